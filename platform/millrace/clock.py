@@ -1,0 +1,30 @@
+"""The one door to time: everything that asks what time it is takes a `Clock`."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a component may know of time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, UTC: what a record's timestamp means."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never go back: for intervals and deadlines."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds of the monotonic clock."""
+        return time.monotonic_ns() // 1_000_000

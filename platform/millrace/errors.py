@@ -1,0 +1,286 @@
+"""The tree of errors, each with the protocol's code and whether a retry can help.
+
+    MillraceError
+    ├── RecordError            what a producer sent, or the disk gave back, is not a valid batch
+    │   ├── CorruptRecordError         wrong CRC, impossible length
+    │   ├── InvalidRecordError         well-formed bytes that break a rule
+    │   ├── RecordTooLargeError        above max.message.bytes
+    │   ├── UnsupportedMagicError      a format version that is not served
+    │   └── UnsupportedCodecError      an unknown compression codec
+    ├── LogError               the log can't do what was asked
+    │   ├── OffsetOutOfRangeError      below the log start offset or above the end
+    │   └── StorageError               the disk failed; nothing was appended
+    ├── TopicError
+    │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
+    │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
+    │   └── NotLeaderError
+    ├── WireError              the peer's bytes are not a request that is served
+    │   ├── FrameSizeError             negative or above socket.request.max.bytes
+    │   ├── MalformedRequestError      cut short, or with impossible lengths
+    │   └── UnsupportedVersionError    an API key or version that is not served
+    ├── ClusterError
+    │   ├── BrokerIdTakenError         a live broker holds /brokers/ids/[id]
+    │   ├── ZooKeeperError             can't be reached, or the session is lost
+    │   └── InconsistentClusterIdError a data directory of another cluster
+    ├── ClientError            a broker's answer, or no answer, as a client sees it
+    │   ├── BrokerUnreachableError
+    │   └── BrokerError                carries the code that the broker answered
+    ├── SetupError             this machine lacks something (Java, a free port, a package)
+    └── WarehouseError         a load can't go on; pipelines derive from it
+
+Protocol codes: Apache Kafka protocol guide, "Error codes".
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ErrorCode(IntEnum):
+    """The protocol's error codes that Millrace answers or understands."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    MESSAGE_TOO_LARGE = 10
+    NETWORK_EXCEPTION = 13
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    INVALID_REQUIRED_ACKS = 21
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    KAFKA_STORAGE_ERROR = 56
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    INVALID_RECORD = 87
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_CLUSTER_ID = 104
+
+
+class MillraceError(Exception):
+    """Root of the tree. `code` goes on the wire; `retriable` says whether the same call may succeed later."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    retriable: ClassVar[bool] = False
+
+
+class RecordError(MillraceError):
+    """Bytes that are not a valid batch of records."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class CorruptRecordError(RecordError):
+    """A CRC that does not match, or a length that can't be."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+    retriable = True
+
+
+class InvalidRecordError(RecordError):
+    """A well-formed batch that breaks a rule of the format."""
+
+
+class RecordTooLargeError(RecordError):
+    """A batch above `max.message.bytes`."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class UnsupportedMagicError(RecordError):
+    """A message format version that is not served."""
+
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+class UnsupportedCodecError(RecordError):
+    """A compression codec that the format does not define."""
+
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class LogError(MillraceError):
+    """The log can't do what was asked."""
+
+
+class OffsetOutOfRangeError(LogError):
+    """An offset below the log start offset or above the log end offset."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class StorageError(LogError):
+    """The disk refused a read or a write; the log is as it was before."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    retriable = True
+
+
+class TopicError(MillraceError):
+    """A topic, or what was asked of it, is not acceptable."""
+
+
+class UnknownTopicError(TopicError):
+    """No such topic or partition here."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    retriable = True
+
+
+class UnknownTopicIdError(TopicError):
+    """No topic has this id."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+    retriable = True
+
+
+class TopicExistsError(TopicError):
+    """A topic of this name exists."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidTopicError(TopicError):
+    """A name that is empty, too long, or has characters outside [a-zA-Z0-9._-]."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class InvalidPartitionsError(TopicError):
+    """A partition count below one or above the limit."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactorError(TopicError):
+    """A replication factor that the live brokers can't give."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignmentError(TopicError):
+    """A manual assignment that names unknown brokers or leaves partitions out."""
+
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class InvalidConfigError(TopicError):
+    """An unknown property or a value outside its range."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+
+class NotLeaderError(TopicError):
+    """Another broker leads this partition."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    retriable = True
+
+
+class FencedLeaderEpochError(TopicError):
+    """The client knows an older leader epoch than this broker."""
+
+    code = ErrorCode.FENCED_LEADER_EPOCH
+    retriable = True
+
+
+class UnknownLeaderEpochError(TopicError):
+    """The client knows a newer leader epoch than this broker."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+    retriable = True
+
+
+class WireError(MillraceError):
+    """The peer's bytes are not a request that is served."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class FrameSizeError(WireError):
+    """A frame length that is negative or above `socket.request.max.bytes`."""
+
+
+class MalformedRequestError(WireError):
+    """A request that is cut short or whose lengths can't be."""
+
+
+class UnsupportedVersionError(WireError):
+    """An API key or a version that is not served."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class ClusterError(MillraceError):
+    """Brokers, or their coordination, are in the way."""
+
+
+class BrokerIdTakenError(ClusterError):
+    """A live broker holds `/brokers/ids/[id]`."""
+
+
+class ZooKeeperError(ClusterError):
+    """ZooKeeper can't be reached, or the session is lost."""
+
+    retriable = True
+
+
+class InconsistentClusterIdError(ClusterError):
+    """A data directory that belongs to another cluster."""
+
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+class ClientError(MillraceError):
+    """What a client sees of a broker that did not do what was asked."""
+
+
+class BrokerUnreachableError(ClientError):
+    """No connection, or it broke before the answer."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+    retriable = True
+
+
+class BrokerError(ClientError):
+    """The broker answered with an error code; `broker_code` is that code."""
+
+    def __init__(self, broker_code: int, message: str) -> None:
+        super().__init__(f"{message}: {error_name(broker_code)}")
+        self.broker_code = broker_code
+
+
+class SetupError(MillraceError):
+    """This machine lacks something that the command needs."""
+
+
+class WarehouseError(MillraceError):
+    """A load can't go on."""
+
+
+def error_name(code: int) -> str:
+    """The protocol's name of an error code, or `error N` for one that is not known here."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

@@ -1,0 +1,176 @@
+"""The one door to the disk for everything that must survive a crash.
+
+`FileSystem` is what the log needs of an operating system, no more; `OsFileSystem` is the
+real one and `millrace.testing.crash_fs` one that loses power, runs full and fails on demand.
+Paths are plain strings. Files are named by integer descriptors, as the operating system does.
+
+Durability: a write reaches the disk by `fsync(fd)`; a created, renamed or deleted name by
+`fsync_dir` of its folder. Errors of the operating system pass as `OSError`: their
+meaning (disk full, bad sector) belongs to the caller.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class FileSystem(Protocol):
+    """Files by descriptor, names by path."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open for reading and writing; `create` makes an empty file where none is. FileNotFoundError else."""
+        ...
+
+    def close(self, fd: int) -> None:
+        """Give the descriptor back; syncs nothing."""
+        ...
+
+    def size(self, fd: int) -> int:
+        """Bytes in the file."""
+        ...
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        """Up to `length` bytes at `position`; fewer only at the end of the file."""
+        ...
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        """Write all buffers one after the other at `position`; returns the bytes written, which is all of them."""
+        ...
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut, or extend with zeros, to `size` bytes."""
+        ...
+
+    def fsync(self, fd: int) -> None:
+        """Block until the file's bytes and size are on the disk."""
+        ...
+
+    def fsync_dir(self, path: str) -> None:
+        """Block until the names in the folder are on the disk."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Put `source` in the place of `target` atomically."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file's name; FileNotFoundError where there is none."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder and its parents; fine if it exists."""
+        ...
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder has this name."""
+        ...
+
+
+class OsFileSystem:
+    """The operating system's files."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def close(self, fd: int) -> None:
+        """Close the descriptor."""
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        """Bytes in the file."""
+        return os.fstat(fd).st_size
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        """Read at a position; goes on after short reads, which Linux makes above 2 GiB."""
+        data = os.pread(fd, length, position)
+        while 0 < len(data) < length:
+            more = os.pread(fd, length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        """Write at a position; goes on after short writes."""
+        total = sum(len(buffer) for buffer in buffers)
+        written = os.pwritev(fd, buffers, position)
+        while written < total:
+            rest = b"".join(buffers)[written:]
+            written += os.pwrite(fd, rest, position + written)
+        return written
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Set the file's size."""
+        os.ftruncate(fd, size)
+
+    def fsync(self, fd: int) -> None:
+        """Sync bytes and size."""
+        os.fsync(fd)
+
+    def fsync_dir(self, path: str) -> None:
+        """Sync the folder's names."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace."""
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Remove a name."""
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder and its parents."""
+        os.makedirs(path, exist_ok=True)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        os.rmdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted names."""
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether the name exists."""
+        return os.path.lexists(path)
+
+
+def write_file_durably(fs: FileSystem, path: str, content: bytes) -> None:
+    """Replace a small file so that a crash leaves either the old content or the new, never a mixture."""
+    temporary = path + ".tmp"
+    fd = fs.open(temporary, create=True)
+    try:
+        fs.truncate(fd, 0)
+        fs.pwritev(fd, [content], 0)
+        fs.fsync(fd)
+    finally:
+        fs.close(fd)
+    fs.rename(temporary, path)
+    fs.fsync_dir(os.path.dirname(path) or ".")
+
+
+def read_file(fs: FileSystem, path: str) -> bytes:
+    """The whole content of a small file; FileNotFoundError where there is none."""
+    fd = fs.open(path)
+    try:
+        return fs.pread(fd, fs.size(fd), 0)
+    finally:
+        fs.close(fd)

@@ -1,0 +1,155 @@
+"""RecordBatch v2, the native format (spec A1; Kafka's message format, KIP-98).
+
+    offset  size  field                    covered by
+         0     8  baseOffset               -
+         8     4  batchLength              -            bytes after this field
+        12     4  partitionLeaderEpoch     -
+        16     1  magic = 2                -
+        17     4  crc                      -            CRC-32C of attributes … end
+        21     2  attributes               crc          0-2 codec, 3 timestamp type, 4 transactional,
+                                                        5 control, 6 delete horizon
+        23     4  lastOffsetDelta          crc
+        27     8  baseTimestamp            crc
+        35     8  maxTimestamp             crc
+        43     8  producerId               crc
+        51     2  producerEpoch            crc
+        53     4  baseSequence             crc
+        57     4  recordCount              crc
+        61     …  records                  crc          compressed as one block if codec != 0
+
+All integers are big-endian. Base offset and leader epoch lie outside the CRC, so a broker gives
+a batch its place in the log by writing the first sixteen bytes anew (`placed`), the rest untouched.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from millrace.errors import CorruptRecordError, UnsupportedMagicError
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC_V2 = 2
+LOG_OVERHEAD_BYTES = 12
+HEADER_BYTES = 61
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_LEADER_EPOCH = -1
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+PLACE = struct.Struct(">qii")
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch in the log."""
+        return LOG_OVERHEAD_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record that the batch had when it was produced."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec_id(self) -> int:
+        """Compression codec, attributes bits 0-2."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether timestamps are the broker's (true) or the producer's."""
+        return bool(self.attributes & TIMESTAMP_TYPE_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it holds a transaction marker (spec A6) and no application records."""
+        return bool(self.attributes & CONTROL_FLAG)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Parse a header; the caller has made sure that 61 bytes are there.
+
+    Raises CorruptRecordError for lengths and counts that can't be, UnsupportedMagicError for other formats.
+    """
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC_V2:
+        if header.magic in (0, 1):
+            raise UnsupportedMagicError(f"message format v{header.magic} at position {position} is not served")
+        raise CorruptRecordError(f"magic {header.magic} at position {position} is no message format")
+    if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+        raise CorruptRecordError(f"batch length {header.batch_length} at position {position} is below a header's")
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        raise CorruptRecordError(
+            f"last offset delta {header.last_offset_delta} or record count {header.record_count} "
+            f"at position {position} is negative"
+        )
+    return header
+
+
+def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
+    """CRC-32C (RFC 3720) of a batch's attributes up to its end."""
+    return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size_bytes])
+
+
+def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Raise CorruptRecordError unless the batch's bytes match its CRC."""
+    actual = compute_crc(buffer, position, header.size_bytes)
+    if actual != header.crc:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset}, position {position}: "
+            f"CRC-32C is {actual:#010x}, the header says {header.crc:#010x}"
+        )
+
+
+def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each whole batch; a tail that is cut short ends the walk.
+
+    CRCs are not looked at. Raises as `read_header` does.
+    """
+    end = len(buffer)
+    while end - position >= HEADER_BYTES:
+        header = read_header(buffer, position)
+        if position + header.size_bytes > end:
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
+    """The first sixteen bytes of the batch at a new place in the log; the rest stays as it is."""
+    return PLACE.pack(base_offset, header.batch_length, leader_epoch)

@@ -1,0 +1,34 @@
+"""Zig-zag variable-length integers, as records v2 use them (Protocol Buffers encoding)."""
+
+from __future__ import annotations
+
+from millrace.errors import CorruptRecordError
+
+MAX_VARINT_BYTES = 5
+MAX_VARLONG_BYTES = 10
+
+
+def encode_varint(value: int) -> bytes:
+    """A signed integer of up to 64 bits, one to ten bytes."""
+    zigzag = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while zigzag > 0x7F:
+        out.append((zigzag & 0x7F) | 0x80)
+        zigzag >>= 7
+    out.append(zigzag)
+    return bytes(out)
+
+
+def decode_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
+    """(value, position after it); CorruptRecordError when it is cut short or longer than ten bytes."""
+    result = shift = 0
+    for count in range(MAX_VARLONG_BYTES):
+        try:
+            byte = buffer[position + count]
+        except IndexError:
+            raise CorruptRecordError(f"variable-length integer at {position} is cut short") from None
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (result >> 1) ^ -(result & 1), position + count + 1
+        shift += 7
+    raise CorruptRecordError(f"variable-length integer at {position} is longer than ten bytes")

@@ -1,0 +1,119 @@
+"""The one door to `kio`: every decoder, and the encoders that are not on the hot path.
+
+A message is built from plain mappings: names are kio's, names that a version does not have are left out,
+names that are not given take the protocol's defaults. So one handler serves all versions of its API.
+Decoded messages are kio's frozen dataclasses; a field that a version lacks is read with `field`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+from uuid import UUID
+
+from kio.index import load_payload_module
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+from kio.static.constants import EntityType
+
+from millrace.errors import MalformedRequestError
+from millrace.wire.api import ApiKey
+
+Fields = Mapping[str, Any]
+Convert = Callable[[Any], Any]
+ZERO_UUID = UUID(int=0)
+
+
+class Direction(Enum):
+    """Which of an API's two messages."""
+
+    REQUEST = EntityType.request
+    RESPONSE = EntityType.response
+
+
+def decode(api_key: int, version: int, direction: Direction, body: memoryview | bytes) -> Any:
+    """The message in `body`; MalformedRequestError where the bytes are no such message."""
+    try:
+        message, _ = _reader(api_key, version, direction)(body, 0)
+    except (SerialError, ValueError, OverflowError) as error:
+        name = f"{ApiKey(api_key).name} v{version} {direction.name.lower()}"
+        raise MalformedRequestError(f"{name} can't be decoded: {error}") from error
+    return message
+
+
+def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> bytes:
+    """The bytes of a message without its header."""
+    entity = _entity_type(api_key, version, direction)
+    buffer = io.BytesIO()
+    entity_writer(entity)(buffer, _build(entity, fields))
+    return buffer.getvalue()
+
+
+def field(message: Any, name: str, default: Any) -> Any:
+    """A field that not every version has."""
+    return getattr(message, name, default)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Give a duration as the protocol's integer."""
+    return duration // timedelta(milliseconds=1)
+
+
+@cache
+def _reader(api_key: int, version: int, direction: Direction) -> Callable[[Any, int], tuple[Any, int]]:
+    return entity_reader(_entity_type(api_key, version, direction))
+
+
+@cache
+def _entity_type(api_key: int, version: int, direction: Direction) -> Any:
+    module = load_payload_module(api_key, version, direction.value)
+    name = "".join(word.capitalize() for word in api_key_map[api_key].split("_"))
+    return getattr(module, f"{name}{direction.name.capitalize()}")
+
+
+def _build(entity: Any, values: Fields) -> Any:
+    return entity(**{name: convert(values[name]) for name, convert in _converters(entity) if name in values})
+
+
+@cache
+def _converters(entity: Any) -> tuple[tuple[str, Convert], ...]:
+    return tuple((field.name, _converter(field)) for field in dataclasses.fields(entity))
+
+
+def _converter(field: dataclasses.Field[Any]) -> Convert:
+    inner, repeated = _inner_type(field.type)
+    kafka_type = field.metadata.get("kafka_type", "")
+    if dataclasses.is_dataclass(inner):
+        convert: Convert = lambda value: _build(inner, value)  # noqa: E731
+    elif kafka_type == "error_code":
+        convert = ErrorCode
+    elif kafka_type.startswith("timedelta"):
+        convert = lambda value: timedelta(milliseconds=value)  # noqa: E731
+    else:
+        return tuple if repeated else lambda value: value
+    return (lambda values: _each(convert, values)) if repeated else convert
+
+
+def _each(convert: Convert, values: Sequence[Any] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(map(convert, values))
+
+
+def _inner_type(annotation: Any) -> tuple[Any, bool]:
+    """(the type inside optional and tuple, whether it repeats)."""
+    repeated = False
+    while True:
+        origin = get_origin(annotation)
+        if origin in (Union, UnionType):
+            annotation = next(inner for inner in get_args(annotation) if inner is not type(None))
+        elif origin is tuple:
+            annotation, repeated = get_args(annotation)[0], True
+        else:
+            return annotation, repeated

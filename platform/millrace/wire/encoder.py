@@ -1,0 +1,92 @@
+"""Primitive types of the protocol, written one after the other; one class for plain and for flexible versions.
+
+plain      string i16 length, array i32 count, bytes i32 length; null is -1
+flexible   unsigned varint of length + 1; null is 0; every struct ends with its tagged fields (KIP-482)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from uuid import UUID
+
+INT16 = struct.Struct(">h")
+INT32 = struct.Struct(">i")
+INT64 = struct.Struct(">q")
+
+
+def unsigned_varint(value: int) -> bytes:
+    """One to five bytes, seven bits each, the lowest first."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class Encoder:
+    """A message under construction. `parts` are joined once, so that record bytes are copied once."""
+
+    __slots__ = ("flexible", "parts")
+
+    def __init__(self, *, flexible: bool) -> None:
+        self.flexible = flexible
+        self.parts: list[bytes | memoryview] = []
+
+    def raw(self, value: bytes | memoryview) -> None:
+        """Bytes as they are."""
+        self.parts.append(value)
+
+    def int16(self, value: int) -> None:
+        """Big-endian."""
+        self.parts.append(INT16.pack(value))
+
+    def int32(self, value: int) -> None:
+        """Big-endian."""
+        self.parts.append(INT32.pack(value))
+
+    def int64(self, value: int) -> None:
+        """Big-endian."""
+        self.parts.append(INT64.pack(value))
+
+    def boolean(self, value: bool) -> None:
+        """One byte."""
+        self.parts.append(b"\x01" if value else b"\x00")
+
+    def uuid(self, value: UUID) -> None:
+        """Sixteen bytes."""
+        self.parts.append(value.bytes)
+
+    def string(self, value: str | None) -> None:
+        """UTF-8 with its length; None is null."""
+        data = None if value is None else value.encode()
+        if self.flexible:
+            self.parts.append(b"\x00" if data is None else unsigned_varint(len(data) + 1) + data)
+        else:
+            self.parts.append(b"\xff\xff" if data is None else INT16.pack(len(data)) + data)
+
+    def bytes_(self, value: bytes | memoryview) -> None:
+        """Bytes with their length."""
+        self.parts.append(unsigned_varint(len(value) + 1) if self.flexible else INT32.pack(len(value)))
+        self.parts.append(value)
+
+    def array_length(self, count: int) -> None:
+        """The head of an array."""
+        self.parts.append(unsigned_varint(count + 1) if self.flexible else INT32.pack(count))
+
+    def int32_array(self, values: Sequence[int]) -> None:
+        """An array of int32."""
+        self.array_length(len(values))
+        self.parts.append(struct.pack(f">{len(values)}i", *values))
+
+    def no_tagged_fields(self) -> None:
+        """The end of a struct: nothing in plain versions."""
+        if self.flexible:
+            self.parts.append(b"\x00")
+
+    def finish(self) -> bytes:
+        """The message."""
+        return b"".join(self.parts)

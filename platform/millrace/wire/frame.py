@@ -1,0 +1,85 @@
+"""Frames: `size i32, body[size]`, cut out of a stream without waiting for more than there is.
+
+A connection reads into what `writable` gives and then calls `received`, which yields each whole body as a
+read-only view. All connections of one loop share a scratch buffer, since a read and its handling
+follow each other at once; only a frame that is cut short takes memory of the connection's own, and no
+more than twice what has arrived of it. Views are valid until the next `writable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.errors import FrameSizeError
+
+SIZE_BYTES = 4
+SCRATCH_BYTES = 2 << 20
+MINIMUM_PARTIAL_BYTES = 64 << 10
+
+
+class FrameBuffer:
+    """The receive side of one connection."""
+
+    def __init__(self, scratch: bytearray, max_frame_bytes: int) -> None:
+        self._scratch = scratch
+        self._scratch_view = memoryview(scratch)
+        self._max_frame_bytes = max_frame_bytes
+        self._size_prefix = b""  # the start of a size that is cut short
+        self._partial: bytearray | None = None  # a frame, size included, that is cut short
+        self._partial_filled = 0
+        self._partial_size = 0
+
+    def writable(self) -> memoryview:
+        """Where the next bytes of the stream go; never empty."""
+        if self._partial is not None:
+            return memoryview(self._partial)[self._partial_filled : self._partial_size]
+        kept = len(self._size_prefix)
+        if kept:
+            self._scratch[:kept] = self._size_prefix
+        return self._scratch_view[kept:]
+
+    def received(self, count: int) -> Iterator[memoryview]:
+        """Take in `count` bytes; yield each whole body. FrameSizeError for a size that is not acceptable."""
+        if self._partial is not None:
+            self._partial_filled += count
+            if self._partial_filled == self._partial_size:
+                body = memoryview(self._partial)[SIZE_BYTES : self._partial_size].toreadonly()
+                self._partial = None
+                yield body
+            elif self._partial_filled == len(self._partial):
+                self._grow_partial()
+            return
+        end = len(self._size_prefix) + count
+        self._size_prefix = b""
+        yield from self._cut(self._scratch_view[:end].toreadonly(), end)
+
+    def _cut(self, view: memoryview, end: int) -> Iterator[memoryview]:
+        position = 0
+        while end - position >= SIZE_BYTES:
+            size = int.from_bytes(view[position : position + SIZE_BYTES], "big", signed=True)
+            if not 0 <= size <= self._max_frame_bytes:
+                raise FrameSizeError(f"frame of {size} bytes; the limit is {self._max_frame_bytes}")
+            if end - position - SIZE_BYTES < size:
+                self._keep_partial(view[position:end], SIZE_BYTES + size)
+                return
+            body_start = position + SIZE_BYTES
+            position = body_start + size
+            yield view[body_start:position]
+        self._size_prefix = bytes(view[position:end])
+
+    def _keep_partial(self, start: memoryview, frame_size: int) -> None:
+        self._partial_size = frame_size
+        self._partial_filled = len(start)
+        self._partial = bytearray(min(frame_size, max(2 * len(start), MINIMUM_PARTIAL_BYTES)))
+        self._partial[: len(start)] = start
+
+    def _grow_partial(self) -> None:
+        assert self._partial is not None
+        grown = bytearray(min(self._partial_size, 2 * len(self._partial)))
+        grown[: self._partial_filled] = self._partial
+        self._partial = grown
+
+
+def framed(*parts: bytes | bytearray | memoryview) -> bytes:
+    """One frame around the parts."""
+    return b"".join((sum(map(len, parts)).to_bytes(SIZE_BYTES, "big"), *parts))

@@ -1,0 +1,91 @@
+"""Request and response headers (Kafka protocol guide, "Messages").
+
+request v1   apiKey i16, apiVersion i16, correlationId i32, clientId nullable string (i16 length)
+request v2   the same, then tagged fields: for flexible versions
+response v0  correlationId i32
+response v1  correlationId i32, tagged fields: for flexible versions, ApiVersions excepted
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from millrace.errors import MalformedRequestError
+from millrace.wire.api import FIRST_FLEXIBLE_VERSION, ApiKey
+
+FIXED = struct.Struct(">hhih")
+CORRELATION_ID = struct.Struct(">i")
+NO_TAGGED_FIELDS = b"\x00"
+
+
+class RequestHeader(NamedTuple):
+    """A parsed request header; the message begins at `body_position` of the frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """Parse the header of a frame. MalformedRequestError where it is cut short; the API may be an unknown one."""
+    try:
+        api_key, api_version, correlation_id, client_id_length = FIXED.unpack_from(frame)
+    except struct.error:
+        raise MalformedRequestError(f"a request of {len(frame)} bytes is too short for its header") from None
+    position = FIXED.size + max(client_id_length, 0)
+    if position > len(frame) or client_id_length < -1:
+        raise MalformedRequestError(f"client id of {client_id_length} bytes runs over its request")
+    client_id = None if client_id_length < 0 else _text(frame[FIXED.size : position])
+    if api_version >= FIRST_FLEXIBLE_VERSION.get(api_key, 1 << 16):
+        position = _skip_tagged_fields(frame, position)
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int, client_id: str) -> bytes:
+    """The header of a request that Millrace sends."""
+    name = client_id.encode()
+    tagged_fields = NO_TAGGED_FIELDS if api_version >= FIRST_FLEXIBLE_VERSION[api_key] else b""
+    return FIXED.pack(api_key, api_version, correlation_id, len(name)) + name + tagged_fields
+
+
+def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """The header of an answer."""
+    header = CORRELATION_ID.pack(correlation_id)
+    return header + NO_TAGGED_FIELDS if has_tagged_response_header(api_key, api_version) else header
+
+
+def has_tagged_response_header(api_key: int, api_version: int) -> bool:
+    """Whether the answer's header is v1. ApiVersions keeps v0, so that any client can read it (KIP-511)."""
+    return api_key != ApiKey.API_VERSIONS and api_version >= FIRST_FLEXIBLE_VERSION[ApiKey(api_key)]
+
+
+def _text(raw: memoryview) -> str:
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError(f"client id is not UTF-8: {error}") from None
+
+
+def _skip_tagged_fields(frame: memoryview, position: int) -> int:
+    count, position = _unsigned_varint(frame, position)
+    for _ in range(count):
+        _, position = _unsigned_varint(frame, position)
+        size, position = _unsigned_varint(frame, position)
+        position += size
+        if position > len(frame):
+            raise MalformedRequestError("a tagged field runs over its request")
+    return position
+
+
+def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    for byte in frame[position : position + 5]:
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise MalformedRequestError("tagged fields of the header are cut short")

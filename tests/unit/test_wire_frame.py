@@ -1,0 +1,70 @@
+"""Frames and request headers, whole and cut at every place."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.errors import FrameSizeError, MalformedRequestError
+from millrace.wire.api import ApiKey
+from millrace.wire.frame import FrameBuffer, framed
+from millrace.wire.header import encode_request_header, read_request_header
+
+
+def feed(buffer, stream, cuts):
+    """Hand the stream over in reads of the given sizes; the frames that came out."""
+    frames, position = [], 0
+    while position < len(stream):
+        space = buffer.writable()
+        size = max(1, min(len(space), len(stream) - position, next(cuts)))
+        space[:size] = stream[position : position + size]
+        del space
+        frames += [bytes(frame) for frame in buffer.received(size)]
+        position += size
+    return frames
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=300), max_size=20),
+    cuts=st.lists(st.integers(1, 400), min_size=1),
+    scratch=st.integers(8, 500),
+)
+def test_frames_come_out_whole_however_the_stream_is_cut(bodies, cuts, scratch):
+    def forever():
+        while True:
+            yield from cuts
+
+    buffer = FrameBuffer(bytearray(scratch), max_frame_bytes=1000)
+    assert feed(buffer, b"".join(framed(body) for body in bodies), forever()) == bodies
+
+
+def test_a_large_frame_takes_memory_only_as_it_arrives():
+    buffer = FrameBuffer(bytearray(1 << 16), max_frame_bytes=100 << 20)
+    space = buffer.writable()
+    space[:8] = (90 << 20).to_bytes(4, "big") + b"abcd"
+    assert list(buffer.received(8)) == []
+    assert len(buffer.writable()) < 1 << 20
+
+
+@pytest.mark.parametrize("size", [-1, 1001, 2**31 - 1])
+def test_a_size_out_of_bounds_is_refused(size):
+    buffer = FrameBuffer(bytearray(100), max_frame_bytes=1000)
+    buffer.writable()[:4] = size.to_bytes(4, "big", signed=True)
+    with pytest.raises(FrameSizeError, match=str(size)):
+        list(buffer.received(4))
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_header_comes_back(version):
+    frame = encode_request_header(ApiKey.API_VERSIONS, version, 7, "cli") + b"body"
+    header = read_request_header(memoryview(frame))
+    assert header[:4] == (ApiKey.API_VERSIONS, version, 7, "cli")
+    assert frame[header.body_position :] == b"body"
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_header_or_a_typed_error(frame):
+    try:
+        header = read_request_header(memoryview(frame))
+    except MalformedRequestError:
+        return
+    assert 0 < header.body_position <= len(frame)
