@@ -21,11 +21,14 @@
     ├── ClusterError
     │   ├── BrokerIdTakenError         a live broker holds /brokers/ids/[id]
     │   ├── ZooKeeperError             can't be reached, or the session is lost
+    │   ├── MetadataTimeoutError       a change is not seen in time; it may still come
     │   └── InconsistentClusterIdError a data directory of another cluster
     ├── ClientError            a broker's answer, or no answer, as a client sees it
     │   ├── BrokerUnreachableError
+    │   │   └── AnswerLostError        a request went out and its answer did not come
     │   └── BrokerError                carries the code that the broker answered
     ├── SetupError             this machine lacks something (Java, a free port, a package)
+    ├── PlatformError          a process of the platform ended, or did not come up
     └── WarehouseError         a load can't go on; pipelines derive from it
 
 Protocol codes: Apache Kafka protocol guide, "Error codes".
@@ -245,6 +248,13 @@ class ZooKeeperError(ClusterError):
     retriable = True
 
 
+class MetadataTimeoutError(ClusterError):
+    """A change of the cluster's metadata is not seen in time; it may still come."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+
+
 class InconsistentClusterIdError(ClusterError):
     """A data directory that belongs to another cluster."""
 
@@ -262,6 +272,10 @@ class BrokerUnreachableError(ClientError):
     retriable = True
 
 
+class AnswerLostError(BrokerUnreachableError):
+    """A request went out and its answer did not come: whether it was carried out is not known."""
+
+
 class BrokerError(ClientError):
     """The broker answered with an error code; `broker_code` is that code."""
 
@@ -272,6 +286,10 @@ class BrokerError(ClientError):
 
 class SetupError(MillraceError):
     """This machine lacks something that the command needs."""
+
+
+class PlatformError(MillraceError):
+    """A process of the platform ended by itself, did not come up, or did not do what was asked."""
 
 
 class WarehouseError(MillraceError):

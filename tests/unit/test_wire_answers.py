@@ -16,7 +16,7 @@ TOPIC_ID = uuid4()
 @pytest.mark.parametrize("version", range(3, 14))
 def test_produce(version):
     partitions = [PartitionProduced(0, 0, 5, 77, 2), PartitionProduced(1, 3, -1, -1, -1, "no such partition")]
-    body = encode_produce_response(version, [TopicProduced("events", TOPIC_ID, partitions)])
+    body = b"".join(encode_produce_response(version, [TopicProduced("events", TOPIC_ID, partitions)]))
     answer = decode(ApiKey.PRODUCE, version, Direction.RESPONSE, body)
     topic = answer.responses[0]
     assert topic.topic_id == TOPIC_ID if version >= 13 else topic.name == "events"
@@ -31,7 +31,8 @@ def test_produce(version):
 
 @pytest.mark.parametrize("version", range(4, 19))
 def test_fetch(version):
-    body = encode_fetch_response(version, [TopicFetched("events", TOPIC_ID, [PartitionFetched(3, 0, 9, 8, 2, b"abc")])])
+    topics = [TopicFetched("events", TOPIC_ID, [PartitionFetched(3, 0, 9, 8, 2, b"abc")])]
+    body = b"".join(encode_fetch_response(version, topics))
     answer = decode(ApiKey.FETCH, version, Direction.RESPONSE, body)
     partition = answer.responses[0].partitions[0]
     assert (partition.partition_index, partition.high_watermark, partition.last_stable_offset) == (3, 9, 8)
@@ -46,7 +47,7 @@ def test_metadata(version):
     cluster = m.ClusterMetadata(
         "cluster", 1, [m.BrokerMetadata(1, "host", 9092, None)], [m.TopicMetadata(0, "t", TOPIC_ID, False, [partition])]
     )
-    answer = decode(ApiKey.METADATA, version, Direction.RESPONSE, m.encode_metadata_response(version, cluster))
+    answer = decode(ApiKey.METADATA, version, Direction.RESPONSE, b"".join(m.encode_metadata_response(version, cluster)))
     assert (answer.brokers[0].node_id, answer.brokers[0].host, answer.brokers[0].port) == (1, "host", 9092)
     described = answer.topics[0].partitions[0]
     assert (described.leader_id, described.replica_nodes, described.isr_nodes) == (1, (1, 2), (1,))

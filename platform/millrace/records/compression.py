@@ -61,7 +61,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
         case Codec.SNAPPY:
             return bytes(cramjam.snappy.compress_raw(bytes(data)))
         case Codec.LZ4:
-            return bytes(lz4.frame.compress(bytes(data)))
+            return bytes(lz4.frame.compress(bytes(data), block_linked=False))
         case Codec.ZSTD:
             return zstandard.ZstdCompressor().compress(data)
 

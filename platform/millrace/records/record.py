@@ -121,23 +121,24 @@ def _decode_record(header: BatchHeader, body: bytes, position: int) -> tuple[Rec
     offset_delta, position = decode_varint(body, position)
     key, position = _decode_bytes(body, position)
     value, position = _decode_bytes(body, position)
-    headers, position = _decode_headers(body, position)
+    headers, position = decode_headers(body, position)
     if position != end:
         raise CorruptRecordError(f"record ends at {position}, its length says {end}")
     timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
     return Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers), end
 
 
-def _decode_bytes(body: bytes, position: int) -> tuple[bytes | None, int]:
+def _decode_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None, int]:
     length, position = decode_varint(body, position)
     if length == -1:
         return None, position
     if length < 0 or position + length > len(body):
         raise CorruptRecordError(f"field of {length} bytes at {position} runs over its record")
-    return body[position : position + length], position + length
+    return bytes(body[position : position + length]), position + length
 
 
-def _decode_headers(body: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+def decode_headers(body: bytes | memoryview, position: int) -> tuple[tuple[Header, ...], int]:
+    """(headers, position after them), from the header count on; CorruptRecordError where they can't be read."""
     count, position = decode_varint(body, position)
     if count < 0 or count > len(body):
         raise CorruptRecordError(f"header count {count} can't be")

@@ -14,6 +14,8 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
+Parts = list[bytes | memoryview]
+
 
 def unsigned_varint(value: int) -> bytes:
     """One to five bytes, seven bits each, the lowest first."""
@@ -28,13 +30,13 @@ def unsigned_varint(value: int) -> bytes:
 
 
 class Encoder:
-    """A message under construction. `parts` are joined once, so that record bytes are copied once."""
+    """A message under construction. `parts` go to the socket as they are, so that record bytes are not copied here."""
 
     __slots__ = ("flexible", "parts")
 
     def __init__(self, *, flexible: bool) -> None:
         self.flexible = flexible
-        self.parts: list[bytes | memoryview] = []
+        self.parts: Parts = []
 
     def raw(self, value: bytes | memoryview) -> None:
         """Bytes as they are."""
@@ -86,7 +88,3 @@ class Encoder:
         """The end of a struct: nothing in plain versions."""
         if self.flexible:
             self.parts.append(b"\x00")
-
-    def finish(self) -> bytes:
-        """The message."""
-        return b"".join(self.parts)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from millrace.wire.encoder import Encoder
+from millrace.wire.encoder import Encoder, Parts
 
 PARTITION = struct.Struct(">ihqq")
 NO_PREFERRED_READ_REPLICA = -1
@@ -38,7 +38,7 @@ class TopicFetched(NamedTuple):
     partitions: Sequence[PartitionFetched]
 
 
-def encode_fetch_response(version: int, topics: Sequence[TopicFetched], error_code: int = 0) -> bytes:
+def encode_fetch_response(version: int, topics: Sequence[TopicFetched], error_code: int = 0) -> Parts:
     """The message without its header. The session id is always 0: no incremental sessions."""
     out = Encoder(flexible=version >= 12)
     out.int32(0)
@@ -53,7 +53,7 @@ def encode_fetch_response(version: int, topics: Sequence[TopicFetched], error_co
             _partition(out, version, partition)
         out.no_tagged_fields()
     out.no_tagged_fields()
-    return out.finish()
+    return out.parts
 
 
 def _partition(out: Encoder, version: int, partition: PartitionFetched) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from millrace.wire.encoder import Encoder
+from millrace.wire.encoder import Encoder, Parts
 
 OPERATIONS_NOT_ASKED = -(2**31)
 
@@ -56,7 +56,7 @@ class ClusterMetadata(NamedTuple):
     topics: Sequence[TopicMetadata]
 
 
-def encode_metadata_response(version: int, cluster: ClusterMetadata) -> bytes:
+def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
     """The message without its header."""
     out = Encoder(flexible=version >= 9)
     if version >= 3:
@@ -74,7 +74,7 @@ def encode_metadata_response(version: int, cluster: ClusterMetadata) -> bytes:
     if version >= 13:
         out.int16(0)
     out.no_tagged_fields()
-    return out.finish()
+    return out.parts
 
 
 def _brokers(out: Encoder, version: int, brokers: Sequence[BrokerMetadata]) -> None:

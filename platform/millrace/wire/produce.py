@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from millrace.wire.encoder import Encoder
+from millrace.wire.encoder import Encoder, Parts
 
 PARTITION = struct.Struct(">ihqqq")
 PARTITION_BEFORE_V5 = struct.Struct(">ihqq")
@@ -38,7 +38,7 @@ class TopicProduced(NamedTuple):
     partitions: Sequence[PartitionProduced]
 
 
-def encode_produce_response(version: int, topics: Sequence[TopicProduced]) -> bytes:
+def encode_produce_response(version: int, topics: Sequence[TopicProduced]) -> Parts:
     """The message without its header."""
     out = Encoder(flexible=version >= 9)
     out.array_length(len(topics))
@@ -50,7 +50,7 @@ def encode_produce_response(version: int, topics: Sequence[TopicProduced]) -> by
         out.no_tagged_fields()
     out.int32(0)
     out.no_tagged_fields()
-    return out.finish()
+    return out.parts
 
 
 def _partition(out: Encoder, version: int, partition: PartitionProduced) -> None:

@@ -1,0 +1,4 @@
+"""The broker: a long-running service that stores logs and speaks the Kafka protocol.
+
+From the top: `broker` wires → `net` and `admin` → `handlers` → `cluster` → `replication` → `storage`.
+"""

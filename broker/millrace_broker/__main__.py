@@ -1,0 +1,52 @@
+"""`python -m millrace_broker`: the broker process.
+
+stdout has one line, `listening HOST:PORT`, as soon as the broker serves; the log goes to stderr. SIGTERM and
+SIGINT drain and exit 0; what prevents a start is said in one line, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+from millrace.errors import MillraceError
+from millrace_broker.broker import Broker
+from millrace_broker.options import BrokerOptions, parse_options
+
+logger = logging.getLogger("millrace_broker")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until told to stop; the exit status."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    try:
+        asyncio.run(_run(parse_options(sys.argv[1:] if arguments is None else arguments)))
+    except MillraceError as error:
+        print(f"millrace broker: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+async def _run(options: BrokerOptions) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    broker = Broker(options)
+    try:
+        address = await broker.start()
+        print(f"listening {address}", flush=True)  # noqa: T201  # the contract with whoever started us
+        admin = await broker.start_admin()
+        logger.info("admin endpoint at http://%s", admin)
+        await stop.wait()
+        logger.info("stopping")
+    finally:
+        await broker.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The admin endpoint over HTTP: health, metrics, and maintenance on request.
+
+    GET  /healthz                  200 and the broker's state
+    GET  /metrics                  Prometheus text
+    POST /maintenance/retention    delete what retention allows; answers with what was deleted per partition
+    POST /maintenance/verify       walk every log's segments; answers with findings per partition
+
+It listens on loopback unless told otherwise; beyond loopback every request needs `Authorization: Bearer TOKEN`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hmac
+import ipaddress
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from millrace.errors import InvalidConfigError, SetupError
+from millrace.wire.api import ApiKey
+from millrace_broker.metrics import RequestMetrics
+from millrace_broker.replication.replica_manager import ReplicaManager
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Maintenance(Protocol):
+    """The work that can be asked for; each call answers with a report per partition."""
+
+    async def apply_retention(self) -> Sequence[Any]:
+        """Delete old segments."""
+        ...
+
+    async def verify(self) -> Sequence[Any]:
+        """Walk all segments."""
+        ...
+
+
+class BrokerCollector:
+    """What Prometheus is told, read from the broker's counters at the time of the request."""
+
+    def __init__(self, metrics: RequestMetrics, replicas: ReplicaManager, connections: Callable[[], int]) -> None:
+        self._metrics = metrics
+        self._replicas = replicas
+        self._connections = connections
+
+    def collect(self) -> Iterable[Metric]:
+        """All metric families."""
+        yield from self._requests()
+        yield from self._partitions()
+        yield GaugeMetricFamily("millrace_connections", "Open connections.", value=self._connections())
+        yield GaugeMetricFamily(
+            "millrace_purgatory_size", "Requests that wait for records.", value=len(self._replicas.purgatory)
+        )
+        yield CounterMetricFamily(
+            "millrace_connections_refused", "Connections closed for what they sent.", value=self._metrics.refused
+        )
+
+    def _requests(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily("millrace_requests", "Requests handled.", labels=["api"])
+        bytes_in = CounterMetricFamily("millrace_request_bytes", "Bytes of requests.", labels=["api"])
+        seconds = CounterMetricFamily("millrace_request_seconds", "Time in handlers.", labels=["api"])
+        for api_key, count in self._metrics.by_api.items():
+            name = ApiKey(api_key).name.lower()
+            requests.add_metric([name], count.requests)
+            bytes_in.add_metric([name], count.bytes_in)
+            seconds.add_metric([name], count.seconds)
+        return requests, bytes_in, seconds
+
+    def _partitions(self) -> Iterable[Metric]:
+        labels = ["topic", "partition"]
+        start = GaugeMetricFamily("millrace_log_start_offset", "First offset in the log.", labels=labels)
+        end = GaugeMetricFamily("millrace_log_end_offset", "Offset after the last in the log.", labels=labels)
+        size = GaugeMetricFamily("millrace_log_size_bytes", "Bytes in the log.", labels=labels)
+        for (topic, index), partition in self._replicas.partitions.items():
+            values = [topic, str(index)]
+            start.add_metric(values, partition.log.log_start_offset)
+            end.add_metric(values, partition.log.log_end_offset)
+            size.add_metric(values, partition.log.size_bytes)
+        return start, end, size
+
+
+class AdminEndpoint:
+    """The HTTP server."""
+
+    def __init__(
+        self, maintenance: Maintenance, collector: BrokerCollector, state: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._maintenance = maintenance
+        self._state = state
+        self._registry = CollectorRegistry()
+        self._registry.register(collector)  # type: ignore[arg-type]  # a collector by shape
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int, token: str) -> tuple[str, int]:
+        """Listen; the address bound. InvalidConfigError beyond loopback without a token, SetupError in use."""
+        if not token and not _is_loopback(host):
+            raise InvalidConfigError(f"the admin endpoint on {host} needs the property admin.token")
+        application = web.Application(middlewares=[_authorized(token)] if token else [])
+        application.add_routes(
+            [
+                web.get("/healthz", self._health),
+                web.get("/metrics", self._metrics),
+                web.post("/maintenance/retention", self._retention),
+                web.post("/maintenance/verify", self._verify),
+            ]
+        )
+        self._runner = web.AppRunner(application, handle_signals=False, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise SetupError(f"admin address {host}:{port}: {error.strerror or error}") from error
+        bound: tuple[str, int] = self._runner.addresses[0][:2]
+        return bound
+
+    async def stop(self) -> None:
+        """Answer what is under way and close."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response(self._state())
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _retention(self, _: web.Request) -> web.Response:
+        return await _reported("retention", self._maintenance.apply_retention)
+
+    async def _verify(self, _: web.Request) -> web.Response:
+        return await _reported("verify", self._maintenance.verify)
+
+
+async def _reported(action: str, work: Callable[[], Awaitable[Sequence[Any]]]) -> web.Response:
+    started = time.perf_counter()
+    reports = await work()
+    partitions = await asyncio.to_thread(lambda: [dataclasses.asdict(report) for report in reports])
+    seconds = time.perf_counter() - started
+    return web.json_response({"action": action, "seconds": round(seconds, 6), "partitions": partitions})
+
+
+def _authorized(token: str) -> Any:
+    expected = f"Bearer {token}"
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not hmac.compare_digest(request.headers.get("Authorization", ""), expected):
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+        return await handler(request)
+
+    return check
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,204 @@
+"""The one wiring place: a broker made of its parts, from start to drained stop.
+
+    start   metadata store → logs opened and recovered → socket bound → partitions led → registered → serving
+    stop    the same backwards: connections drained → logs synced, checkpointed and closed → registration given up
+
+What has been started is on `_closing`, so a start that fails half-way is undone as a stop is.
+
+Cluster changes arrive on the store's threads and are acted upon on the event loop, in order. A log is
+deleted only when its topic vanishes from one view to the next, or comes back with another id; a log whose
+topic this broker has never seen is left alone and reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from millrace.clock import SystemClock
+from millrace.errors import MillraceError
+from millrace.fs import OsFileSystem, write_file_durably
+from millrace_broker.admin import AdminEndpoint, BrokerCollector
+from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.cluster.view import BrokerInfo, ClusterView
+from millrace_broker.handlers.api import Services
+from millrace_broker.handlers.registry import APIS
+from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.server import Server
+from millrace_broker.options import Address, BrokerOptions
+from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.storage import LogConfig, LogManager, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+ADMIN_ADDRESS_FILE = "admin.address"
+
+
+class Broker:
+    """One broker process."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self._options = options
+        self._fs = OsFileSystem()
+        self._store = self._metadata_store()
+        self._metrics = RequestMetrics()
+        self._closing = AsyncExitStack()
+        self._loop: asyncio.AbstractEventLoop
+        self._logs: LogManager
+        self._replicas: ReplicaManager
+        self._metadata: MetadataCache
+        self._server: Server
+
+    async def start(self) -> Address:
+        """Serve; the address that clients connect to. A MillraceError says why it can't."""
+        self._loop = asyncio.get_running_loop()
+        self._closing.push_async_callback(asyncio.to_thread, self._store.close)
+        await asyncio.to_thread(self._store.start, self._on_change)
+        view = self._store.view()
+        self._open_logs(view)
+        self._replicas = ReplicaManager(self._logs, Purgatory(self._loop.call_later))
+        self._metadata = MetadataCache(view)
+        self._server = Server(self._services(), self._metrics)
+        listen = self._options.listen
+        host, port = await self._server.listen(listen.host, listen.port)
+        self._closing.push_async_callback(self._server.drain, self._options.broker.shutdown_drain_timeout_ms / 1000)
+        bound = Address(host=host, port=port)
+        await asyncio.to_thread(self._store.register_broker, self._registration(bound))
+        self._apply(self._store.view())
+        await self._server.serve()
+        return bound
+
+    async def start_admin(self) -> Address:
+        """Open the admin endpoint and begin the broker's own maintenance."""
+        collector = BrokerCollector(self._metrics, self._replicas, lambda: self._server.connection_count)
+        admin = AdminEndpoint(self, collector, self._state)
+        listen = self._options.admin
+        self._closing.push_async_callback(admin.stop)
+        host, port = await admin.start(listen.host, listen.port, self._options.broker.admin_token)
+        address_file = f"{self._options.data_dirs[0]}/{ADMIN_ADDRESS_FILE}"
+        write_file_durably(self._fs, address_file, f"{host}:{port}\n".encode())
+        self._start_chores()
+        return Address(host=host, port=port)
+
+    async def stop(self) -> None:
+        """Drain and close; everything appended is on the disk afterwards."""
+        await self._closing.aclose()
+
+    async def apply_retention(self) -> Sequence[Any]:
+        """Delete what retention allows; a report per partition."""
+        return self._logs.apply_retention()
+
+    async def verify(self) -> Sequence[Any]:
+        """Walk every log's segments in a worker thread; a report per partition."""
+        return await asyncio.to_thread(self._logs.verify)
+
+    def _metadata_store(self) -> MetadataStore:
+        options = self._options
+        if options.zookeeper is None:
+            return LocalStore(self._fs, options.data_dirs[0])
+        # A standalone broker is spared the time and memory of ZooKeeper's client.
+        from millrace_broker.cluster.zookeeper_store import ZooKeeperStore  # noqa: PLC0415
+
+        return ZooKeeperStore(
+            options.zookeeper,
+            session_timeout_ms=options.broker.zookeeper_session_timeout_ms,
+            connection_timeout_ms=options.broker.zookeeper_connection_timeout_ms,
+        )
+
+    def _open_logs(self, view: ClusterView) -> None:
+        self._logs = LogManager(
+            self._fs,
+            SystemClock(),
+            self._options.data_dirs,
+            self._options.log_defaults,
+            view.cluster_id,
+            self._options.broker_id,
+        )
+        self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
+        self._logs.start()
+        for topic_partition in self._logs.logs():
+            if topic_partition.topic not in view.topics:
+                logger.warning("%s is on the disk but no topic of the cluster; left as it is", topic_partition)
+
+    def _services(self) -> Services:
+        topics = TopicManager(self._options.broker, self._store, self._metadata, self._check_topic_config)
+        return Services(self._options.broker, self._metadata, self._replicas, topics, APIS)
+
+    def _check_topic_config(self, config: Mapping[str, str]) -> None:
+        LogConfig.from_properties(self._options.log_defaults, config)
+
+    def _registration(self, bound: Address) -> BrokerInfo:
+        advertised = self._options.broker.advertised_listeners
+        address = Address.parse(advertised) if advertised else bound
+        return BrokerInfo(id=self._options.broker_id, host=address.host, port=address.port, rack=None)
+
+    def _on_change(self, view: ClusterView) -> None:
+        self._loop.call_soon_threadsafe(self._apply, view)
+
+    def _apply(self, view: ClusterView) -> None:
+        if not hasattr(self, "_metadata"):
+            return
+        for name, topic in self._metadata.view.topics.items():
+            if name not in view.topics:
+                for partition in topic.partitions:
+                    self._drop(TopicPartition(name, partition.index))
+        for topic in view.topics.values():
+            for partition in topic.partitions:
+                if partition.leader == self._options.broker_id:
+                    self._lead(TopicPartition(topic.name, partition.index), view, partition.leader_epoch)
+        self._metadata.update(view)
+
+    def _lead(self, topic_partition: TopicPartition, view: ClusterView, leader_epoch: int) -> None:
+        topic = view.topics[topic_partition.topic]
+        try:
+            self._replicas.lead(topic_partition, topic.topic_id, leader_epoch, topic.config)
+        except MillraceError:
+            logger.exception("%s can't be led", topic_partition)
+
+    def _drop(self, topic_partition: TopicPartition) -> None:
+        if topic_partition in self._replicas.partitions:
+            try:
+                self._replicas.drop(topic_partition)
+            except MillraceError:
+                logger.exception("the log of %s can't be deleted", topic_partition)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "broker_id": self._options.broker_id,
+            "cluster_id": self._metadata.view.cluster_id,
+            "partitions": len(self._replicas.partitions),
+            "connections": self._server.connection_count,
+        }
+
+    def _start_chores(self) -> None:
+        config = self._options.broker
+        chores: tuple[tuple[int, Callable[[], Awaitable[Any]]], ...] = (
+            (config.log_retention_check_interval_ms, self.apply_retention),
+            (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.flush_due)),
+            (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.remove_deleted)),
+            (config.log_flush_offset_checkpoint_interval_ms, lambda: asyncio.to_thread(self._logs.checkpoint)),
+        )
+        for interval_ms, work in chores:
+            self._closing.push_async_callback(_cancel, asyncio.create_task(_repeat(interval_ms, work)))
+
+
+async def _repeat(interval_ms: int, work: Callable[[], Awaitable[Any]]) -> None:
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        try:
+            await work()
+        except MillraceError:
+            logger.exception("maintenance failed; tried again in %d ms", interval_ms)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,118 @@
+"""Metadata of a standalone broker: one JSON file in its data directory, no ZooKeeper, no JVM.
+
+    metadata.json   {"version": 1, "cluster_id": …, "topics": {name: {"topic_id": hex, "partitions": n, "config": {…}}}}
+
+The file is replaced as a whole, so a crash leaves it as it was before or after a change. The one
+broker leads every partition, whatever its id; that a directory's broker keeps its id is meta.properties' business.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID, uuid4
+
+from millrace.errors import StorageError, TopicExistsError, UnknownTopicError
+from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace_broker.cluster.store import OnChange
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+
+FILE = "metadata.json"
+FORMAT_VERSION = 1
+
+
+class LocalStore:
+    """A `MetadataStore` of one broker."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._path = os.path.join(directory, FILE)
+        self._lock = threading.RLock()
+        self._broker: BrokerInfo | None = None
+        self._cluster_id = ""
+        self._topics: dict[str, dict[str, Any]] = {}
+        self._on_change: OnChange = lambda _: None
+
+    def start(self, on_change: OnChange) -> None:
+        """Read the file, or make it. StorageError where it can't be read or written."""
+        self._on_change = on_change
+        try:
+            self._fs.mkdir(self._directory)
+            if self._fs.exists(self._path):
+                self._load(read_file(self._fs, self._path))
+            else:
+                self._cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+                self._save(self._topics)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StorageError(f"{self._path}: {error}") from error
+
+    def register_broker(self, broker: BrokerInfo) -> None:
+        """Take note of the one broker."""
+        with self._lock:
+            self._broker = broker
+            self._on_change(self.view())
+
+    def view(self) -> ClusterView:
+        """The broker, if it is registered, and all topics."""
+        with self._lock:
+            broker, topics = self._broker, self._topics
+        brokers = {} if broker is None else {broker.id: broker}
+        leader = -1 if broker is None else broker.id
+        infos = {name: _topic_info(name, fields, leader) for name, fields in topics.items()}
+        return ClusterView(self._cluster_id, leader, brokers, infos)
+
+    def create_topic(self, topic: TopicInfo) -> None:
+        """Add a topic, durably. TopicExistsError if its name is taken."""
+        fields = {
+            "topic_id": topic.topic_id.hex,
+            "partitions": len(topic.partitions),
+            "config": dict(topic.config),
+        }
+        with self._lock:
+            if topic.name in self._topics:
+                raise TopicExistsError(f"topic {topic.name} exists")
+            self._replace({**self._topics, topic.name: fields})
+            self._on_change(self.view())
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic, durably. UnknownTopicError if there is none."""
+        with self._lock:
+            if name not in self._topics:
+                raise UnknownTopicError(f"topic {name} does not exist")
+            self._replace({other: fields for other, fields in self._topics.items() if other != name})
+            self._on_change(self.view())
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _load(self, content: bytes) -> None:
+        document = json.loads(content)
+        if document["version"] != FORMAT_VERSION:
+            raise ValueError(f"version {document['version']} is not known")
+        self._cluster_id = document["cluster_id"]
+        self._topics = document["topics"]
+        for name, fields in self._topics.items():
+            _topic_info(name, fields, -1)
+
+    def _replace(self, topics: dict[str, dict[str, Any]]) -> None:
+        try:
+            self._save(topics)
+        except OSError as error:
+            raise StorageError(f"{self._path}: {error}") from error
+        self._topics = topics
+
+    def _save(self, topics: Mapping[str, Any]) -> None:
+        document = {"version": FORMAT_VERSION, "cluster_id": self._cluster_id, "topics": topics}
+        write_file_durably(self._fs, self._path, json.dumps(document, indent=1).encode())
+
+
+def _topic_info(name: str, fields: Mapping[str, Any], leader: int) -> TopicInfo:
+    partitions = tuple(
+        PartitionInfo(index, leader, 0, (leader,), (leader,)) for index in range(int(fields["partitions"]))
+    )
+    return TopicInfo(name, UUID(hex=fields["topic_id"]), partitions, dict(fields["config"]))

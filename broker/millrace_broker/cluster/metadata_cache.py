@@ -1,0 +1,43 @@
+"""The newest cluster view that this broker has acted upon: what it answers to clients.
+
+Belongs to the event loop's thread. A view is put here only after its partitions are led, so a client that
+is told of a partition can use it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+from millrace_broker.cluster.view import ClusterView
+
+
+class MetadataCache:
+    """The current view, topic names by id, and those who wait for a change."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._waiting: set[asyncio.Event] = set()
+        self.update(view)
+
+    def update(self, view: ClusterView) -> None:
+        """Take a newer view."""
+        self.view = view
+        self._names = {topic.topic_id: topic.name for topic in view.topics.values()}
+        for event in self._waiting:
+            event.set()
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of a topic's id; None for an unknown one."""
+        return self._names.get(topic_id)
+
+    async def until(self, holds: Callable[[ClusterView], bool], timeout_s: float) -> None:
+        """Wait for a view for which `holds` is true; TimeoutError after `timeout_s`."""
+        async with asyncio.timeout(timeout_s):
+            while not holds(self.view):
+                event = asyncio.Event()
+                self._waiting.add(event)
+                try:
+                    await event.wait()
+                finally:
+                    self._waiting.discard(event)

@@ -1,0 +1,42 @@
+"""Where cluster metadata lives: the interface of the ZooKeeper store and of the local one.
+
+Every method blocks and may be called from any thread. `on_change` is called on a thread of the store's
+choosing, with views in the order of their age; views may be skipped, the newest never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, TopicInfo
+
+OnChange = Callable[[ClusterView], None]
+
+
+class MetadataStore(Protocol):
+    """Topics, brokers and the cluster's id, kept across restarts."""
+
+    def start(self, on_change: OnChange) -> None:
+        """Connect, and make the cluster's id if there is none. ZooKeeperError or StorageError where that fails."""
+        ...
+
+    def register_broker(self, broker: BrokerInfo) -> None:
+        """Announce a live broker until `close`. BrokerIdTakenError if another live one has its id."""
+        ...
+
+    def view(self) -> ClusterView:
+        """The newest view."""
+        ...
+
+    def create_topic(self, topic: TopicInfo) -> None:
+        """Add a topic, whole or not at all. TopicExistsError if its name is taken."""
+        ...
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic. UnknownTopicError if there is none."""
+        ...
+
+    def close(self) -> None:
+        """Give up the registration and let go; allowed before `start` and twice."""
+        ...

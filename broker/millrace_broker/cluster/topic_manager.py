@@ -1,0 +1,89 @@
+"""Creating and deleting topics: the rules are checked, the store is told, and the broker's own view awaited.
+
+The store blocks, so it is called from a worker thread. When `create` returns, this broker leads what it was given of
+the topic; when `delete` returns, the topic is gone from its view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from uuid import uuid4
+
+from millrace.errors import InvalidTopicError, MetadataTimeoutError, TopicExistsError, UnknownTopicError
+from millrace_broker.cluster import topics as rules
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.cluster.view import PartitionInfo, TopicInfo
+from millrace_broker.config import BrokerConfig
+
+CHANGE_TIMEOUT_S = 15.0
+CheckConfig = Callable[[Mapping[str, str]], None]
+
+
+class TopicManager:
+    """What the broker does when a client asks for a topic to be made or removed."""
+
+    def __init__(
+        self, config: BrokerConfig, store: MetadataStore, metadata: MetadataCache, check_config: CheckConfig
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._metadata = metadata
+        self._check_config = check_config
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """Create a topic; None takes the broker's default. Raises a TopicError for what is not acceptable."""
+        topic = self._plan(name, partitions, replication_factor, assignments, config or {})
+        if not validate_only:
+            await asyncio.to_thread(self._store.create_topic, topic)
+            await self._until(lambda topics: name in topics, f"topic {name} was created but is not seen yet")
+        return topic
+
+    async def delete(self, name: str) -> TopicInfo:
+        """Delete a topic and its records. UnknownTopicError where there is none."""
+        if not self._config.delete_topic_enable:
+            raise InvalidTopicError(f"{name} can't be deleted: delete.topic.enable=false")
+        topic = self._metadata.view.topics.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"topic {name} does not exist")
+        await asyncio.to_thread(self._store.delete_topic, name)
+        await self._until(lambda topics: name not in topics, f"topic {name} was deleted but is still seen")
+        return topic
+
+    def _plan(
+        self,
+        name: str,
+        partitions: int | None,
+        replication_factor: int | None,
+        assignments: Mapping[int, Sequence[int]] | None,
+        config: Mapping[str, str],
+    ) -> TopicInfo:
+        view = self._metadata.view
+        rules.check_topic_name(name, view.topics)
+        if name in view.topics:
+            raise TopicExistsError(f"topic {name} exists")
+        self._check_config(config)
+        if assignments is None:
+            count = self._config.num_partitions if partitions is None else partitions
+            factor = self._config.default_replication_factor if replication_factor is None else replication_factor
+            replicas = rules.assign_replicas(tuple(view.brokers), count, factor)
+        else:
+            replicas = rules.check_assignment(assignments, tuple(view.brokers))
+        infos = tuple(PartitionInfo(index, ids[0], 0, tuple(ids), tuple(ids)) for index, ids in enumerate(replicas))
+        return TopicInfo(name, uuid4(), infos, dict(config))
+
+    async def _until(self, holds: Callable[[Mapping[str, TopicInfo]], bool], message: str) -> None:
+        try:
+            await self._metadata.until(lambda view: holds(view.topics), CHANGE_TIMEOUT_S)
+        except TimeoutError:
+            raise MetadataTimeoutError(message) from None

@@ -1,0 +1,71 @@
+"""The rules for topics, as pure functions: names, partition counts, and which broker gets which partition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from millrace.errors import (
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+)
+
+MAX_NAME_LENGTH = 249
+MAX_PARTITIONS = 100_000
+MAX_REPLICATION_FACTOR = 1  # followers are not served yet
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+Replicas = tuple[int, ...]
+
+
+def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
+    """Kafka's rules: 1 to 249 of [a-zA-Z0-9._-], not `.` or `..`; names that differ in `.` and `_` only collide."""
+    if not name or len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopicError(f"topic name of {len(name)} characters: 1 to {MAX_NAME_LENGTH} are allowed")
+    if name in (".", "..") or not LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicError(f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed")
+    flat = name.replace(".", "_")
+    for other in existing:
+        if other != name and other.replace(".", "_") == flat:
+            raise InvalidTopicError(f"topic name {name!r} collides with {other!r}: '.' and '_' count as the same")
+
+
+def assign_replicas(brokers: Sequence[int], partitions: int, replication_factor: int) -> tuple[Replicas, ...]:
+    """Replicas per partition, round-robin over the brokers by id; the first of each is the leader."""
+    check_partition_count(partitions)
+    _check_replication_factor(replication_factor, len(brokers))
+    ordered = sorted(brokers)
+    return tuple(
+        tuple(ordered[(index + step) % len(ordered)] for step in range(replication_factor))
+        for index in range(partitions)
+    )
+
+
+def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> tuple[Replicas, ...]:
+    """A manual assignment as replicas per partition, if it covers 0…n-1 and names distinct live brokers."""
+    check_partition_count(len(assignments))
+    if set(assignments) != set(range(len(assignments))):
+        raise InvalidReplicaAssignmentError(f"partitions {sorted(assignments)} are not numbered from 0 without a gap")
+    for index, replicas in assignments.items():
+        unknown = sorted(set(replicas) - set(brokers))
+        if unknown or not replicas or len(set(replicas)) != len(replicas):
+            raise InvalidReplicaAssignmentError(f"partition {index} on {list(replicas)}: live are {sorted(brokers)}")
+        _check_replication_factor(len(replicas), len(brokers))
+    return tuple(tuple(assignments[index]) for index in range(len(assignments)))
+
+
+def check_partition_count(count: int) -> None:
+    """From one up to the limit; InvalidPartitionsError else."""
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise InvalidPartitionsError(f"{count} partitions: 1 to {MAX_PARTITIONS} are allowed")
+
+
+def _check_replication_factor(factor: int, live_brokers: int) -> None:
+    if factor < 1 or factor > live_brokers:
+        raise InvalidReplicationFactorError(f"replication factor {factor} with {live_brokers} live brokers")
+    if factor > MAX_REPLICATION_FACTOR:
+        raise InvalidReplicationFactorError(
+            f"replication factor {factor}: followers are not served yet, {MAX_REPLICATION_FACTOR} is the most"
+        )

@@ -1,0 +1,51 @@
+"""The cluster as one immutable value: brokers, topics, who leads what.
+
+A broker works with one view at a time and is handed the next after every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A live broker and where clients reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition: its leader, its replicas, and those of them that are in sync."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic; partitions in the order of their index."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionInfo, ...]
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Everything at one moment. `controller_id` is the lowest id of a live broker, -1 if none is."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: Mapping[int, BrokerInfo]
+    topics: Mapping[str, TopicInfo]

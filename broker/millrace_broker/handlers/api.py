@@ -1,0 +1,49 @@
+"""What a handler is given and what it gives back.
+
+A handler runs on the event loop's thread, at once, and must not keep views of the request's bytes.
+It answers with the message's parts; or with a future of them, when the answer has to wait; or with None where
+the protocol wants no answer (produce with acks=0). A WireError that it raises closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.encoder import Parts
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.config import BrokerConfig
+from millrace_broker.replication.replica_manager import ReplicaManager
+
+Reply = Parts | asyncio.Future[Parts] | None
+
+
+class Request(NamedTuple):
+    """One request; the body is a view that is valid only while the handler runs."""
+
+    version: int
+    client_id: str | None
+    body: memoryview
+
+
+class Api(NamedTuple):
+    """One served API."""
+
+    key: ApiKey
+    versions: VersionRange
+    handle: Callable[[Services, Request], Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What handlers work with."""
+
+    config: BrokerConfig
+    metadata: MetadataCache
+    replicas: ReplicaManager
+    topics: TopicManager
+    apis: Mapping[int, Api]

@@ -1,0 +1,27 @@
+"""Every API that is served. What is not listed here is neither advertised nor answered."""
+
+from __future__ import annotations
+
+from millrace_broker.handlers import (
+    k00_produce,
+    k01_fetch,
+    k02_list_offsets,
+    k03_metadata,
+    k18_api_versions,
+    k19_create_topics,
+    k20_delete_topics,
+)
+from millrace_broker.handlers.api import Api
+
+APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        k00_produce.API,
+        k01_fetch.API,
+        k02_list_offsets.API,
+        k03_metadata.API,
+        k18_api_versions.API,
+        k19_create_topics.API,
+        k20_delete_topics.API,
+    )
+}

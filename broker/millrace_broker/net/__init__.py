@@ -1,0 +1,1 @@
+"""Sockets: the listening server and its connections."""

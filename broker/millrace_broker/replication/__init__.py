@@ -1,0 +1,1 @@
+"""Partitions that this broker leads, and the requests that wait for them."""

@@ -1,0 +1,91 @@
+"""Requests that wait for something to happen to a partition: a long-polling fetch for records to come.
+
+An operation is held under the keys it waits for. `check(key)` asks each operation under that key whether it
+can complete now; the deadline expires it otherwise. An operation leaves all its keys as soon as it
+completes or expires, so each ends exactly once. Time comes in by `call_later`, as an event loop has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Cancellable(Protocol):
+    """A timer that has been set."""
+
+    def cancel(self) -> None:
+        """Stop the timer from firing."""
+        ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Cancellable]
+
+
+class DelayedOperation(Protocol):
+    """What waits."""
+
+    def try_complete(self) -> bool:
+        """Complete if what it waits for has come; whether it did."""
+        ...
+
+    def expire(self) -> None:
+        """Complete with what there is."""
+        ...
+
+
+class Purgatory(Generic[Key]):
+    """The operations that wait, by key."""
+
+    def __init__(self, call_later: CallLater) -> None:
+        self._call_later = call_later
+        self._watchers: dict[Key, dict[int, DelayedOperation]] = {}
+        self._held: dict[int, tuple[tuple[Key, ...], Cancellable]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, operation: DelayedOperation, keys: Iterable[Key], wait_ms: int) -> None:
+        """Keep an operation until a check completes it or `wait_ms` have passed."""
+        identity = id(operation)
+        distinct = tuple(dict.fromkeys(keys))
+        for key in distinct:
+            self._watchers.setdefault(key, {})[identity] = operation
+        timer = self._call_later(wait_ms / 1000, lambda: self._expire(operation))
+        self._held[identity] = (distinct, timer)
+
+    def check(self, key: Key) -> None:
+        """Something happened to `key`."""
+        watchers = self._watchers.get(key)
+        if not watchers:
+            return
+        for operation in tuple(watchers.values()):
+            if id(operation) in self._held and operation.try_complete():
+                self._release(operation)
+
+    def release(self, operation: DelayedOperation) -> None:
+        """Forget an operation whose client has gone."""
+        if id(operation) in self._held:
+            self._release(operation)
+
+    def expire_all(self) -> None:
+        """Complete everything that waits with what there is: the broker is about to stop."""
+        for keys, _ in tuple(self._held.values()):
+            for operation in tuple(self._watchers.get(keys[0], {}).values()):
+                self._expire(operation)
+
+    def _expire(self, operation: DelayedOperation) -> None:
+        if id(operation) in self._held:
+            self._release(operation)
+            operation.expire()
+
+    def _release(self, operation: DelayedOperation) -> None:
+        keys, timer = self._held.pop(id(operation))
+        timer.cancel()
+        for key in keys:
+            watchers = self._watchers[key]
+            del watchers[id(operation)]
+            if not watchers:
+                del self._watchers[key]

@@ -1,0 +1,68 @@
+"""The partitions of this broker, and the purgatory of the requests that wait for them.
+
+Runs on the event loop's thread. Which partitions to lead is decided elsewhere and told by `lead` and `drop`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from uuid import UUID
+
+from millrace.errors import UnknownTopicError
+from millrace.records.batch import Buffer
+from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.storage import LogAppendInfo, LogManager, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    """Led partitions by name."""
+
+    def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition]) -> None:
+        self._logs = logs
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self.purgatory = purgatory
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """All led partitions."""
+        return self._partitions
+
+    def lead(
+        self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
+    ) -> None:
+        """Become leader: open or create the log. A log of an older topic of this name is deleted. StorageError."""
+        known = self._partitions.get(topic_partition)
+        if known is not None and known.topic_id == topic_id:
+            known.leader_epoch = leader_epoch
+            return
+        if known is not None:
+            self.drop(topic_partition)
+        elif self._logs.topic_id(topic_partition) not in (None, topic_id):
+            logger.warning("%s was recreated while this broker was away; the old log is deleted", topic_partition)
+            self._logs.delete(topic_partition)
+        log = self._logs.create(topic_partition, topic_id, config)
+        self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch)
+
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """Lead no longer and delete the log: its topic is gone. Waiting fetches learn it at once."""
+        del self._partitions[topic_partition]
+        self._logs.delete(topic_partition)
+        self.purgatory.check(topic_partition)
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """The led partition; UnknownTopicError where there is none."""
+        try:
+            return self._partitions[topic_partition]
+        except KeyError:
+            raise UnknownTopicError(f"{topic_partition.topic}-{topic_partition.partition} is not here") from None
+
+    def append(self, topic_partition: TopicPartition, batches: Buffer) -> tuple[Partition, LogAppendInfo]:
+        """Append and wake who waits for records. Raises as `Log.append` does, or UnknownTopicError."""
+        partition = self.partition(topic_partition)
+        info = partition.append(batches)
+        self.purgatory.check(topic_partition)
+        return partition, info

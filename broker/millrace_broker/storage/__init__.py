@@ -1,0 +1,29 @@
+"""Log storage: segmented logs on the disk, in Kafka's own layout (spec B).
+
+`LogManager` opens the data folders, `Log` is one partition. A record's way: `Log.append` -> `validation` ->
+`LogSegment`; a read's way: `Log.read` -> `Segments` -> `OffsetIndex` -> `LogSegment`. `loading` brings a log back
+after a crash.
+"""
+
+from __future__ import annotations
+
+from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.log import Log, LogAppendInfo
+from millrace_broker.storage.manager import LogManager
+from millrace_broker.storage.reports import Finding, LogRecovery, RecoveryReport, RetentionReport, VerifyReport
+
+__all__ = [
+    "BROKER_CONFIG",
+    "TOPIC_CONFIG",
+    "Finding",
+    "Log",
+    "LogAppendInfo",
+    "LogConfig",
+    "LogManager",
+    "LogRecovery",
+    "RecoveryReport",
+    "RetentionReport",
+    "TopicPartition",
+    "VerifyReport",
+]

@@ -1,0 +1,54 @@
+"""Offsets of many partitions in one small text file (Kafka's checkpoint format).
+
+    0                           version
+    2                           number of entries
+    flights 0 42                topic, partition, offset
+    flights 1 17
+
+Replaced as a whole (`write_file_durably`): a crash leaves the old content or the new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from millrace.errors import StorageError
+from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import TopicPartition
+
+VERSION = "0"
+
+
+def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
+    """The entries of a checkpoint as words, none where there is no file; StorageError for what is no checkpoint."""
+    with storage_errors(path):
+        try:
+            content = read_file(fs, path)
+        except FileNotFoundError:
+            return []
+    lines = content.decode(errors="replace").splitlines()
+    if len(lines) < 2 or lines[0] != VERSION or lines[1] != str(len(lines) - 2):
+        raise StorageError(f"{path}: not a checkpoint of version {VERSION} with as many lines as it says")
+    return [line.split() for line in lines[2:]]
+
+
+def write_lines(fs: FileSystem, path: str, lines: Iterable[str]) -> None:
+    """Replace a checkpoint."""
+    entries = list(lines)
+    with storage_errors(path):
+        write_file_durably(fs, path, "\n".join([VERSION, str(len(entries)), *entries, ""]).encode())
+
+
+def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
+    """Offset by partition; empty where there is no file."""
+    try:
+        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)}
+    except ValueError as error:
+        raise StorageError(f"{path}: {error}") from error
+
+
+def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace the file."""
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+    write_lines(fs, path, lines)

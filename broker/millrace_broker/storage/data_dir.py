@@ -1,0 +1,111 @@
+"""One data folder: its lock, its owner, its clean-shutdown marker and what its checkpoints say.
+
+Two brokers never share a folder: `.lock` is held with `flock` from `open` to `close`, and goes with the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from millrace.errors import StorageError
+from millrace.fs import FileSystem, write_file_durably
+from millrace_broker.storage.checkpoints import read_offsets, write_offsets
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import (
+    CLEAN_SHUTDOWN,
+    DELETED_DIR_SUFFIX,
+    LOCK,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    TopicPartition,
+    parse_partition_dir,
+)
+from millrace_broker.storage.meta_properties import claim_data_dir
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class DataDir:
+    """A folder that holds partitions' folders."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self.path = path
+        self.is_clean = False
+        self.recovery_points: Offsets = {}
+        self.log_start_offsets: Offsets = {}
+        self._fs = fs
+        self._lock_fd: int | None = None
+
+    def open(self, *, cluster_id: str, broker_id: int) -> None:
+        """Lock the folder, making it if need be, check whose it is, and read and remove the marker.
+
+        Raises StorageError (also where another broker holds the folder) and InconsistentClusterIdError.
+        """
+        with storage_errors(self.path):
+            self._fs.mkdir(self.path)
+            self._lock()
+        claim_data_dir(self._fs, self.path, cluster_id=cluster_id, broker_id=broker_id)
+        self.recovery_points = read_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT))
+        self.log_start_offsets = read_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT))
+        marker = self._join(CLEAN_SHUTDOWN)
+        with storage_errors(marker):
+            self.is_clean = self._fs.exists(marker)
+            if self.is_clean:
+                self._fs.unlink(marker)
+                self._fs.fsync_dir(self.path)
+
+    def partition_dirs(self) -> Iterator[tuple[TopicPartition, str]]:
+        """Each partition's folder, deleted ones left out."""
+        with storage_errors(self.path):
+            names = self._fs.listdir(self.path)
+        for name in names:
+            topic_partition = parse_partition_dir(name)
+            if topic_partition is not None:
+                yield topic_partition, self._join(name)
+
+    def remove_deleted_dirs(self) -> int:
+        """Remove the folders of partitions that were deleted before; returns how many."""
+        with storage_errors(self.path):
+            names = [name for name in self._fs.listdir(self.path) if name.endswith(DELETED_DIR_SUFFIX)]
+            for name in names:
+                remove_tree(self._fs, self._join(name))
+        return len(names)
+
+    def write_checkpoints(self, recovery_points: Offsets, log_start_offsets: Offsets) -> None:
+        """Replace both checkpoints; StorageError."""
+        write_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT), recovery_points)
+        write_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT), log_start_offsets)
+
+    def mark_clean(self) -> None:
+        """Say that everything in the folder is synced."""
+        marker = self._join(CLEAN_SHUTDOWN)
+        with storage_errors(marker):
+            write_file_durably(self._fs, marker, b"")
+
+    def close(self) -> None:
+        """Let another broker have the folder."""
+        if self._lock_fd is not None:
+            self._fs.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _lock(self) -> None:
+        fd = self._fs.open(self._join(LOCK), create=True)
+        try:
+            self._fs.lock(fd)
+        except BlockingIOError:
+            self._fs.close(fd)
+            raise StorageError(f"{self.path}: another broker holds this folder ({LOCK})") from None
+        self._lock_fd = fd
+
+    def _join(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+def remove_tree(fs: FileSystem, path: str) -> None:
+    """Remove a partition's folder, which holds files only; fine if it is gone. OSError passes."""
+    if not fs.exists(path):
+        return
+    for name in fs.listdir(path):
+        fs.unlink(os.path.join(path, name))
+    fs.rmdir(path)

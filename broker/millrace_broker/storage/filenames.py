@@ -1,0 +1,79 @@
+"""Every name that the storage engine gives to a file or a folder (spec B1; Kafka's own layout).
+
+<data dir>/
+  .lock                                   held while a broker uses the folder
+  .kafka_cleanshutdown                    there only after a shutdown that synced everything
+  meta.properties                         which cluster and broker the folder belongs to
+  recovery-point-offset-checkpoint        up to where each log is on the disk
+  log-start-offset-checkpoint             first offset of logs whose head was cut inside a segment
+  replication-offset-checkpoint           high watermarks
+  <topic>-<partition>/
+    partition.metadata                    the topic's id
+    leader-epoch-checkpoint               first offset of each leader epoch
+    <20-digit base offset>.log            batches
+    <20-digit base offset>.index          offset -> position
+    <20-digit base offset>.timeindex      timestamp -> offset
+    <any of the three>.deleted            cut by retention, to be removed
+  <topic>-<partition>.<32 hex>-delete/    a deleted partition, to be removed
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import NamedTuple
+
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+DELETED_FILE_SUFFIX = ".deleted"
+DELETED_DIR_SUFFIX = "-delete"
+
+MAX_NAME_BYTES = 255
+_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)")
+_PARTITION_DIR = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic; as text, the name of its folder."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def segment_file_name(base_offset: int, suffix: str) -> str:
+    """`00000000000000000042.log` and its like; zero-padded, so that names sort as offsets do."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file_name(name: str) -> tuple[int, str] | None:
+    """(base offset, suffix) of a segment's file, None for any other name."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None or match[2] not in SEGMENT_SUFFIXES:
+        return None
+    return int(match[1]), match[2]
+
+
+def parse_partition_dir(name: str) -> TopicPartition | None:
+    """The partition that a folder holds, None for any other name."""
+    match = _PARTITION_DIR.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def deleted_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
+    """The name of a deleted partition's folder; a long topic name is cut so that the whole fits."""
+    ending = f"-{topic_partition.partition}.{unique.hex}{DELETED_DIR_SUFFIX}"
+    return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending

@@ -1,0 +1,160 @@
+"""A sorted file of fixed-size entries (key, value), what the offset index and the time index have in common.
+
+    entry  := key, value            big-endian, keys strictly increasing, values never decreasing
+    file   := entry*
+
+An index is either *growing*, its entries in memory as two columns and in the file up to the last `write`,
+or *sealed*, complete in the file and searched there without being loaded. That of the active segment grows.
+
+A crash may leave a file that is short, cut inside an entry, or filled with zeros; `is_sane` tells, and
+the segment then builds the index anew from the log. Nothing in an index is ever the only copy.
+
+Columns grow on one thread only. `write`, `sync` and `seal` may run on another: they read what is there, and a
+search that has begun keeps the columns it began with.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import ClassVar
+
+from millrace.fs import FileSystem
+
+Entry = tuple[int, int]
+Columns = tuple["array[int]", "array[int]"]
+
+_KEY, _VALUE = 0, 1
+
+
+class IndexFile:
+    """Entries by key, searched by key or by value. Subclasses say how an entry is packed."""
+
+    ENTRY: ClassVar[struct.Struct]
+    TYPE_CODES: ClassVar[tuple[str, str]]
+
+    def __init__(self, fs: FileSystem, path: str, max_bytes: int) -> None:
+        self.path = path
+        self._fs = fs
+        self._fd = fs.open(path, create=True)
+        self._file_bytes = fs.size(self._fd)
+        self._written = self._file_bytes // self.ENTRY.size
+        self._max_entries = max_bytes // self.ENTRY.size
+        self._columns: Columns | None = None
+        self._last = self._entry_in_file(self._written - 1) if self._written else None
+
+    def __len__(self) -> int:
+        columns = self._columns
+        return self._written if columns is None else len(columns[_VALUE])
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Entries in order, those that were there when the iteration began."""
+        columns = self._columns
+        if columns is None:
+            return self.ENTRY.iter_unpack(self._fs.pread(self._fd, self._written * self.ENTRY.size, 0))
+        return iter(tuple(zip(*columns, strict=False)))
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest entry."""
+        return self._last
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the index is complete in its file."""
+        return self._columns is None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `segment.index.bytes` leaves no room for another entry."""
+        return len(self) >= self._max_entries
+
+    def is_sane(self, max_value: int) -> bool:
+        """Whether the file holds whole entries that increase, with values up to `max_value`.
+
+        Looks at the first and the last entry: bytes between them were synced before they were relied on.
+        """
+        if self._file_bytes % self.ENTRY.size:
+            return False
+        if self._last is None:
+            return True
+        first = self._entry_in_file(0)
+        ordered = self._written == 1 or first[_KEY] < self._last[_KEY]
+        return ordered and first[_VALUE] <= self._last[_VALUE] <= max_value and first[_VALUE] >= 0
+
+    def grow(self) -> None:
+        """Load the entries, to append more."""
+        entries = list(self)
+        self._columns = self._empty_columns()
+        for column, values in zip(self._columns, zip(*entries, strict=True), strict=False):
+            column.extend(values)
+
+    def clear(self) -> None:
+        """Drop all entries and grow from none."""
+        self._fs.truncate(self._fd, 0)
+        self._file_bytes = self._written = 0
+        self._last = None
+        self._columns = self._empty_columns()
+
+    def append(self, key: int, value: int) -> None:
+        """Add an entry above the last one, in memory; `write` takes it to the file."""
+        columns = self._columns
+        if columns is None:
+            raise ValueError(f"{self.path} is sealed")
+        columns[_KEY].append(key)
+        columns[_VALUE].append(value)
+        self._last = key, value
+
+    def floor(self, key: int) -> Entry | None:
+        """The last entry whose key is not above `key`."""
+        return self._floor(_KEY, key)
+
+    def floor_value(self, value: int) -> Entry | None:
+        """The last entry whose value is not above `value`."""
+        return self._floor(_VALUE, value)
+
+    def write(self) -> None:
+        """Take the entries that are only in memory to the file."""
+        columns = self._columns
+        if columns is None:
+            return
+        start, end = self._written, len(columns[_VALUE])
+        if start == end:
+            return
+        data = b"".join(map(self.ENTRY.pack, columns[_KEY][start:end], columns[_VALUE][start:end]))
+        self._fs.pwritev(self._fd, [data], start * self.ENTRY.size)
+        self._written, self._file_bytes = end, end * self.ENTRY.size
+
+    def sync(self) -> None:
+        """Write, and block until the file is on the disk."""
+        self.write()
+        self._fs.fsync(self._fd)
+
+    def seal(self) -> None:
+        """Write, and let go of the entries in memory: nothing is appended any more."""
+        self.write()
+        self._columns = None
+
+    def close(self) -> None:
+        """Give the descriptor back; what was not written is lost."""
+        self._fs.close(self._fd)
+
+    def _empty_columns(self) -> Columns:
+        key_code, value_code = self.TYPE_CODES
+        return array(key_code), array(value_code)
+
+    def _floor(self, field: int, target: int) -> Entry | None:
+        columns = self._columns
+        if columns is not None:
+            slot = bisect_right(columns[field], target) - 1
+            return (columns[_KEY][slot], columns[_VALUE][slot]) if slot >= 0 else None
+        if self._last is None or target >= self._last[field]:
+            return self._last
+        slot = bisect_right(range(self._written), target, key=lambda slot: self._entry_in_file(slot)[field]) - 1
+        return self._entry_in_file(slot) if slot >= 0 else None
+
+    def _entry_in_file(self, slot: int) -> Entry:
+        key, value = self.ENTRY.unpack(self._fs.pread(self._fd, self.ENTRY.size, slot * self.ENTRY.size))
+        return key, value

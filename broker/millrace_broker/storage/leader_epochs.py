@@ -1,0 +1,61 @@
+"""`leader-epoch-checkpoint`: the first offset that each leader wrote (Kafka's format; KIP-101).
+
+    0                           version
+    1                           number of entries
+    3 42                        epoch, its start offset; both increase
+
+An entry is on the disk before the first batch of its epoch. A crash may leave one whose batches are lost:
+`truncate` drops it when the log opens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from millrace.errors import StorageError
+from millrace.fs import FileSystem
+from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_broker.storage.checkpoints import read_lines, write_lines
+from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT
+
+
+class LeaderEpochs:
+    """The epochs of one log."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
+        self._entries = _parse(self._path, read_lines(fs, self._path))
+
+    @property
+    def entries(self) -> Sequence[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 if none is known."""
+        return self._entries[-1][0] if self._entries else NO_LEADER_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A leader of a newer epoch begins to write at `start_offset`."""
+        kept = [entry for entry in self._entries if entry[1] < start_offset]
+        self._replace([*kept, (epoch, start_offset)])
+
+    def truncate(self, log_end_offset: int) -> None:
+        """Forget epochs of which the log holds nothing."""
+        kept = [entry for entry in self._entries if entry[1] < log_end_offset]
+        if kept != self._entries:
+            self._replace(kept)
+
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        write_lines(self._fs, self._path, (f"{epoch} {offset}" for epoch, offset in entries))
+        self._entries = entries
+
+
+def _parse(path: str, lines: list[list[str]]) -> list[tuple[int, int]]:
+    try:
+        return [(int(epoch), int(offset)) for epoch, offset in lines]
+    except ValueError as error:
+        raise StorageError(f"{path}: {error}") from error

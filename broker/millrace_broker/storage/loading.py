@@ -1,0 +1,155 @@
+"""Opening a log's folder: which segments are there, and what of them is valid (spec B8).
+
+After a clean shutdown each segment is taken as it is, once its indexes pass a cheap check. After a crash every segment
+from the one that the recovery point falls in is walked batch by batch. The log ends at the first byte that is
+no valid batch, or at the first gap between two segments there: what lies behind is cut, and the warning says how
+many bytes. Below the recovery point nothing is ever cut: those bytes were synced, and damage in them is
+for `verify` to report.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millrace.fs import FileSystem
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.filenames import (
+    DELETED_FILE_SUFFIX,
+    LOG_SUFFIX,
+    parse_segment_file_name,
+)
+from millrace_broker.storage.segment import LogSegment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+logger = logging.getLogger(__name__)
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """The segments of a folder, the last one ready to grow, and what was done to get there."""
+
+    segments: list[LogSegment] = field(default_factory=list)
+    next_offset: int = 0
+    recovered_segments: int = 0
+    truncated_bytes: int = 0
+    dropped_segments: int = 0
+
+
+def load_log(
+    fs: FileSystem, directory: str, config: LogConfig, *, recovery_point: int, log_start_offset: int, clean: bool
+) -> LoadedLog:
+    """Open all segments of a folder; a folder without any gets an empty one at the log start offset.
+
+    OSError passes.
+    """
+    loaded = LoadedLog(next_offset=log_start_offset)
+    bases = _tidy(fs, directory)
+    for base, next_base in zip(bases, [*bases[1:], None], strict=False):
+        segment = LogSegment(fs, directory, base, config)
+        loaded.segments.append(segment)
+        unsynced = not clean and (next_base is None or next_base >= recovery_point)
+        if _load_segment(loaded, segment, next_base, unsynced=unsynced):
+            continue
+        _drop(fs, directory, loaded, [each for each in bases if each > base])
+        break
+    if loaded.next_offset < log_start_offset:
+        _drop_all(fs, directory, loaded, log_start_offset)
+    if not loaded.segments:
+        segment = LogSegment(fs, directory, log_start_offset, config)
+        segment.recover(truncate=True)
+        loaded.segments.append(segment)
+    return loaded
+
+
+def _load_segment(loaded: LoadedLog, segment: LogSegment, next_base: int | None, *, unsynced: bool) -> bool:
+    """Take one segment over; false where the log must end with it."""
+    if next_base is not None and not unsynced:
+        if not segment.load_closed():
+            _rebuild_closed(loaded, segment)
+        return True
+    next_offset = None if unsynced else segment.load_active()
+    if next_offset is None:
+        next_offset = _recover(loaded, segment)
+    loaded.next_offset = next_offset
+    if next_base is None:
+        return True
+    if next_offset != next_base:
+        logger.warning("%s: ends at offset %d, the next segment begins at %d", segment.path, next_offset, next_base)
+        return False
+    segment.finish()
+    return True
+
+
+def _recover(loaded: LoadedLog, segment: LogSegment) -> int:
+    next_offset, cut_bytes, reason = segment.recover(truncate=True)
+    loaded.recovered_segments += 1
+    loaded.truncated_bytes += cut_bytes
+    if cut_bytes:
+        segment.sync()
+        logger.warning("%s: truncated %d bytes at position %d: %s", segment.path, cut_bytes, segment.size_bytes, reason)
+    return next_offset
+
+
+def _rebuild_closed(loaded: LoadedLog, segment: LogSegment) -> None:
+    """Make the indexes of a synced segment anew; its batches stay as they are, good or bad."""
+    _, bad_bytes, reason = segment.recover(truncate=False)
+    segment.finish()
+    loaded.recovered_segments += 1
+    if bad_bytes:
+        position = segment.size_bytes - bad_bytes
+        logger.error("%s: damaged at position %d, %d bytes: %s", segment.path, position, bad_bytes, reason)
+
+
+def _tidy(fs: FileSystem, directory: str) -> list[int]:
+    """Remove what a crash left half done; returns the base offsets of the segments, sorted."""
+    names = fs.listdir(directory)
+    files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
+    bases = sorted(base for base, suffix in files.values() if suffix == LOG_SUFFIX)
+    orphans = [name for name, (base, _) in files.items() if base not in bases]
+    leftovers = [name for name in names if name.endswith((DELETED_FILE_SUFFIX, TEMPORARY_SUFFIX))]
+    _unlink(fs, directory, [*orphans, *leftovers])
+    return bases
+
+
+def _drop(fs: FileSystem, directory: str, loaded: LoadedLog, bases: list[int]) -> None:
+    """Remove the segments behind a cut: their batches no longer follow on anything."""
+    files = [name for name in fs.listdir(directory) if (parsed := parse_segment_file_name(name)) and parsed[0] in bases]
+    cut_bytes = sum(_size(fs, os.path.join(directory, name)) for name in files if name.endswith(LOG_SUFFIX))
+    _unlink(fs, directory, files)
+    loaded.dropped_segments += len(bases)
+    loaded.truncated_bytes += cut_bytes
+    if bases:
+        logger.warning("%s: truncated %d bytes in %d later segments", directory, cut_bytes, len(bases))
+
+
+def _drop_all(fs: FileSystem, directory: str, loaded: LoadedLog, log_start_offset: int) -> None:
+    """The log was cut below its start: it goes on, empty, at the start."""
+    for segment in loaded.segments:
+        segment.release()
+    _drop(fs, directory, loaded, [segment.base_offset for segment in loaded.segments])
+    loaded.segments.clear()
+    loaded.next_offset = log_start_offset
+
+
+def _unlink(fs: FileSystem, directory: str, names: Iterable[str]) -> None:
+    removed = False
+    for name in names:
+        fs.unlink(os.path.join(directory, name))
+        removed = True
+    if removed:
+        fs.fsync_dir(directory)
+
+
+def _size(fs: FileSystem, path: str) -> int:
+    fd = fs.open(path)
+    try:
+        return fs.size(fd)
+    finally:
+        fs.close(fd)

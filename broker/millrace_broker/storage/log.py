@@ -1,0 +1,413 @@
+"""The log of one partition: batches in order, each at an offset that never changes (spec B2, B3, B4, B6).
+
+    log start offset        recovery point         log end offset
+          |  synced to the disk   |   in the page cache  |
+          [ segment ][ segment ][ segment ][ active segment
+
+`append` gives offsets and writes to the active segment; `read` finds the segment in an immutable list, then the
+batch through the sparse index; `flush` moves the recovery point; `apply_retention` takes whole segments
+from the front. A crash may cost what lies above the recovery point, from the first damaged byte on, and nothing below.
+
+Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset` and `close` belong to one
+thread, the event loop's. `flush`, `verify` and `remove_deleted` may run on one other thread at the same time: they read
+the log end offset *before* the segments, hold each segment by `retain`, and flushes exclude one another by a lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from millrace.clock import Clock
+from millrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from millrace.fs import Buffer, FileSystem
+from millrace.records.batch import NO_TIMESTAMP, PLACE, BatchHeader
+from millrace_broker.storage.append_time import stamped
+from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
+from millrace_broker.storage.failures import storage_error, storage_errors
+from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
+from millrace_broker.storage.leader_epochs import LeaderEpochs
+from millrace_broker.storage.loading import load_log
+from millrace_broker.storage.reports import LogRecovery, RetentionReport, VerifyReport
+from millrace_broker.storage.retention import SegmentFacts, deletable, policies_of
+from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.segments import Segments
+from millrace_broker.storage.validation import validate_produced
+from millrace_broker.storage.verification import verify_log
+
+Batches = Sequence[tuple[int, BatchHeader]]
+
+
+class LogAppendInfo(NamedTuple):
+    """Where appended batches are. `log_append_time_ms` is -1 where records keep the producer's time."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    max_timestamp: int
+
+
+class Log:
+    """One partition's batches on the disk."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean: bool = False,
+    ) -> None:
+        """Open the log of an existing folder, recovering it unless the shutdown was clean; StorageError."""
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self._fs = fs
+        self._clock = clock
+        self._flush_lock = Lock()
+        self._offline: str | None = None
+        self._closed = False
+        self._names_changed = True
+        self._deleted: deque[tuple[int, str]] = deque()
+        self.reconfigure(config)
+        with storage_errors(directory):
+            loaded = load_log(
+                fs, directory, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
+            )
+        self._segments = Segments(loaded.segments)
+        self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
+        self.log_end_offset = loaded.next_offset
+        self.recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
+        self.leader_epochs = LeaderEpochs(fs, directory)
+        self.leader_epochs.truncate(self.log_end_offset)
+        self._last_flush_ms = clock.monotonic_ms()
+        self.recovery = LogRecovery(
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            segments=len(self._segments),
+            recovered_segments=loaded.recovered_segments,
+            truncated_bytes=loaded.truncated_bytes,
+            dropped_segments=loaded.dropped_segments,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        """Segments, the active one included."""
+        return len(self._segments)
+
+    @property
+    def starts_inside_segment(self) -> bool:
+        """Whether the log start offset can't be told from the segments alone."""
+        return self.log_start_offset > self._segments[0].base_offset
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Take other settings from the next append on; an open segment keeps its index sizes."""
+        self.config = config
+        self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
+
+    # Appending.
+
+    def append(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo:
+        """Validate what a producer sent and put it at the end of the log, as one write.
+
+        Raises RecordError for bytes that break a rule and StorageError where the disk fails; the log is then as before.
+        A batch that is written but can't be synced as `flush.messages` demands takes the log offline:
+        what the disk holds is unknown until the log is opened again.
+        """
+        if self._offline is not None or self._closed:
+            raise StorageError(f"{self.directory}: offline: {self._offline or 'closed'}")
+        view = memoryview(batches)
+        found: Batches = validate_produced(view, self.config.max_message_bytes)
+        append_time_ms = NO_TIMESTAMP
+        if self._stamps_append_time:
+            append_time_ms = self._clock.now_ms()
+            view, found = stamped(view, found, append_time_ms)
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        first_offset = self.log_end_offset
+        max_timestamp = self._write(view, found, leader_epoch)
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self._flush_appended()
+        return LogAppendInfo(first_offset, self.log_end_offset - 1, append_time_ms, max_timestamp)
+
+    def _write(self, view: memoryview, found: Batches, leader_epoch: int) -> int:
+        """Give offsets and write; returns the largest timestamp."""
+        offset = self.log_end_offset
+        buffers: list[Buffer] = []
+        placed: list[tuple[int, int, int, int]] = []
+        max_timestamp = NO_TIMESTAMP
+        for position, header in found:
+            size_bytes = header.batch_length + 12
+            buffers.append(PLACE.pack(offset, header.batch_length, leader_epoch))
+            buffers.append(view[position + PLACE.size : position + size_bytes])
+            offset += header.last_offset_delta + 1
+            placed.append((position, size_bytes, offset - 1, header.max_timestamp))
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+        segment = self._segment_for(len(view), offset - 1, max_timestamp)
+        try:
+            start = segment.write(buffers if len(found) == 1 else [b"".join(buffers)], len(view))
+        except OSError as error:
+            self._undo_write(segment)
+            raise storage_error(segment.path, error) from error
+        for position, size_bytes, last_offset, timestamp in placed:
+            segment.add(start + position, size_bytes, last_offset, timestamp)
+        self.log_end_offset = offset
+        return max_timestamp
+
+    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int) -> LogSegment:
+        """The active segment, rolled first where the batches don't belong in it."""
+        active = self._segments.active
+        config = self.config
+        if size_bytes > config.segment_bytes:
+            raise RecordTooLargeError(
+                f"{size_bytes} bytes in one append are above segment.bytes={config.segment_bytes}"
+            )
+        if active.size_bytes and (
+            active.size_bytes + size_bytes > config.segment_bytes
+            or max_timestamp - active.first_timestamp > config.segment_ms
+            or active.is_index_full
+            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+        ):
+            return self._roll()
+        return active
+
+    def _roll(self) -> LogSegment:
+        """Finish the active segment and begin the next; nothing is synced here, `flush` does it in order."""
+        with storage_errors(self.directory):
+            segment = LogSegment(self._fs, self.directory, self.log_end_offset, self.config)
+            segment.recover(truncate=True)
+        self._segments.active.finish()
+        self._names_changed = True
+        self._segments = self._segments.with_added(segment)
+        return segment
+
+    def _undo_write(self, segment: LogSegment) -> None:
+        try:
+            segment.undo_write()
+        except OSError as error:
+            self._offline = f"a failed write could not be undone: {error}"
+
+    # Flushing.
+
+    def flush(self) -> None:
+        """Block until all that is appended so far is on the disk; a closed log has nothing to flush.
+
+        Raises StorageError. A failed fsync takes the log offline: the kernel may have dropped what it could not write.
+        """
+        with self._flush_lock:
+            if not self._closed:
+                self._flush()
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Whether `flush.ms` has passed (monotonic `now_ms`), or a closed segment waits to be synced."""
+        if self.recovery_point >= self.log_end_offset or self._offline is not None:
+            return False
+        overdue = now_ms - self._last_flush_ms >= self.config.flush_ms
+        return overdue or self.recovery_point < self._segments.active.base_offset
+
+    def _flush(self) -> None:
+        if self._offline is not None:
+            raise StorageError(f"{self.directory}: offline: {self._offline}")
+        end, segments = self.log_end_offset, self._segments
+        self._last_flush_ms = self._clock.monotonic_ms()
+        for segment in segments[segments.floor_index(self.recovery_point - 1) :]:
+            if not segment.is_sealed and segment.retain():
+                try:
+                    self._sync(segment, seal=segment is not segments.active)
+                finally:
+                    segment.release()
+        if self._names_changed:
+            self._names_changed = False
+            self._sync_names()
+        self.recovery_point = max(self.recovery_point, end)
+
+    def _sync(self, segment: LogSegment, *, seal: bool) -> None:
+        with storage_errors(segment.path):
+            segment.write_indexes()
+        try:
+            segment.sync()
+        except OSError as error:
+            self._offline = f"fsync failed: {error}"
+            raise storage_error(segment.path, error) from error
+        if seal:
+            segment.seal()
+
+    def _sync_names(self) -> None:
+        try:
+            self._fs.fsync_dir(self.directory)
+        except OSError as error:
+            self._offline = f"fsync of the folder failed: {error}"
+            raise storage_error(self.directory, error) from error
+
+    def _flush_appended(self) -> None:
+        try:
+            self.flush()
+        except StorageError as error:
+            self._offline = self._offline or str(error)
+            raise
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True) -> bytes:
+        """The bytes of whole batches from the one that holds `offset`, as they are in the file, from one segment.
+
+        At most `max_bytes`, but a first batch above that comes whole if `at_least_one` (KIP-74); never a
+        batch at or above `up_to_offset`, the high watermark. Empty where there is nothing to read yet.
+        Raises OffsetOutOfRangeError below the log start offset and above the log end offset, StorageError.
+        """
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition}: offset {offset} is not in {self.log_start_offset}..{log_end_offset}"
+            )
+        end_offset = min(up_to_offset, log_end_offset)
+        if offset >= end_offset:
+            return b""
+        segments = self._segments
+        with storage_errors(self.directory):
+            for segment in segments[segments.floor_index(offset) :]:
+                if segment.base_offset >= end_offset:
+                    break
+                whole = end_offset == log_end_offset
+                end_position = segment.size_bytes if whole else segment.position_of(end_offset)
+                data = segment.read(offset, max_bytes, end_position, at_least_one=at_least_one)
+                if data is not None:
+                    return data
+        return b""
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record not older than `timestamp_ms`; None if there is none."""
+        with storage_errors(self.directory):
+            for segment in self._segments:
+                if segment.max_timestamp >= timestamp_ms:
+                    record = segment.find_timestamp(timestamp_ms, self.log_start_offset)
+                    if record is not None:
+                        return record.timestamp_ms, record.offset
+        return None
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the largest timestamp (KIP-734); None where there is none."""
+        with storage_errors(self.directory):
+            newest = max(segment.max_timestamp_from(self.log_start_offset) for segment in self._segments)
+        return None if newest == NO_TIMESTAMP else self.offset_for_timestamp(newest)
+
+    # Retention.
+
+    def raise_log_start_offset(self, offset: int) -> None:
+        """Records below `offset` are gone from now on; OffsetOutOfRangeError above the log end offset."""
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRangeError(f"{self.topic_partition}: offset {offset} is above {self.log_end_offset}")
+        self.log_start_offset = max(self.log_start_offset, offset)
+
+    def apply_retention(self, *, up_to_offset: int | None = None) -> RetentionReport:
+        """Delete the segments that the settings let go, below `up_to_offset` (the high watermark) only; StorageError.
+
+        Their files get another name now and are removed by `remove_deleted` after `file.delete.delay.ms`.
+        """
+        facts = self._segment_facts()
+        reasons = deletable(
+            facts,
+            policies_of(self.config),
+            log_start_offset=self.log_start_offset,
+            up_to_offset=self.log_end_offset if up_to_offset is None else up_to_offset,
+            now_ms=self._clock.now_ms(),
+        )
+        if len(reasons) == len(facts):
+            self._roll()
+        for _ in reasons:
+            self._delete_first()
+        return RetentionReport(
+            topic=self.topic_partition.topic,
+            partition=self.topic_partition.partition,
+            segments=len(self._segments),
+            deleted_segments=len(reasons),
+            deleted_bytes=sum(fact.size_bytes for fact in facts[: len(reasons)]),
+            reasons=tuple(reasons),
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+        )
+
+    def remove_deleted(self) -> int:
+        """Remove the files whose delay is over; returns how many. StorageError."""
+        removed = 0
+        while self._deleted and self._deleted[0][0] <= self._clock.monotonic_ms():
+            _, path = self._deleted.popleft()
+            with storage_errors(path):
+                if self._fs.exists(path):
+                    self._fs.unlink(path)
+                    removed += 1
+        return removed
+
+    def _segment_facts(self) -> list[SegmentFacts]:
+        segments = self._segments
+        next_offsets = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset]
+        return [
+            SegmentFacts(
+                base_offset=segment.base_offset,
+                next_offset=next_offset,
+                size_bytes=segment.size_bytes,
+                max_timestamp=segment.max_timestamp,
+            )
+            for segment, next_offset in zip(segments, next_offsets, strict=True)
+        ]
+
+    def _delete_first(self) -> None:
+        """Take the oldest segment out. Its names are synced before the next goes, so a crash leaves no gap."""
+        segment = self._segments[0]
+        self._segments = self._segments.without_first(1)
+        self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
+        due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
+        with storage_errors(segment.path):
+            for path in segment.file_paths():
+                self._fs.rename(path, path + DELETED_FILE_SUFFIX)
+                self._deleted.append((due_ms, path + DELETED_FILE_SUFFIX))
+            self._fs.fsync_dir(self.directory)
+        segment.release()
+
+    # The rest.
+
+    def verify(self) -> VerifyReport:
+        """Read every batch that is in the log now and check bytes, offsets and indexes; StorageError."""
+        end, segments = self.log_end_offset, self._segments
+        with storage_errors(self.directory):
+            return verify_log(self._fs, self.topic_partition, self.log_start_offset, end, segments)
+
+    def close(self) -> None:
+        """Flush, and give the files back; closing again does nothing. StorageError where the flush fails."""
+        with self._flush_lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                if self._offline is None:
+                    self._close_segments()
+            finally:
+                for segment in self._segments:
+                    segment.release()
+
+    def abandon(self) -> None:
+        """Give the files back without a flush, for a log that is deleted."""
+        with self._flush_lock:
+            if not self._closed:
+                self._closed = True
+                for segment in self._segments:
+                    segment.release()
+
+    def _close_segments(self) -> None:
+        self._segments.active.finish()
+        self._flush()
+        with storage_errors(self.directory):
+            for segment in self._segments:
+                segment.seal()

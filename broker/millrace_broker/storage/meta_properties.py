@@ -1,0 +1,74 @@
+"""`meta.properties` and `partition.metadata`: to whom a data folder and a partition's folder belong (Kafka's formats).
+
+    version=0                               version: 0
+    broker.id=1                             topic_id: 4hZ3cCVbQg6Ie4GAHZpGkQ
+    cluster.id=M0tZ0qZ3Q4Kq2sR1yHn0aw
+
+Both are written once, durably, before anything else in their folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import uuid
+
+import javaproperties
+
+from millrace.errors import InconsistentClusterIdError, StorageError
+from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import META_PROPERTIES, PARTITION_METADATA
+
+
+def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id: int) -> None:
+    """Write a fresh folder's `meta.properties`, or check what it says.
+
+    Raises InconsistentClusterIdError where the folder belongs to another cluster or broker.
+    """
+    path = os.path.join(directory, META_PROPERTIES)
+    expected = {"version": "0", "broker.id": str(broker_id), "cluster.id": cluster_id}
+    with storage_errors(path):
+        if not fs.exists(path):
+            content = "".join(f"{name}={value}\n" for name, value in expected.items())
+            write_file_durably(fs, path, content.encode())
+            return
+        found = _parse_properties(path, read_file(fs, path))
+    for name in ("cluster.id", "broker.id"):
+        if found.get(name) != expected[name]:
+            raise InconsistentClusterIdError(
+                f"{path}: the folder belongs to {name} {found.get(name)}, this broker has {name} {expected[name]}"
+            )
+
+
+def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
+    """The id of the topic that a partition's folder belongs to; None where none was written."""
+    path = os.path.join(directory, PARTITION_METADATA)
+    with storage_errors(path):
+        try:
+            content = read_file(fs, path).decode()
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError:
+            raise StorageError(f"{path}: not text") from None
+    fields = dict(line.split(": ", 1) for line in content.splitlines() if ": " in line)
+    try:
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(fields["topic_id"] + "=="))
+    except (KeyError, ValueError, binascii.Error):
+        raise StorageError(f"{path}: holds no topic_id") from None
+
+
+def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
+    """Say which topic a partition's folder belongs to."""
+    path = os.path.join(directory, PARTITION_METADATA)
+    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    with storage_errors(path):
+        write_file_durably(fs, path, f"version: 0\ntopic_id: {text}\n".encode())
+
+
+def _parse_properties(path: str, content: bytes) -> dict[str, str]:
+    try:
+        return javaproperties.loads(content.decode())
+    except ValueError as error:
+        raise StorageError(f"{path}: {error}") from error

@@ -1,0 +1,70 @@
+"""What a maintenance action did or found, as plain values (`dataclasses.asdict` makes JSON of them)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRecovery:
+    """How one log was opened.
+
+    `recovered_segments` were walked batch by batch; `truncated_bytes` is all that was cut, the
+    `dropped_segments` behind the cut included.
+    """
+
+    topic: str
+    partition: int
+    segments: int
+    recovered_segments: int
+    truncated_bytes: int
+    dropped_segments: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """How all logs were opened; `clean_dirs` are the data folders with a clean-shutdown marker."""
+
+    logs: tuple[LogRecovery, ...]
+    clean_dirs: tuple[str, ...]
+    removed_dirs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionReport:
+    """What retention deleted from one log; `reasons` holds one for each segment, the oldest first."""
+
+    topic: str
+    partition: int
+    segments: int
+    deleted_segments: int
+    deleted_bytes: int
+    reasons: tuple[str, ...]
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something wrong in a file: the batch or index entry that begins at byte `position`."""
+
+    file: str
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What a check of all segments of one log found; no findings means that all is well."""
+
+    topic: str
+    partition: int
+    segments: int
+    batches: int
+    records: int
+    size_bytes: int
+    log_start_offset: int
+    log_end_offset: int
+    findings: tuple[Finding, ...]

@@ -1,0 +1,292 @@
+"""One stretch of a log: `<base offset>.log` with its two indexes.
+
+    .log  := batch*      RecordBatch v2, offsets increasing, no gap between the bytes
+
+Only the active segment, the last of its log, is appended to. What a crash may leave: a tail that is cut short or
+nonsense, an index that is short or missing. `recover` walks the batches, cuts the tail and builds the
+indexes anew; `load` trusts what a clean shutdown or a sync has left.
+
+Descriptors stay open until the segment is retired *and* its last user has let go (`retain`, `release`), so a sync or a
+check on another thread never meets a closed file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from threading import Lock
+
+from millrace.errors import CorruptRecordError, RecordError
+from millrace.fs import Buffer, FileSystem
+from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
+from millrace.records.compression import codec_of
+from millrace.records.record import Record, decode_batch
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.filenames import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    segment_file_name,
+)
+from millrace_broker.storage.offset_index import OffsetIndex
+from millrace_broker.storage.scan import Placed, scan_headers, walk_batches
+from millrace_broker.storage.time_index import TimeIndex
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class LogSegment:
+    """Batches from `base_offset` on, in one file."""
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int, config: LogConfig) -> None:
+        self.base_offset = base_offset
+        self.path = os.path.join(directory, segment_file_name(base_offset, LOG_SUFFIX))
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        self._fs = fs
+        self._directory = directory
+        self._interval_bytes = config.index_interval_bytes
+        self._unindexed_bytes = 0
+        self._users = 1
+        self._users_lock = Lock()
+        with ExitStack() as undo:
+            self.fd = fs.open(self.path, create=True)
+            undo.callback(fs.close, self.fd)
+            self.size_bytes = fs.size(self.fd)
+            self.offset_index = OffsetIndex(fs, self._file(OFFSET_INDEX_SUFFIX), config.segment_index_bytes)
+            undo.callback(self.offset_index.close)
+            self.time_index = TimeIndex(fs, self._file(TIME_INDEX_SUFFIX), config.segment_index_bytes)
+            undo.pop_all()
+
+    # Appending: the log's own thread, on the active segment.
+
+    def write(self, buffers: Sequence[Buffer], size_bytes: int) -> int:
+        """Put the bytes at the end; returns their position. Indexes know nothing of them yet (`add`)."""
+        position = self.size_bytes
+        self._fs.pwritev(self.fd, buffers, position)
+        self.size_bytes = position + size_bytes
+        return position
+
+    def undo_write(self) -> None:
+        """Cut what a failed `write` may have left behind the known end."""
+        self._fs.truncate(self.fd, self.size_bytes)
+
+    def add(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
+        """Make a written batch known to the indexes."""
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._unindexed_bytes > self._interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self._index_max_timestamp()
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += size_bytes
+
+    def finish(self) -> None:
+        """Nothing is appended any more: the time index ends with the largest timestamp."""
+        if self.size_bytes:
+            self._index_max_timestamp()
+
+    def write_indexes(self) -> None:
+        """Take the index entries that are only in memory to their files."""
+        self.offset_index.write()
+        self.time_index.write()
+
+    def sync(self) -> None:
+        """Block until batches and index entries are on the disk. Names are the folder's business."""
+        self._fs.fsync(self.fd)
+        self.offset_index.sync()
+        self.time_index.sync()
+
+    def seal(self) -> None:
+        """After `finish` and `sync`: let go of the indexes' memory."""
+        self.offset_index.seal()
+        self.time_index.seal()
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether nothing is appended any more and all of it was synced."""
+        return self.offset_index.is_sealed and self.time_index.is_sealed
+
+    @property
+    def is_index_full(self) -> bool:
+        """Whether an index has no room left: time to roll."""
+        return self.offset_index.is_full or self.time_index.is_full
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, end_position: int, *, at_least_one: bool) -> bytes | None:
+        """Whole batches from the one that holds `offset`, as `Log.read`; None where no batch ends at or after it."""
+        found = self.find(offset, end_position)
+        if found is None:
+            return None
+        start, header = found
+        limit = start + max_bytes
+        if limit >= end_position:
+            end = end_position
+        elif header.size_bytes >= max_bytes:
+            end = start + header.size_bytes if at_least_one or header.size_bytes == max_bytes else start
+        else:
+            end = self._last_boundary(start, limit)
+        return self._fs.pread(self.fd, end - start, start)
+
+    def find(self, offset: int, end_position: int | None = None) -> Placed | None:
+        """The first batch whose last offset is not below `offset`, with its position."""
+        end = self.size_bytes if end_position is None else end_position
+        floor = self.offset_index.floor(offset - self.base_offset)
+        start = floor[1] if floor is not None else 0
+        for position, header in scan_headers(self._fs, self.fd, start, end):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position, header
+        return None
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch at or above `offset` begins; the end of the file where there is none."""
+        found = self.find(offset)
+        return self.size_bytes if found is None else found[0]
+
+    def _last_boundary(self, start: int, limit: int) -> int:
+        """The end of the last batch that ends at or before `limit`; `start` is a batch's position."""
+        floor = self.offset_index.floor_value(limit)
+        boundary = max(start, floor[1]) if floor is not None else start
+        for position, header in scan_headers(self._fs, self.fd, boundary, limit):
+            boundary = position + header.size_bytes
+        return boundary
+
+    # Timestamps (spec B5).
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> Record | None:
+        """The first record from `start_offset` on whose timestamp is not below `timestamp_ms`."""
+        older = self.time_index.floor(timestamp_ms - 1)
+        floor = self.offset_index.floor(older[1]) if older is not None else None
+        start = floor[1] if floor is not None else 0
+        for position, header in scan_headers(self._fs, self.fd, start, self.size_bytes):
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
+                for record in self._records(position, header):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                        return record
+        return None
+
+    def max_timestamp_from(self, start_offset: int) -> int:
+        """The largest timestamp of batches that reach `start_offset` or beyond; -1 where there is none."""
+        if start_offset <= self.max_timestamp_offset:
+            return self.max_timestamp
+        found = self.find(start_offset)
+        if found is None:
+            return NO_TIMESTAMP
+        return max(header.max_timestamp for _, header in scan_headers(self._fs, self.fd, found[0], self.size_bytes))
+
+    def _records(self, position: int, header: BatchHeader) -> list[Record]:
+        batch = self._fs.pread(self.fd, header.size_bytes, position)
+        return list(decode_batch(header, memoryview(batch)))
+
+    # Opening.
+
+    def load_closed(self) -> bool:
+        """Take a segment over as it is; false where an index does not fit and must be built anew."""
+        if not self.size_bytes:
+            return True
+        last = self.time_index.last
+        if last is None or not self._indexes_are_sane():
+            return False
+        self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
+        return True
+
+    def load_active(self) -> int | None:
+        """Take the newest segment over after a clean shutdown: the next offset, None where something does not fit.
+
+        Walks headers from the last index entry on, so the tail is checked at little cost.
+        """
+        if not self._indexes_are_sane():
+            return None
+        self.offset_index.grow()
+        self.time_index.grow()
+        last, newest = self.offset_index.last, self.time_index.last
+        start = last[1] if last is not None else 0
+        if newest is not None:
+            self.max_timestamp, self.max_timestamp_offset = newest[0], self.base_offset + newest[1]
+        try:
+            return self._load_tail(start)
+        except RecordError:
+            return None
+
+    def recover(self, *, truncate: bool) -> tuple[int, int, str]:
+        """Walk all batches, build the indexes anew, and cut what is no valid batch.
+
+        Returns (next offset, bytes cut, why). With `truncate` false the bytes stay, and only the indexes end there.
+        """
+        self.offset_index.clear()
+        self.time_index.clear()
+        self._unindexed_bytes = 0
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        end, next_offset, reason = 0, self.base_offset, ""
+        try:
+            for position, header, crc_holds in walk_batches(self._fs, self.fd, self.size_bytes):
+                self._check_walked(header, next_offset, crc_holds=crc_holds)
+                self.add(position, header.size_bytes, header.last_offset, header.max_timestamp)
+                end, next_offset = position + header.size_bytes, header.next_offset
+        except RecordError as error:
+            reason = str(error)
+        cut_bytes = self.size_bytes - end
+        if cut_bytes and truncate:
+            self._fs.truncate(self.fd, end)
+            self.size_bytes = end
+        return next_offset, cut_bytes, reason
+
+    def _check_walked(self, header: BatchHeader, next_offset: int, *, crc_holds: bool) -> None:
+        if not crc_holds:
+            raise CorruptRecordError(f"the CRC-32C of the batch at offset {header.base_offset} does not match")
+        codec_of(header.codec_id)
+        if header.base_offset < next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            raise CorruptRecordError(f"offset {header.base_offset} where {next_offset} or a little above is expected")
+
+    def _load_tail(self, start: int) -> int | None:
+        end, next_offset = start, self.base_offset
+        for position, header in scan_headers(self._fs, self.fd, start, self.size_bytes):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+            end, next_offset = position + header.size_bytes, header.next_offset
+        self._unindexed_bytes = end - start
+        if end:
+            self.first_timestamp = read_header(self._fs.pread(self.fd, HEADER_BYTES, 0)).max_timestamp
+        return next_offset if end == self.size_bytes else None
+
+    def _indexes_are_sane(self) -> bool:
+        return self.offset_index.is_sane(max(self.size_bytes - 1, 0)) and self.time_index.is_sane(MAX_RELATIVE_OFFSET)
+
+    # The end of it.
+
+    def retain(self) -> bool:
+        """Keep the descriptors open until `release`; false where the segment is closed already."""
+        with self._users_lock:
+            if not self._users:
+                return False
+            self._users += 1
+            return True
+
+    def release(self) -> None:
+        """Undo one `retain`, or the log's own hold; the last one closes."""
+        with self._users_lock:
+            self._users -= 1
+            if self._users:
+                return
+        self._fs.close(self.fd)
+        self.offset_index.close()
+        self.time_index.close()
+
+    def file_paths(self) -> list[str]:
+        """The paths of the segment's files, the log's first."""
+        return [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+
+    def _file(self, suffix: str) -> str:
+        return os.path.join(self._directory, segment_file_name(self.base_offset, suffix))
+
+    def _index_max_timestamp(self) -> None:
+        last = self.time_index.last
+        if last is None or self.max_timestamp > last[0]:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)

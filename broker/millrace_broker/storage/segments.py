@@ -1,0 +1,45 @@
+"""The segments of a log, as an immutable value: a reader that has taken it keeps it, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import overload
+
+from millrace_broker.storage.segment import LogSegment
+
+
+class Segments:
+    """At least one segment, sorted by base offset; the last one is active."""
+
+    __slots__ = ("_bases", "_segments", "active")
+
+    def __init__(self, segments: Iterable[LogSegment]) -> None:
+        self._segments = tuple(segments)
+        self._bases = [segment.base_offset for segment in self._segments]
+        self.active = self._segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        return iter(self._segments)
+
+    @overload
+    def __getitem__(self, index: int) -> LogSegment: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[LogSegment, ...]: ...
+    def __getitem__(self, index: int | slice) -> LogSegment | tuple[LogSegment, ...]:
+        return self._segments[index]
+
+    def floor_index(self, offset: int) -> int:
+        """The index of the segment whose range the offset falls in; 0 for an offset below them all."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def with_added(self, segment: LogSegment) -> Segments:
+        """The same with a new active segment."""
+        return Segments((*self._segments, segment))
+
+    def without_first(self, count: int) -> Segments:
+        """The same without the `count` oldest."""
+        return Segments(self._segments[count:])

@@ -1,0 +1,52 @@
+"""What a produced batch must be before it gets a place in the log (spec A1, B2).
+
+| rule | error |
+|---|---|
+| magic 2, sizes and counts that can be | UnsupportedMagicError, CorruptRecordError (`read_header`) |
+| at most max.message.bytes | RecordTooLargeError |
+| CRC-32C matches | CorruptRecordError |
+| a known codec | UnsupportedCodecError |
+| not a control batch | InvalidRecordError |
+| as many records as offsets, at least one | InvalidRecordError |
+| nothing behind the last whole batch, at least one batch | CorruptRecordError |
+
+The base offset that the producer wrote means nothing. Records inside are not looked at: the broker
+keeps what it was given.
+"""
+
+from __future__ import annotations
+
+from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
+from millrace.records.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, check_crc, walk
+from millrace.records.compression import Codec, codec_of
+
+MAX_CODEC_ID = max(Codec)
+
+
+def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple[int, BatchHeader]]:
+    """(position, header) of each batch; RecordError for the first rule that is broken."""
+    found: list[tuple[int, BatchHeader]] = []
+    end = 0
+    for position, header in walk(batches):
+        size_bytes = header.size_bytes
+        if size_bytes > max_message_bytes:
+            raise RecordTooLargeError(f"a batch of {size_bytes} bytes is above max.message.bytes={max_message_bytes}")
+        check_crc(batches, position, header)
+        _check_header(header)
+        found.append((position, header))
+        end = position + size_bytes
+    if not found or end != len(batches):
+        raise CorruptRecordError(f"{len(batches) - end} bytes that are no whole batch")
+    return found
+
+
+def _check_header(header: BatchHeader) -> None:
+    attributes = header.attributes
+    if attributes & CODEC_MASK > MAX_CODEC_ID:
+        codec_of(attributes & CODEC_MASK)
+    if attributes & CONTROL_FLAG:
+        raise InvalidRecordError("a producer may not send control batches")
+    if header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecordError(
+            f"a batch of {header.record_count} records that spans {header.last_offset_delta + 1} offsets"
+        )
