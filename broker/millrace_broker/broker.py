@@ -16,12 +16,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
-from millrace_broker.admin import AdminEndpoint, BrokerCollector
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
@@ -35,6 +34,9 @@ from millrace_broker.options import Address, BrokerOptions
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogConfig, LogManager, TopicPartition
+
+if TYPE_CHECKING:
+    from millrace_broker.admin import AdminEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +78,13 @@ class Broker:
         return bound
 
     async def start_admin(self) -> Address:
-        """Open the admin endpoint and begin the broker's own maintenance."""
-        collector = BrokerCollector(self._metrics, self._replicas, lambda: self._server.connection_count)
-        admin = AdminEndpoint(self, collector, self._state)
+        """Open the admin endpoint and begin the broker's own maintenance, while the broker serves already."""
+        admin = await asyncio.to_thread(self._admin_endpoint)
         listen = self._options.admin
         self._closing.push_async_callback(admin.stop)
         host, port = await admin.start(listen.host, listen.port, self._options.broker.admin_token)
-        address_file = f"{self._options.data_dirs[0]}/{ADMIN_ADDRESS_FILE}"
-        write_file_durably(self._fs, address_file, f"{host}:{port}\n".encode())
+        write_file_durably(self._fs, self._admin_address_file, f"{host}:{port}\n".encode())
+        self._closing.callback(self._fs.unlink, self._admin_address_file)
         self._start_chores()
         return Address(host=host, port=port)
 
@@ -123,9 +124,22 @@ class Broker:
         )
         self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
         self._logs.start()
+        if self._fs.exists(self._admin_address_file):
+            self._fs.unlink(self._admin_address_file)
         for topic_partition in self._logs.logs():
             if topic_partition.topic not in view.topics:
                 logger.warning("%s is on the disk but no topic of the cluster; left as it is", topic_partition)
+
+    @property
+    def _admin_address_file(self) -> str:
+        return f"{self._options.data_dirs[0]}/{ADMIN_ADDRESS_FILE}"
+
+    def _admin_endpoint(self) -> AdminEndpoint:
+        # An HTTP server takes as long to import as all the rest; clients need not wait for it.
+        from millrace_broker.admin import AdminEndpoint, BrokerCollector  # noqa: PLC0415
+
+        collector = BrokerCollector(self._metrics, self._replicas, lambda: self._server.connection_count)
+        return AdminEndpoint(self, collector, self._state)
 
     def _services(self) -> Services:
         topics = TopicManager(self._options.broker, self._store, self._metadata, self._check_topic_config)

@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._handle(frame)
         except WireError as error:
             self._refuse(error)
-        self._send_ready()
+        self._work_off_backlog()
 
     def pause_writing(self) -> None:
         """The peer does not drain its socket."""
@@ -173,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
             reply.add_done_callback(lambda done: self._answered(slot, done))
         else:
             self._ready_bytes += sum(map(len, reply))
-            if self._ready_bytes >= SEND_BYTES:
+            if self._ready_bytes >= SEND_BYTES or len(self._pending) >= MAX_PENDING_REPLIES:
                 self._send_ready()
 
     def _answered(self, slot: _Slot, done: asyncio.Future[Parts]) -> None:

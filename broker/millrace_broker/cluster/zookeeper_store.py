@@ -1,0 +1,238 @@
+"""Metadata of a cluster, in ZooKeeper, in Apache Kafka's own nodes (spec F).
+
+A topic exists as long as its assignment, `/brokers/topics/[topic]`, does. Creating writes configuration,
+assignment and the first partition states in one transaction; deleting removes all nodes in one, those of a large
+topic in several, the assignment in the last. A partition without a state node has the initial one (its first replica
+leads, epoch 0, all are in sync), and that first replica's broker writes it as soon as it sees the topic.
+So a crash leaves, at most, a topic that is there and whole, with some states back at their initial value.
+
+Views: the topics of the last view are kept, and only those whose nodes changed are read again; after a
+reconnect everything is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import uuid4
+
+from millrace.clock import SystemClock
+from millrace.errors import BrokerIdTakenError, TopicExistsError, UnknownTopicError, ZooKeeperError
+from millrace.zk import codec, paths
+from millrace.zk.session import Create, Delete, Operation, SetData, ZooKeeperSession
+from millrace_broker.cluster.store import OnChange
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+
+logger = logging.getLogger(__name__)
+
+SESSION_TIMEOUT_MS = 18_000
+CONNECTION_TIMEOUT_MS = 18_000
+REGISTRATION_MARGIN_MS = 3_000  # ZooKeeper expires sessions on its next tick only
+NODES_PER_TRANSACTION = 500  # far below ZooKeeper's limit of 1 MiB a request
+PARTITIONS_PER_TRANSACTION = NODES_PER_TRANSACTION // 2
+DELETE_ATTEMPTS = 3
+
+
+class ZooKeeperStore:
+    """A `MetadataStore` shared by the brokers of a cluster.
+
+    Args:
+        connect: `HOST:PORT[,…][/chroot]`.
+        session_timeout_ms: how long a dead broker stays registered.
+        connection_timeout_ms: how long `start` waits for ZooKeeper.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
+    ) -> None:
+        self.session = ZooKeeperSession(
+            connect,
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=connection_timeout_ms,
+            on_change=self._refresh,
+        )
+        self._registration_wait_ms = session_timeout_ms + REGISTRATION_MARGIN_MS
+        self._clock = SystemClock()
+        self._refreshing = threading.Lock()  # views are made one at a time, so they come in order
+        self._broker_id: int | None = None
+        self._view = ClusterView("", -1, {}, {})
+        self._listener: OnChange = lambda _: None
+
+    def start(self, on_change: OnChange) -> None:
+        """Connect and read the cluster. ZooKeeperError where no ZooKeeper answers."""
+        self._listener = on_change
+        self.session.start()
+        for path in paths.PERSISTENT:
+            self.session.ensure(path)
+        cluster_id = self._cluster_id()
+        with self._refreshing:
+            self._view = ClusterView(cluster_id, -1, {}, {})
+        self._refresh(None)
+
+    def register_broker(self, broker: BrokerInfo) -> None:
+        """Hold `/brokers/ids/[id]`; waits for the session of a killed process to expire. BrokerIdTakenError else."""
+        registration = codec.BrokerRegistration(
+            host=broker.host, port=broker.port, rack=broker.rack, timestamp_ms=self._clock.now_ms()
+        )
+        path = paths.broker(broker.id)
+        data = codec.encode_broker(registration)
+        taken_by = self.session.register(path, data, wait_ms=self._registration_wait_ms)
+        if taken_by is not None:
+            holder = codec.decode_broker(taken_by)
+            raise BrokerIdTakenError(f"broker id {broker.id} is held by a live broker at {holder.host}:{holder.port}")
+        self._broker_id = broker.id
+        self._refresh(None)
+
+    def view(self) -> ClusterView:
+        """The newest view."""
+        return self._view
+
+    def create_topic(self, topic: TopicInfo) -> None:
+        """Add a topic in one transaction. TopicExistsError if its name is taken."""
+        assignment = codec.TopicAssignment(
+            topic_id=topic.topic_id, replicas=tuple(partition.replicas for partition in topic.partitions)
+        )
+        config_path = paths.topic_config(topic.name)
+        config = codec.encode_config(topic.config)
+        left_over = self.session.get(config_path) is not None
+        operations: list[Operation] = [
+            SetData(config_path, config) if left_over else Create(config_path, config),
+            Create(paths.topic(topic.name), codec.encode_topic(assignment)),
+            Create(paths.partitions(topic.name)),
+        ]
+        for partition in topic.partitions[:PARTITIONS_PER_TRANSACTION]:
+            operations += _initial_state(topic.name, partition)
+        refused = self.session.transact(operations)
+        if refused == paths.topic(topic.name):
+            raise TopicExistsError(f"topic {topic.name} exists")
+        if refused is not None:
+            raise ZooKeeperError(f"topic {topic.name} is not created: {refused} was changed by another broker")
+        self._refresh(frozenset({paths.topic(topic.name)}))
+
+    def delete_topic(self, name: str) -> None:
+        """Remove all nodes of a topic. UnknownTopicError if there is none."""
+        for _ in range(DELETE_ATTEMPTS):
+            nodes = self.session.tree(paths.topic(name))
+            if not nodes:
+                raise UnknownTopicError(f"topic {name} does not exist")
+            refused = self._delete([*nodes[:-1], *self.session.tree(paths.topic_config(name)), nodes[-1]])
+            if refused is None:
+                self._refresh(frozenset({paths.topic(name)}))
+                return
+        raise ZooKeeperError(f"topic {name} is not deleted: {refused} was changed by another broker")
+
+    def close(self) -> None:
+        """Give up the registration."""
+        self.session.close()
+
+    def _cluster_id(self) -> str:
+        data = self.session.get(paths.CLUSTER_ID)
+        if data is None:
+            self.session.create(paths.CLUSTER_ID, codec.encode_cluster_id(codec.encode_id(uuid4())))
+            data = self.session.get(paths.CLUSTER_ID)  # ours, or that of whoever was faster
+        if data is None:
+            raise ZooKeeperError(f"{paths.CLUSTER_ID} was made and is gone")
+        return codec.decode_cluster_id(data)
+
+    def _delete(self, nodes: Sequence[str]) -> str | None:
+        """Children come before their parents and the assignment last, so the last transaction ends the topic."""
+        for begin in range(0, len(nodes), NODES_PER_TRANSACTION):
+            chunk = nodes[begin : begin + NODES_PER_TRANSACTION]
+            refused = self.session.transact([Delete(path) for path in chunk])
+            if refused is not None:
+                return refused
+        return None
+
+    def _refresh(self, changed: frozenset[str] | None) -> None:
+        with self._refreshing:
+            brokers = self._read_brokers()
+            topics = self._read_topics(changed)
+            view = ClusterView(self._view.cluster_id, min(brokers, default=-1), brokers, topics)
+            if view != self._view:
+                self._view = view
+                self._listener(view)
+
+    def _read_brokers(self) -> dict[int, BrokerInfo]:
+        ids = sorted(int(name) for name in self.session.children(paths.BROKER_IDS, watch=True))
+        brokers = {}
+        for broker_id, data in zip(ids, self._read(paths.broker(one) for one in ids), strict=True):
+            if data is not None:
+                fields = codec.decode_broker(data)
+                brokers[broker_id] = BrokerInfo(broker_id, fields.host, fields.port, fields.rack)
+        return brokers
+
+    def _read_topics(self, changed: frozenset[str] | None) -> dict[str, TopicInfo]:
+        names = sorted(self.session.children(paths.TOPICS, watch=True))
+        if changed is None:
+            known: Mapping[str, TopicInfo] = {}
+        else:
+            dirty = {paths.topic_of(path) for path in changed}
+            known = {name: topic for name, topic in self._view.topics.items() if name not in dirty}
+        fresh = self._read_topics_named([name for name in names if name not in known], complete_all=changed is None)
+        topics = {name: known.get(name) or fresh.get(name) for name in names}
+        return {name: topic for name, topic in topics.items() if topic is not None}
+
+    def _read_topics_named(self, names: Sequence[str], *, complete_all: bool) -> dict[str, TopicInfo]:
+        assignments = self._read_assignments(names)
+        configs = self._read(paths.topic_config(name) for name in assignments)
+        wanted = [(name, index) for name, topic in assignments.items() for index in range(len(topic.replicas))]
+        states = self._read(paths.partition_state(name, index) for name, index in wanted)
+        state_of = dict(zip(wanted, states, strict=True))
+        topics = {}
+        for (name, assignment), config in zip(assignments.items(), configs, strict=True):
+            partitions = [state_of[name, index] for index in range(len(assignment.replicas))]
+            topics[name] = _topic_info(name, assignment, partitions, config)
+            # A known topic that lost states is being deleted; writing them again would be in the way.
+            if complete_all or name not in self._view.topics:
+                self._complete(topics[name], [index for index, data in enumerate(partitions) if data is None])
+        return topics
+
+    def _read_assignments(self, names: Sequence[str]) -> dict[str, codec.TopicAssignment]:
+        assignments = {}
+        for name, data in zip(names, self._read(paths.topic(name) for name in names), strict=True):
+            if data is not None:
+                try:
+                    assignments[name] = codec.decode_topic(data)
+                except ZooKeeperError:
+                    logger.exception("topic %s is passed over", name)
+        return assignments
+
+    def _complete(self, topic: TopicInfo, missing: Sequence[int]) -> None:
+        ours = [index for index in missing if topic.partitions[index].replicas[0] == self._broker_id]
+        if not ours:
+            return
+        logger.info("topic %s: the first state of %d partitions is written", topic.name, len(ours))
+        self.session.create(paths.partitions(topic.name), b"")
+        for begin in range(0, len(ours), PARTITIONS_PER_TRANSACTION):
+            chunk = [topic.partitions[index] for index in ours[begin : begin + PARTITIONS_PER_TRANSACTION]]
+            nodes = [node for partition in chunk for node in _initial_state(topic.name, partition)]
+            if self.session.transact(nodes) is not None:
+                for node in nodes:  # some are there already
+                    self.session.create(node.path, node.data)
+
+    def _read(self, nodes: Iterable[str]) -> list[bytes | None]:
+        return self.session.get_many(list(nodes), watch=True)
+
+
+def _initial_state(topic: str, partition: PartitionInfo) -> tuple[Create, Create]:
+    state = codec.PartitionState.initial(partition.replicas)
+    return (
+        Create(paths.partition(topic, partition.index)),
+        Create(paths.partition_state(topic, partition.index), codec.encode_partition_state(state)),
+    )
+
+
+def _topic_info(
+    name: str, assignment: codec.TopicAssignment, states: Sequence[bytes | None], config: bytes | None
+) -> TopicInfo:
+    partitions = []
+    for index, (replicas, data) in enumerate(zip(assignment.replicas, states, strict=True)):
+        state = codec.PartitionState.initial(replicas) if data is None else codec.decode_partition_state(data)
+        partitions.append(PartitionInfo(index, state.leader, state.leader_epoch, replicas, state.isr))
+    properties = {} if config is None else codec.decode_config(config)
+    return TopicInfo(name, assignment.topic_id, tuple(partitions), properties)

@@ -1,0 +1,185 @@
+"""The JSON that lies in ZooKeeper's nodes, byte for byte in Apache Kafka's forms (spec F).
+
+    /cluster/id               {"version":"1","id":"<22 characters>"}
+    /brokers/ids/[id]         version 5: {"listener_security_protocol_map":{…},"endpoints":[…],…,"host":…,"port":…}
+    /brokers/topics/[topic]   version 3: {"partitions":{"0":[1]},"topic_id":"<22 characters>",…}
+    …/partitions/[n]/state    {"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}
+    /config/topics/[topic]    {"version":1,"config":{…}}
+
+The 22 characters are the URL-safe base64 of an id's 16 bytes, without padding. Decoders take any version
+whose fields they know, and raise ZooKeeperError for what is not such a document.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+from millrace.errors import ZooKeeperError
+
+T = TypeVar("T")
+PLAINTEXT = "PLAINTEXT"
+FIRST_CONTROLLER_EPOCH = 1
+NO_TOPIC_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistration:
+    """A live broker, where clients reach it, and since when (milliseconds since the epoch)."""
+
+    host: str
+    port: int
+    rack: str | None
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAssignment:
+    """A topic's id and, by partition, the brokers that keep it."""
+
+    topic_id: UUID
+    replicas: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """Who leads a partition and who is in sync."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int = FIRST_CONTROLLER_EPOCH
+
+    @classmethod
+    def initial(cls, replicas: tuple[int, ...]) -> PartitionState:
+        """The state of a new partition: the first replica leads, all are in sync."""
+        return cls(leader=replicas[0], leader_epoch=0, isr=replicas)
+
+
+def encode_id(value: UUID) -> str:
+    """22 characters."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def decode_id(text: str) -> UUID:
+    """The id of 22 characters; ValueError else."""
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """The node `/cluster/id`."""
+    return _dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """The id in `/cluster/id`."""
+    return _decoded(data, "cluster id", lambda fields: str(fields["id"]))
+
+
+def encode_broker(broker: BrokerRegistration) -> bytes:
+    """The node `/brokers/ids/[id]`."""
+    host = f"[{broker.host}]" if ":" in broker.host else broker.host
+    fields: dict[str, Any] = {
+        "listener_security_protocol_map": {PLAINTEXT: PLAINTEXT},
+        "endpoints": [f"{PLAINTEXT}://{host}:{broker.port}"],
+        "jmx_port": -1,
+        "features": {},
+        "host": broker.host,
+        "timestamp": str(broker.timestamp_ms),
+        "port": broker.port,
+        "version": 5,
+    }
+    return _dump(fields if broker.rack is None else {**fields, "rack": broker.rack})
+
+
+def decode_broker(data: bytes) -> BrokerRegistration:
+    """The broker in `/brokers/ids/[id]`."""
+    return _decoded(
+        data,
+        "broker registration",
+        lambda fields: BrokerRegistration(
+            host=str(fields["host"]),
+            port=int(fields["port"]),
+            rack=fields.get("rack"),
+            timestamp_ms=int(fields["timestamp"]),
+        ),
+    )
+
+
+def encode_topic(topic: TopicAssignment) -> bytes:
+    """The node `/brokers/topics/[topic]`."""
+    partitions = {str(index): list(replicas) for index, replicas in enumerate(topic.replicas)}
+    return _dump(
+        {
+            "removing_replicas": {},
+            "partitions": partitions,
+            "topic_id": encode_id(topic.topic_id),
+            "adding_replicas": {},
+            "version": 3,
+        }
+    )
+
+
+def decode_topic(data: bytes) -> TopicAssignment:
+    """The assignment in `/brokers/topics/[topic]`; versions 1 and 2 have no topic id."""
+    return _decoded(data, "topic assignment", _topic)
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    """The node `…/partitions/[n]/state`."""
+    return _dump(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+        }
+    )
+
+
+def decode_partition_state(data: bytes) -> PartitionState:
+    """The state in `…/partitions/[n]/state`."""
+    return _decoded(
+        data,
+        "partition state",
+        lambda fields: PartitionState(
+            leader=int(fields["leader"]),
+            leader_epoch=int(fields["leader_epoch"]),
+            isr=tuple(int(replica) for replica in fields["isr"]),
+            controller_epoch=int(fields["controller_epoch"]),
+        ),
+    )
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    """The node `/config/topics/[topic]`."""
+    return _dump({"version": 1, "config": dict(config)})
+
+
+def decode_config(data: bytes) -> dict[str, str]:
+    """The properties in `/config/topics/[topic]`."""
+    return _decoded(data, "topic config", lambda fields: {str(k): str(v) for k, v in fields["config"].items()})
+
+
+def _topic(fields: Mapping[str, Any]) -> TopicAssignment:
+    partitions = {int(index): tuple(int(one) for one in replicas) for index, replicas in fields["partitions"].items()}
+    if set(partitions) != set(range(len(partitions))) or not all(partitions.values()):
+        raise ValueError("partitions are not numbered from 0 without a gap, or have no replicas")
+    topic_id = decode_id(fields["topic_id"]) if fields.get("topic_id") else NO_TOPIC_ID
+    return TopicAssignment(topic_id=topic_id, replicas=tuple(partitions[index] for index in range(len(partitions))))
+
+
+def _dump(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _decoded(data: bytes, what: str, build: Callable[[Mapping[str, Any]], T]) -> T:
+    try:
+        return build(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ZooKeeperError(f"not a {what}: {data[:200]!r}: {error}") from error

@@ -1,0 +1,213 @@
+"""A real ZooKeeper as a child process, from the jars that PySpark carries.
+
+    DIR/zoo.cfg         written at every start        DIR/zookeeper.log   what the server prints
+    DIR/version-2/      snapshots and transaction log, ZooKeeper's own; a start on the same folder keeps the data
+
+It is ready when `srvr` answers with a mode (`ruok` answers too early) and `conf` names our folder: another
+server may have taken the port. It ends with its parent, however that ends: a shell that becomes the server
+leaves a watcher behind, in the same process group, which waits for the end of a pipe that the parent holds.
+(The kernel's own parent-death signal goes by thread: a server started from a worker thread would end with that.)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from millrace.errors import SetupError
+from millrace.java import find_java
+
+LOOPBACK = "127.0.0.1"
+JARS = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
+JAVA_FLAGS = (
+    *("-Xms16m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss512k"),
+    "-Dzookeeper.jmx.log4j.disable=true",
+)
+MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+CONFIG = """\
+clientPort={port}
+clientPortAddress={host}
+dataDir={directory}
+tickTime=1000
+minSessionTimeout=2000
+maxSessionTimeout=60000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=*
+"""
+DIE_WITH_PARENT = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 $$; } & exec "$@" 3<&-'
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+POLL_INTERVAL_S = 0.02
+ANSWER_TIMEOUT_S = 2.0
+MAX_ANSWER_BYTES = 65_536
+PORT_ATTEMPTS = 5
+
+
+class EmbeddedZooKeeper:
+    """One server on the loopback interface.
+
+    Args:
+        directory: for its data; made if it is not there, kept at the end.
+        port: 0 takes a free one at the first start and keeps it for the next.
+    """
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        self.directory = directory.absolute()
+        self.port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """`127.0.0.1:PORT`, what clients connect to."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; SetupError while it does not run."""
+        if self._process is None:
+            raise SetupError("ZooKeeper is not running")
+        return self._process.pid
+
+    @property
+    def log_file(self) -> Path:
+        """What the server prints."""
+        return self.directory / "zookeeper.log"
+
+    def start(self) -> None:
+        """Return when it serves. SetupError where Java or the jars are missing or the port is taken."""
+        if self._process is not None:
+            return
+        attempts = 1 if self.port else PORT_ATTEMPTS
+        for _ in range(attempts):
+            port = self.port or _free_port()
+            if self._start_on(port):
+                self.port = port
+                return
+        reason = "the port is in use" if _is_taken(port) else self._last_words()
+        raise SetupError(f"ZooKeeper does not start on {LOOPBACK}:{port}: {reason}")
+
+    def stop(self) -> None:
+        """SIGTERM, a bounded wait, then SIGKILL; fine if it does not run."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash does."""
+        self._end(signal.SIGKILL)
+
+    def _start_on(self, port: int) -> bool:
+        command = server_command(self.directory, port)
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", DIE_WITH_PARENT, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            serves = self._await_serving(self._process, port)
+        except BaseException:
+            self.kill()
+            raise
+        if not serves:
+            self.kill()
+        return serves
+
+    def _await_serving(self, process: subprocess.Popen[bytes], port: int) -> bool:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                return False
+            if is_serving(LOOPBACK, port, self.directory):
+                return True
+            time.sleep(POLL_INTERVAL_S)
+        return False
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        # The watcher keeps the group's number from being given to anyone else, even if the server has ended.
+        os.killpg(process.pid, number)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+    def _last_words(self) -> str:
+        return self.log_file.read_text(errors="replace")[-1000:].strip() or "it printed nothing"
+
+
+def server_command(directory: Path, port: int) -> tuple[str, ...]:
+    """Write the configuration for a server in `directory`; the command that runs it on the loopback interface.
+
+    Raises:
+        SetupError: Java or the jars are missing.
+    """
+    java, class_path = find_java(), ":".join(str(jar) for jar in _jars())
+    directory.mkdir(parents=True, exist_ok=True)
+    config = directory / "zoo.cfg"
+    config.write_text(CONFIG.format(port=port, host=LOOPBACK, directory=directory.absolute()), encoding="utf-8")
+    return (str(java), *JAVA_FLAGS, "-cp", class_path, MAIN_CLASS, str(config))
+
+
+def is_serving(host: str, port: int, directory: Path | None = None) -> bool:
+    """Whether a ZooKeeper answers there with a mode, and keeps its data in `directory` if that is given."""
+    try:
+        if "Mode:" not in _ask(host, port, b"srvr"):
+            return False
+        return directory is None or f"dataDir={directory.absolute()}/" in _ask(host, port, b"conf")
+    except OSError:
+        return False
+
+
+def _ask(host: str, port: int, word: bytes) -> str:
+    with socket.create_connection((host, port), ANSWER_TIMEOUT_S) as connection:
+        connection.sendall(word)
+        answer = b""
+        while len(answer) < MAX_ANSWER_BYTES and (chunk := connection.recv(4096)):
+            answer += chunk
+    return answer.decode(errors="replace")
+
+
+def _jars() -> list[Path]:
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise SetupError("ZooKeeper comes with PySpark, which is not installed: pip install 'millrace[pipelines]'")
+    folder = Path(spec.submodule_search_locations[0]) / "jars"
+    found = [sorted(folder.glob(f"{pattern}.jar")) for pattern in JARS]
+    missing = [pattern for pattern, jars in zip(JARS, found, strict=True) if not jars]
+    if missing:
+        raise SetupError(f"ZooKeeper's jars {', '.join(missing)} are not in {folder}")
+    return [jars[0] for jars in found]
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])

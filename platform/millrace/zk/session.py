@@ -1,0 +1,284 @@
+"""A session with ZooKeeper: the only importer of kazoo.
+
+What it adds to kazoo's client: every call is bounded; ephemeral nodes registered here are made again after the
+session has expired; whoever listens is told what to read again.
+
+Watches are one-shot, and kazoo forgets them whenever the connection breaks. So after every reconnect the
+listener is called with None: read everything again, which sets the watches again. In between it gets the
+paths that changed. Calls come from one thread of the session's own (never from kazoo's, which hang when they
+wait for ZooKeeper), and changes that come meanwhile are gathered, a path once.
+
+An ephemeral node that is there already is ours if it has our session, or exactly our data (a session of ours
+that expired): then it is made again. Else its session may be that of a killed process: it is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError, RolledBackError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+from kazoo.retry import KazooRetry
+
+from millrace.errors import ZooKeeperError
+
+logger = logging.getLogger(__name__)
+
+OnChange = Callable[[frozenset[str] | None], None]
+READS_IN_FLIGHT = 500
+RETRY_INTERVAL_S = 1.0
+EVERYTHING = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a persistent node."""
+
+    path: str
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    """Replace a node's data."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a node without children."""
+
+    path: str
+
+
+Operation = Create | SetData | Delete
+
+
+class ZooKeeperSession:
+    """One client of one ensemble. Thread-safe; every call may raise ZooKeeperError.
+
+    Args:
+        connect: `HOST:PORT[,HOST:PORT…][/chroot]`; the chroot is made if it is not there.
+        session_timeout_ms: after so long without a sign of life ZooKeeper drops our ephemeral nodes.
+        connection_timeout_ms: how long `start` waits.
+        on_change: called with the changed paths that were read with a watch, or None for "read all again".
+    """
+
+    def __init__(
+        self, connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, on_change: OnChange
+    ) -> None:
+        self._connect = connect
+        self._session_timeout_s = session_timeout_ms / 1000
+        self._connection_timeout_s = connection_timeout_ms / 1000
+        self._on_change = on_change
+        self._client = KazooClient(
+            hosts=connect,
+            timeout=self._session_timeout_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=RETRY_INTERVAL_S),
+        )
+        self._registrations: dict[str, bytes] = {}
+        self._work = threading.Condition()
+        self._changed: set[str] = set()
+        self._closed = False
+        self._worker: threading.Thread | None = None
+
+    @property
+    def client_id(self) -> tuple[int, bytes] | None:
+        """The session's id and password; None while there is no connection."""
+        identity: tuple[int, bytes] | None = self._client.client_id
+        return identity
+
+    def start(self) -> None:
+        """Connect. ZooKeeperError where nothing answers in time."""
+        if not self._client.start_async().wait(self._connection_timeout_s):
+            self.close()
+            waited_ms = round(self._connection_timeout_s * 1000)
+            raise ZooKeeperError(f"no ZooKeeper answers at {self._connect} (waited {waited_ms} ms)")
+        self._client.add_listener(self._state_changed)
+        self._make_chroot()
+        self._worker = threading.Thread(target=self._run, name="zookeeper-session", daemon=True)
+        self._worker.start()
+
+    def close(self) -> None:
+        """End the session, and with it our ephemeral nodes."""
+        with self._work:
+            self._closed = True
+            self._work.notify()
+        try:
+            self._client.stop()
+            self._client.close()
+        except KazooException as error:
+            logger.warning("the session with %s ends by its timeout: %s", self._connect, error)
+        if self._worker is not None and self._worker is not threading.current_thread():
+            self._worker.join()
+
+    def ensure(self, path: str) -> None:
+        """Make a persistent node and its parents, unless they are there."""
+        self._wait(self._client.ensure_path_async(path), path)
+
+    def get(self, path: str) -> bytes | None:
+        """A node's data; None if there is no such node."""
+        return self.get_many([path])[0]
+
+    def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[bytes | None]:
+        """Many nodes' data, with several reads on their way at once. A watch is set on those that are there."""
+        watcher = self._node_changed if watch else None
+        answers: list[bytes | None] = []
+        for begin in range(0, len(paths), READS_IN_FLIGHT):
+            window = paths[begin : begin + READS_IN_FLIGHT]
+            waiting = [self._client.get_async(path, watch=watcher) for path in window]
+            for path, result in zip(window, waiting, strict=True):
+                answer = self._wait(result, path, missing_ok=True)
+                answers.append(None if answer is None else answer[0])
+        return answers
+
+    def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """Names of a node's children; none if there is no such node."""
+        result = self._client.get_children_async(path, watch=self._node_changed if watch else None)
+        return self._wait(result, path, missing_ok=True) or []
+
+    def tree(self, path: str) -> list[str]:
+        """A node and all below it, children before their parents; empty if there is no such node."""
+        below = [node for child in self.children(path) for node in self.tree(f"{path}/{child}")]
+        return [*below, path] if below or self.get(path) is not None else []
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Make a persistent node; False if it is there already."""
+        return self.transact([Create(path, data)]) is None
+
+    def transact(self, operations: Sequence[Operation]) -> str | None:
+        """All of the operations or none; None when done, else the path of the one that was refused."""
+        request = self._client.transaction()
+        for operation in operations:
+            match operation:
+                case Create(path, data):
+                    request.create(path, data)
+                case SetData(path, data):
+                    request.set_data(path, data)
+                case Delete(path):
+                    request.delete(path)
+        for operation, outcome in zip(operations, self._wait(request.commit_async(), "transaction"), strict=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, RolledBackError):
+                return operation.path
+        return None
+
+    def register(self, path: str, data: bytes, *, wait_ms: int) -> bytes | None:
+        """Hold an ephemeral node until `close`, across session expiries.
+
+        Another session's node is waited for up to `wait_ms`, in case that session has lost its process.
+
+        Returns:
+            None when we hold it, else the data of whoever does.
+        """
+        deadline = time.monotonic() + wait_ms / 1000
+        while (holder := self._claim(path, data)) is not None:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                return holder
+            logger.warning("%s is held by another session: %r; waiting %.0f s for its end", path, holder, remaining_s)
+            self._await_deletion(path, remaining_s)
+        with self._work:
+            self._registrations[path] = data
+        return None
+
+    def _make_chroot(self) -> None:
+        chroot, self._client.chroot = self._client.chroot, ""
+        try:
+            if chroot:
+                self.ensure(chroot)
+        finally:
+            self._client.chroot = chroot
+
+    def _claim(self, path: str, data: bytes) -> bytes | None:
+        while True:
+            try:
+                self._result(self._client.create_async(path, data, ephemeral=True))
+            except NodeExistsError:
+                found = self._wait(self._client.get_async(path), path, missing_ok=True)
+                if found is None:
+                    continue
+                held, stat = found
+                if self._client.client_id is not None and stat.ephemeralOwner == self._client.client_id[0]:
+                    return None
+                if held != data:
+                    return bytes(held)
+                self._wait(self._client.delete_async(path), path, missing_ok=True)
+            except (KazooException, KazooTimeoutError) as error:
+                raise self._error(path, error) from error
+            else:
+                return None
+
+    def _await_deletion(self, path: str, timeout_s: float) -> None:
+        gone = threading.Event()
+        if self._wait(self._client.exists_async(path, watch=lambda _: gone.set()), path) is not None:
+            gone.wait(timeout_s)
+
+    def _node_changed(self, event: WatchedEvent) -> None:
+        if event.type != EventType.NONE:
+            self._note(event.path)
+
+    def _state_changed(self, state: str) -> None:
+        logger.info("session with %s: %s", self._connect, state.lower())
+        if state == KazooState.CONNECTED:
+            self._note(EVERYTHING)
+
+    def _note(self, path: str) -> None:
+        with self._work:
+            self._changed.add(path)
+            self._work.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._work:
+                self._work.wait_for(lambda: self._changed or self._closed)
+                if self._closed:
+                    return
+                changed, self._changed = self._changed, set()
+            try:
+                self._act(changed)
+            except Exception:  # whatever a listener raises, the next change must still be heard
+                if self._closed:
+                    return  # `close` has cut its calls off
+                logger.warning("a change is acted upon again in %.0f s", RETRY_INTERVAL_S, exc_info=True)
+                self._pause()
+                self._note(EVERYTHING)
+
+    def _act(self, changed: set[str]) -> None:
+        if EVERYTHING not in changed:
+            self._on_change(frozenset(changed))
+            return
+        with self._work:
+            registrations = dict(self._registrations)
+        refused = [path for path, data in registrations.items() if self._claim(path, data) is not None]
+        self._on_change(None)
+        if refused:
+            raise ZooKeeperError(f"{', '.join(refused)}: taken by another session while ours was lost")
+
+    def _pause(self) -> None:
+        with self._work:
+            self._work.wait_for(lambda: self._closed, RETRY_INTERVAL_S)
+
+    def _wait(self, result: Any, path: str, *, missing_ok: bool = False) -> Any:
+        try:
+            return self._result(result)
+        except NoNodeError as error:
+            if missing_ok:
+                return None
+            raise self._error(path, error) from error
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._error(path, error) from error
+
+    def _result(self, result: Any) -> Any:
+        return result.get(timeout=self._session_timeout_s)
+
+    def _error(self, path: str, error: Exception) -> ZooKeeperError:
+        return ZooKeeperError(f"ZooKeeper at {self._connect}, {path}: {type(error).__name__} {error}".rstrip())

