@@ -8,7 +8,7 @@ import pytest
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
-from millrace.errors import ErrorCode
+from millrace.errors import ErrorCode, RecordTooLargeError
 from millrace.records.batch import CRC_POSITION
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
@@ -105,7 +105,7 @@ def test_what_is_no_request_closes_its_connection_only(broker, raw, what, frame)
     raw.socket.sendall(frame)
     assert raw.is_closed_by_peer(), what
     assert still_serves(broker)
-    assert "closing the connection" in broker.log_text()
+    assert "closing the connection" in broker.read_log()
 
 
 def test_an_unknown_version_of_api_versions_is_answered_with_what_is_served(raw):
@@ -164,7 +164,7 @@ def test_a_batch_above_the_limit_is_refused_and_nothing_is_stored(broker):
     with Cluster(broker.bootstrap) as cluster:
         producer = SyncProducer(cluster)
         producer.send("small", 0, [NewRecord(b"fits")])
-        with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes"):
             producer.send("small", 0, [NewRecord(bytes(2 << 20))])
         assert SimpleConsumer(cluster).latest("small", 0) == 1
 

@@ -20,7 +20,7 @@ def shared_broker(tmp_path_factory):
 def record(index):
     """(key, value, timestamp, headers): different in every place, null where null may be."""
     key = None if index % 7 == 0 else b"key-%d" % (index % 100)
-    value = None if index % 11 == 0 else b"value-%d-" % index + b"x" * (index % 50)
+    value = None if index % 11 == 0 and key is not None else b"value-%d-" % index + b"x" * (index % 50)
     headers = [("trace", b"%d" % index), ("empty", b"")] if index % 3 == 0 else []
     return key, value, BASE_TIMESTAMP_MS + index, headers
 
@@ -50,9 +50,7 @@ def produce_with_kafka_python(bootstrap, topic, codec):
     futures = []
     for index in range(RECORDS):
         key, value, timestamp, headers = record(index)
-        futures.append(
-            producer.send(topic, value, key, partition=0, timestamp_ms=timestamp, headers=headers)
-        )
+        futures.append(producer.send(topic, value, key, partition=0, timestamp_ms=timestamp, headers=headers))
     producer.flush(60)
     assert [future.get().offset for future in futures] == list(range(RECORDS))
     producer.close()

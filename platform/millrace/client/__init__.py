@@ -1,0 +1,26 @@
+"""Clients of a Kafka-compatible cluster: Millrace, Apache Kafka 0.11 and newer, and others.
+
+    with Cluster("127.0.0.1:9092") as cluster:
+        first_offset = SyncProducer(cluster).send("events", 0, [NewRecord(b"hello")])
+        data = SimpleConsumer(cluster).fetch("events", 0, first_offset)
+
+A cluster, and what is made from it, belongs to one thread.
+"""
+
+from millrace.client.admin import Admin
+from millrace.client.cluster import Cluster
+from millrace.client.metadata import BrokerAddress, ClusterMetadata, PartitionMetadata, TopicMetadata
+from millrace.client.simple_consumer import FetchedData, SimpleConsumer
+from millrace.client.sync_producer import SyncProducer
+
+__all__ = [
+    "Admin",
+    "BrokerAddress",
+    "Cluster",
+    "ClusterMetadata",
+    "FetchedData",
+    "PartitionMetadata",
+    "SimpleConsumer",
+    "SyncProducer",
+    "TopicMetadata",
+]

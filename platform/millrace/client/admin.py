@@ -1,0 +1,84 @@
+"""Creates, deletes and lists topics. Creation and deletion return when the metadata of the cluster shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from millrace.client.answers import check
+from millrace.client.cluster import Cluster
+from millrace.client.connection import Connection
+from millrace.client.metadata import NO_LEADER, TopicMetadata
+from millrace.errors import BrokerError, ErrorCode
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import field
+
+METADATA_POLL_INTERVAL_S = 0.02
+
+
+class Admin:
+    """Manages the topics of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        """Every topic by name."""
+        return self._cluster.metadata().topics
+
+    def create_topic(
+        self, name: str, partitions: int, replication_factor: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; -1 partitions or replicas means the cluster's default.
+
+        Raises TopicExistsError, or the error of whatever the cluster does not accept.
+        """
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replication_factor,
+            "assignments": (),
+            "configs": [{"name": key, "value": value} for key, value in (config or {}).items()],
+        }
+        fields: dict[str, Any] = {"topics": [topic], "timeout": self._timeout_ms, "validate_only": False}
+
+        def action(connection: Connection) -> None:
+            answer = connection.request(ApiKey.CREATE_TOPICS, fields).topics[0]
+            check(answer.error_code, f"topic {name}", field(answer, "error_message", None))
+
+        self._cluster.on_controller(action)
+        self._await(name, _is_led)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records; UnknownTopicError where there is none."""
+        fields: dict[str, Any] = {"topic_names": [name], "timeout": self._timeout_ms}
+
+        def action(connection: Connection) -> None:
+            answer = connection.request(ApiKey.DELETE_TOPICS, fields).responses[0]
+            check(answer.error_code, f"topic {name}", field(answer, "error_message", None))
+
+        self._cluster.on_controller(action)
+        self._await(name, lambda topic: topic is None)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._cluster.timeout_s * 1000)
+
+    def _await(self, name: str, is_done: Callable[[TopicMetadata | None], bool]) -> None:
+        until_done = Retrying(
+            retry=retry_if_result(lambda topic: not is_done(topic)),
+            stop=stop_after_delay(self._cluster.timeout_s),
+            wait=wait_fixed(METADATA_POLL_INTERVAL_S),
+        )
+        try:
+            until_done(lambda: self.topics().get(name))
+        except RetryError as error:
+            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name}: the metadata does not follow") from error
+
+
+def _is_led(topic: TopicMetadata | None) -> bool:
+    if topic is None or topic.error_code or not topic.partitions:
+        return False
+    return all(partition.leader != NO_LEADER for partition in topic.partitions.values())

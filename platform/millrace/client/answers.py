@@ -1,0 +1,67 @@
+"""A broker's error codes as the typed errors of the tree, and which of them a retry can help.
+
+A code that has a class of its own raises that class; every other raises BrokerError, which carries the code.
+"""
+
+from __future__ import annotations
+
+from millrace import errors
+from millrace.errors import BrokerError, ErrorCode, MillraceError, error_name
+
+TYPED_ERRORS: dict[int, type[MillraceError]] = {
+    kind.code: kind
+    for kind in (
+        errors.OffsetOutOfRangeError,
+        errors.CorruptRecordError,
+        errors.UnknownTopicError,
+        errors.NotLeaderError,
+        errors.RecordTooLargeError,
+        errors.InvalidTopicError,
+        errors.TopicExistsError,
+        errors.InvalidPartitionsError,
+        errors.InvalidReplicationFactorError,
+        errors.InvalidReplicaAssignmentError,
+        errors.InvalidConfigError,
+        errors.StorageError,
+        errors.FencedLeaderEpochError,
+        errors.UnknownLeaderEpochError,
+        errors.UnsupportedCodecError,
+        errors.UnsupportedMagicError,
+        errors.InvalidRecordError,
+        errors.UnsupportedVersionError,
+    )
+}
+
+# Answers after which nothing was done, and the same request may soon be served.
+RETRIABLE_CODES = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_CONTROLLER,
+    }
+)
+
+
+def check(code: int, subject: str, message: str | None = None) -> None:
+    """Raise the error of a code other than 0. `subject` names what was asked; `message` is the broker's own word."""
+    if code == ErrorCode.NONE:
+        return
+    kind = TYPED_ERRORS.get(code)
+    if kind is None:
+        raise BrokerError(code, _about(subject, message or ""))
+    raise kind(_about(subject, message or error_name(code)))
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Whether the same request may succeed a moment later."""
+    if isinstance(error, BrokerError):
+        return error.broker_code in RETRIABLE_CODES
+    return isinstance(error, MillraceError) and error.retriable
+
+
+def _about(subject: str, text: str) -> str:
+    """The text with the subject before it, unless it names the subject itself."""
+    if not text or text.startswith(subject):
+        return text or subject
+    return f"{subject}: {text}"

@@ -1,0 +1,182 @@
+"""A client's view of one cluster: its metadata, a connection per broker, and routing to leaders.
+
+    action on a partition ──► its leader, as known ──► connection ──► action
+              ▲                                                        │ retriable error
+              └───── forget the leader, wait, ask for metadata ◄───────┘
+
+A retry waits 50 ms, then twice as long each time up to a second; after ten attempts, or `timeout_s`, the last error
+passes. A cluster, and all that was made from it, belongs to one thread: each thread (or task) opens its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_exponential
+
+from millrace.client.addresses import Address, parse_bootstrap
+from millrace.client.answers import check, is_retriable
+from millrace.client.connection import Connection
+from millrace.client.metadata import ClusterMetadata, metadata_of
+from millrace.errors import AnswerLostError, BrokerUnreachableError, UnknownTopicError
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import ZERO_UUID
+
+RETRY_ATTEMPTS = 10
+RETRY_WAIT_MIN_S = 0.05
+RETRY_WAIT_MAX_S = 1.0
+
+Result = TypeVar("Result")
+
+
+class Cluster:
+    """Opens connections as they are needed; a context manager that closes them.
+
+    Args:
+        bootstrap: `HOST:PORT`, or several with commas between; one that answers is enough.
+        client_id: what the brokers' logs and quotas call this client.
+        timeout_s: for a connection, for an answer, and for all attempts at one request together.
+    """
+
+    def __init__(self, bootstrap: str, *, client_id: str = "millrace", timeout_s: float = 30.0) -> None:
+        self.timeout_s = timeout_s
+        self._client_id = client_id
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._brokers: tuple[Address, ...] = ()
+        self._leaders: dict[tuple[str, int], Address] = {}
+        self._connections: dict[Address, Connection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def metadata(self, topics: Sequence[str] | None = None, *, create_missing: bool = False) -> ClusterMetadata:
+        """Ask one broker for these topics, or for all. `create_missing` lets it create topics, if it is set up to.
+
+        BrokerUnreachableError, at once, where none of the known brokers answers.
+        """
+        wanted = None if topics is None else [{"name": name, "topic_id": ZERO_UUID} for name in topics]
+        fields: dict[str, Any] = {
+            "topics": wanted,
+            "allow_auto_topic_creation": create_missing,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        metadata = metadata_of(self._ask_any(ApiKey.METADATA, fields))
+        self._brokers = tuple(broker.address for broker in metadata.brokers.values())
+        return metadata
+
+    def partition_count(self, topic: str, *, create_missing: bool = False) -> int:
+        """How many partitions a topic has, once it is there; UnknownTopicError, BrokerError, BrokerUnreachableError."""
+
+        def attempt() -> int:
+            return len(self._metadata_of(topic, create_missing).topic(topic).partitions)
+
+        return self._retrying(_is_passing, _do_nothing)(attempt)
+
+    def leader_connection(self, topic: str, partition: int, *, create_missing: bool = False) -> Connection:
+        """A connection to the partition's leader; UnknownTopicError, BrokerError or BrokerUnreachableError."""
+        address = self._leaders.get((topic, partition))
+        if address is None:
+            address = self._find_leader(topic, partition, create_missing)
+            self._leaders[topic, partition] = address
+        return self._connection(address)
+
+    def on_leader(
+        self, topic: str, partition: int, action: Callable[[Connection], Result], *, repeatable: bool = True
+    ) -> Result:
+        """Run an action on the leader's connection, again after a retriable error.
+
+        One that is not `repeatable` is not run again once its answer was lost, and may have the topic created.
+        """
+
+        def attempt() -> Result:
+            return action(self.leader_connection(topic, partition, create_missing=not repeatable))
+
+        def forget(_: object) -> None:
+            self._leaders.pop((topic, partition), None)
+
+        def again(error: BaseException) -> bool:
+            return is_retriable(error) and (repeatable or not isinstance(error, AnswerLostError))
+
+        return self._retrying(again, forget)(attempt)
+
+    def on_controller(self, action: Callable[[Connection], Result]) -> Result:
+        """Run an action on the controller's connection, again while the cluster changes controllers."""
+
+        def attempt() -> Result:
+            metadata = self.metadata([])
+            controller = metadata.brokers.get(metadata.controller_id)
+            return action(next(self._any_connection()) if controller is None else self._connection(controller.address))
+
+        def again(error: BaseException) -> bool:
+            return _is_passing(error) and not isinstance(error, UnknownTopicError)
+
+        return self._retrying(again, _do_nothing)(attempt)
+
+    def _retrying(self, again: Callable[[BaseException], bool], before_retry: Callable[[object], None]) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception(again),
+            stop=stop_after_attempt(RETRY_ATTEMPTS) | stop_after_delay(self.timeout_s),
+            wait=wait_exponential(multiplier=RETRY_WAIT_MIN_S, max=RETRY_WAIT_MAX_S),
+            before_sleep=before_retry,
+            reraise=True,
+        )
+
+    def _find_leader(self, topic: str, partition: int, create_missing: bool) -> Address:
+        return self._metadata_of(topic, create_missing).leader(topic, partition).address
+
+    def _metadata_of(self, topic: str, create_missing: bool) -> ClusterMetadata:
+        metadata = self.metadata([topic], create_missing=create_missing)
+        if create_missing:  # some brokers say "unknown", which can be retried, until they have created the topic
+            check(metadata.topics[topic].error_code, f"topic {topic}")
+        return metadata
+
+    def _ask_any(self, api_key: ApiKey, fields: dict[str, Any]) -> Any:
+        failures: list[str] = []
+        for connection in self._any_connection():
+            try:
+                return connection.request(api_key, fields)
+            except BrokerUnreachableError as error:
+                failures.append(str(error))
+        raise BrokerUnreachableError("; ".join(failures))
+
+    def _any_connection(self) -> Iterator[Connection]:
+        """Connections to brokers that answer, those that are open first; BrokerUnreachableError when none is left."""
+        failures: list[str] = []
+        for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers)):
+            try:
+                yield self._connection(address)
+            except BrokerUnreachableError as error:
+                failures.append(str(error))
+        raise BrokerUnreachableError("; ".join(failures))
+
+    def _connection(self, address: Address) -> Connection:
+        connection = self._connections.pop(address, None)
+        if connection is None or not connection.is_usable:
+            if connection is not None:
+                connection.close()
+            connection = Connection(address, client_id=self._client_id, timeout_s=self.timeout_s)
+        self._connections[address] = connection
+        return connection
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether a cluster that answers says so only for a moment."""
+    return is_retriable(error) and not isinstance(error, BrokerUnreachableError)
+
+
+def _do_nothing(_: object) -> None:
+    """No preparation before a retry."""

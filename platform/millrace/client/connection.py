@@ -1,0 +1,174 @@
+"""One blocking TCP connection to one broker: a request goes out, its answer comes back.
+
+    connect ──► ApiVersions v3 ──(UNSUPPORTED_VERSION: v0 again, KIP-511)──► the broker's ranges of versions
+    request ──► the highest version that both sides know
+
+Versions are capped at the last that name topics: from Fetch 13 and Produce 13 on they go by id (KIP-516), which
+older brokers do not have. The floor is Apache Kafka 0.11, the first with batches v2.
+
+A connection that failed once is closed and never used again. One thread uses it at a time.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from millrace import __version__
+from millrace.client.addresses import Address
+from millrace.errors import AnswerLostError, BrokerUnreachableError, ClientError, ErrorCode, UnsupportedVersionError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, Fields, decode, encode
+from millrace.wire.encoder import INT16, INT32
+from millrace.wire.frame import SIZE_BYTES, framed
+from millrace.wire.header import encode_request_header, has_tagged_response_header
+
+CLIENT_VERSIONS = {
+    ApiKey.PRODUCE: VersionRange(3, 12),
+    ApiKey.FETCH: VersionRange(4, 12),
+    ApiKey.LIST_OFFSETS: VersionRange(1, 7),
+    ApiKey.METADATA: VersionRange(4, 12),
+    ApiKey.API_VERSIONS: VersionRange(0, 3),
+    ApiKey.CREATE_TOPICS: VersionRange(2, 7),
+    ApiKey.DELETE_TOPICS: VersionRange(1, 5),
+}
+MAX_RESPONSE_BYTES = 1 << 30
+CLIENT_SOFTWARE = {"client_software_name": "millrace", "client_software_version": __version__}
+
+
+class Connection:
+    """Connects at once; BrokerUnreachableError where nothing answers within `timeout_s`."""
+
+    def __init__(
+        self, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int = MAX_RESPONSE_BYTES
+    ) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._max_response_bytes = max_response_bytes
+        self._correlation_id = 0
+        self._socket = self._connect()
+        try:
+            self._broker_versions = self._negotiate()
+        except AnswerLostError as error:
+            raise BrokerUnreachableError(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the broker has neither closed an idle connection nor sent what nobody asked for."""
+        if self._socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def version(self, api_key: ApiKey) -> int:
+        """The highest version of an API that both sides know; UnsupportedVersionError where there is none."""
+        ours, theirs = CLIENT_VERSIONS[api_key], self._broker_versions.get(api_key)
+        if theirs is None:
+            raise UnsupportedVersionError(f"the broker at {self.address} does not serve {api_key.name}")
+        version = min(ours.maximum, theirs.maximum)
+        if version < max(ours.minimum, theirs.minimum):
+            raise UnsupportedVersionError(
+                f"{api_key.name}: the broker at {self.address} serves versions {theirs.minimum} to {theirs.maximum}, "
+                f"this client {ours.minimum} to {ours.maximum}"
+            )
+        return version
+
+    def request(self, api_key: ApiKey, fields: Fields, *, wait_s: float = 0.0) -> Any:
+        """Send a message and return the decoded answer. `wait_s` is how long the broker was asked to hold it.
+
+        Raises AnswerLostError where the answer does not come: whether the request was carried out is not known.
+        """
+        version = self.version(api_key)
+        self._send(api_key, version, fields)
+        return decode(api_key, version, Direction.RESPONSE, self._receive(api_key, version, wait_s))
+
+    def send(self, api_key: ApiKey, fields: Fields) -> None:
+        """Send a message that has no answer: Produce with acks=0."""
+        self._send(api_key, self.version(api_key), fields)
+
+    def close(self) -> None:
+        """Close the socket; fine if it is closed."""
+        self._socket.close()
+
+    def _connect(self) -> socket.socket:
+        try:
+            connected = socket.create_connection(self.address, self._timeout_s)
+        except OSError as error:
+            raise BrokerUnreachableError(f"no broker answers at {self.address}: {error}") from error
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
+
+    def _negotiate(self) -> dict[int, VersionRange]:
+        for version in (CLIENT_VERSIONS[ApiKey.API_VERSIONS].maximum, 0):
+            self._send(ApiKey.API_VERSIONS, version, CLIENT_SOFTWARE)
+            body = self._receive(ApiKey.API_VERSIONS, version, 0.0)
+            code = INT16.unpack_from(body)[0] if len(body) >= INT16.size else ErrorCode.UNKNOWN_SERVER_ERROR
+            if code != ErrorCode.UNSUPPORTED_VERSION:
+                answer = decode(ApiKey.API_VERSIONS, version, Direction.RESPONSE, body)
+                return {one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys}
+        raise UnsupportedVersionError(f"the broker at {self.address} serves no version of API_VERSIONS known here")
+
+    def _send(self, api_key: ApiKey, version: int, fields: Fields) -> None:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api_key, version, self._correlation_id, self._client_id)
+        frame = framed(header, encode(api_key, version, Direction.REQUEST, fields))
+        self._socket.settimeout(self._timeout_s)
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            self.close()
+            raise AnswerLostError(f"the broker at {self.address} broke off at a request: {error}") from error
+
+    def _receive(self, api_key: ApiKey, version: int, wait_s: float) -> memoryview:
+        """The answer's message, without its header."""
+        try:
+            frame = self._receive_frame(time.monotonic() + self._timeout_s + wait_s)
+        except OSError as error:
+            self.close()
+            raise AnswerLostError(f"the broker at {self.address} did not answer: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+        # Brokers of this protocol send no tagged fields in the header: one zero byte.
+        return frame[INT32.size + has_tagged_response_header(api_key, version) :]
+
+    def _receive_frame(self, deadline: float) -> memoryview:
+        (size,) = INT32.unpack(self._receive_exactly(SIZE_BYTES, deadline))
+        if not INT32.size <= size <= self._max_response_bytes:
+            raise ClientError(
+                f"the broker at {self.address} answers {size} bytes; the limit is {self._max_response_bytes}"
+            )
+        frame = self._receive_exactly(size, deadline)
+        (correlation_id,) = INT32.unpack_from(frame)
+        if correlation_id != self._correlation_id:
+            raise ClientError(
+                f"the broker at {self.address} answers request {correlation_id}, not {self._correlation_id}"
+            )
+        return frame
+
+    def _receive_exactly(self, count: int, deadline: float) -> memoryview:
+        view = memoryview(bytearray(count))
+        filled = 0
+        while filled < count:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            received = self._socket.recv_into(view[filled:])
+            if not received:
+                raise ConnectionError("the connection was closed")
+            filled += received
+        return view.toreadonly()

@@ -1,0 +1,105 @@
+"""What a client knows of a cluster: brokers, topics, and who leads each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from millrace.client.addresses import Address
+from millrace.client.answers import check
+from millrace.errors import BrokerError, ErrorCode, UnknownTopicError
+from millrace.wire.cold import ZERO_UUID, field
+
+NO_LEADER = -1
+
+
+class AbsentTopicError(UnknownTopicError):
+    """The cluster as a whole, not one broker alone, knows no such topic or partition."""
+
+    retriable = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """A live broker."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return Address(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Who leads a partition and who follows; the leader is -1 while there is none."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic's partitions, or the error code that says why they can't be told."""
+
+    name: str
+    topic_id: UUID | None
+    error_code: int
+    partitions: Mapping[int, PartitionMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """One broker's answer to a metadata request."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: Mapping[int, BrokerAddress]
+    topics: Mapping[str, TopicMetadata]
+
+    def topic(self, name: str) -> TopicMetadata:
+        """A topic that can be used; AbsentTopicError, InvalidTopicError, or BrokerError with the broker's code."""
+        topic = self.topics.get(name)
+        if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise AbsentTopicError(f"topic {name} does not exist")
+        check(topic.error_code, f"topic {name}")
+        return topic
+
+    def leader(self, topic: str, partition: int) -> BrokerAddress:
+        """Who leads a partition; AbsentTopicError where there is no such one, BrokerError while none leads it."""
+        partitions = self.topic(topic).partitions
+        if partition not in partitions:
+            raise AbsentTopicError(f"topic {topic} has no partition {partition}; it has {len(partitions)}")
+        broker = self.brokers.get(partitions[partition].leader)
+        if broker is None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return broker
+
+
+def metadata_of(answer: Any) -> ClusterMetadata:
+    """A decoded metadata answer as plain values."""
+    brokers = {one.node_id: BrokerAddress(int(one.node_id), one.host, one.port, one.rack) for one in answer.brokers}
+    topics = {topic.name: _topic(topic) for topic in answer.topics}
+    return ClusterMetadata(answer.cluster_id, int(answer.controller_id), brokers, topics)
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    topic_id = field(topic, "topic_id", None)
+    partitions = {
+        int(one.partition_index): PartitionMetadata(
+            leader=int(one.leader_id),
+            leader_epoch=int(field(one, "leader_epoch", -1)),
+            replicas=tuple(map(int, one.replica_nodes)),
+            isr=tuple(map(int, one.isr_nodes)),
+        )
+        for one in sorted(topic.partitions, key=lambda one: one.partition_index)
+    }
+    return TopicMetadata(topic.name, None if topic_id == ZERO_UUID else topic_id, int(topic.error_code), partitions)

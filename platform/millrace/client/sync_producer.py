@@ -1,0 +1,61 @@
+"""Sends one batch and waits until it is acknowledged.
+
+A batch is sent again only where it surely was not appended: no connection, or an answer that says so. After
+AnswerLostError it may lie in the log or not; to send it again, and perhaps have it twice, is the caller's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from millrace.client.answers import check
+from millrace.client.cluster import Cluster
+from millrace.client.connection import Connection
+from millrace.records.compression import Codec
+from millrace.records.record import NewRecord, encode_batch
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import field
+
+ACKS_NONE = 0
+ACKS_ALL = -1
+NO_OFFSET = -1
+
+
+class SyncProducer:
+    """Writes to the leaders of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[NewRecord],
+        *,
+        codec: Codec = Codec.NONE,
+        acks: int = ACKS_ALL,
+    ) -> int:
+        """Append the records as one batch and return the first one's offset; -1 with acks=0, which waits for nothing.
+
+        A topic that does not exist is created, if the cluster is set up to. Raises RecordTooLargeError for a batch
+        above the topic's `max.message.bytes`, UnknownTopicError, BrokerError, BrokerUnreachableError.
+        """
+        batch = encode_batch(records, codec=codec)
+        fields: dict[str, Any] = {
+            "transactional_id": None,
+            "acks": acks,
+            "timeout": int(self._cluster.timeout_s * 1000),
+            "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
+        }
+
+        def action(connection: Connection) -> int:
+            if acks == ACKS_NONE:
+                connection.send(ApiKey.PRODUCE, fields)
+                return NO_OFFSET
+            answer = connection.request(ApiKey.PRODUCE, fields).responses[0].partition_responses[0]
+            check(answer.error_code, f"produce to {topic}-{partition}", field(answer, "error_message", None))
+            return int(answer.base_offset)
+
+        return self._cluster.on_leader(topic, partition, action, repeatable=False)

@@ -1,0 +1,149 @@
+"""A broker in a process of its own, for tests: started, stopped, killed and restarted at will.
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+A restart listens where the first start did, so clients find it again. Needs the `broker` extra, no container,
+and, without `zookeeper`, no Java.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from millrace.errors import SetupError
+
+READY_PREFIX = "listening "
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+LOG_TAIL_LINES = 20
+
+
+class BrokerProcess:
+    """Starts at once and returns when the broker serves; SetupError, with the broker's last words, where it does not.
+
+    Args:
+        data_dir: where the logs lie; made if it is not there, kept at the end.
+        zookeeper: `HOST:PORT[/chroot]`; standalone without it.
+        properties: broker properties under Kafka's names.
+        broker_id: the id in the cluster.
+        listen: `HOST:PORT`; port 0 takes a free one.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str],
+        *,
+        zookeeper: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        broker_id: int = 1,
+        listen: str = "127.0.0.1:0",
+    ) -> None:
+        self.data_dir = Path(data_dir)
+        self.bootstrap = listen
+        self._coordination = ["--standalone"] if zookeeper is None else ["--zookeeper", zookeeper]
+        self._settings = [part for item in (properties or {}).items() for part in ("--set", "=".join(item))]
+        self._broker_id = broker_id
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._process: subprocess.Popen[bytes]
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id."""
+        return self._process.pid
+
+    @property
+    def admin_url(self) -> str:
+        """Where its admin endpoint listens, which opens shortly after the broker serves: `http://HOST:PORT`."""
+        file = self.data_dir / "admin.address"
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not file.exists():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise SetupError(f"the admin endpoint does not open:\n{self._log_tail()}")
+            time.sleep(0.01)
+        return f"http://{file.read_text(encoding='utf-8').strip()}"
+
+    def start(self) -> None:
+        """Start the broker, which must not be running."""
+        (self.data_dir / "admin.address").unlink(missing_ok=True)  # a killed broker leaves it
+        command = [
+            *(sys.executable, "-m", "millrace_broker", "--listen", self.bootstrap, "--data", str(self.data_dir)),
+            *("--id", str(self._broker_id), *self._coordination, *self._settings),
+        ]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
+        )
+        try:
+            self.bootstrap = self._await_listening()
+        except BaseException:
+            self.close()
+            raise
+
+    def stop(self) -> int:
+        """SIGTERM, a wait, and the exit status; SIGKILL where it takes more than 30 s."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """SIGKILL: what a crash of the process does."""
+        return self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it, unless it has ended, and start it at the same address."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop it and forget its log."""
+        self.stop()
+        self._log.close()
+
+    def read_log(self) -> str:
+        """All that it has written to stderr, restarts included."""
+        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+
+    def _end(self, signal_number: signal.Signals) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(signal_number)
+        try:
+            status = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return status
+
+    def _await_listening(self) -> str:
+        assert self._process.stdout is not None
+        stdout = self._process.stdout.fileno()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([stdout], [], [], max(deadline - time.monotonic(), 0))
+            chunk = os.read(stdout, 4096) if ready else b""
+            if not chunk:
+                raise SetupError(f"the broker does not start:\n{self._log_tail()}")
+            line += chunk
+        return line.decode().strip().removeprefix(READY_PREFIX)
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.read_log().splitlines()[-LOG_TAIL_LINES:])

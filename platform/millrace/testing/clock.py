@@ -1,0 +1,26 @@
+"""A clock that stands still until it is told to move."""
+
+from __future__ import annotations
+
+
+class ManualClock:
+    """A `millrace.clock.Clock` for tests: both of its times move together, by `advance` alone."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._monotonic_ms = 0
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since this clock was made."""
+        return self._monotonic_ms
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass."""
+        if milliseconds < 0:
+            raise ValueError("time does not go back")
+        self._now_ms += milliseconds
+        self._monotonic_ms += milliseconds

@@ -1,0 +1,319 @@
+"""A file system in memory that loses power, runs full and fails on demand.
+
+Each file has the bytes that a reader sees and those that were synced. Each folder has the names that a reader sees,
+those that were synced, and between them a journal of changes in order, where a rename is one change. A crash leaves
+
+    kill     everything that was written: the process died, the machine did not
+    cut      what was synced, and of the rest what chance decides: of each folder's journal a first part, of each
+             file the old bytes, the new ones, a torn mixture, or the new size with zeros in it
+
+Operations that change something are counted, so that a test can cut the power at each of them in turn. The one
+at which it is cut may have been done by half. From then on everything but `close` raises `PowerCutError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from random import Random
+
+from millrace.fs import Buffer
+
+
+class PowerCutError(Exception):
+    """The machine is off. No OSError: nobody who handles those is still running."""
+
+
+class _File:
+    """Bytes as a reader sees them, and as the disk has them."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.data = bytearray(content)
+        self.synced = content
+
+    def survivor(self, chance: Random | None) -> _File:
+        """The file after a power cut."""
+        data = bytes(self.data)
+        if chance is None or data == self.synced:
+            return _File(self.synced)
+        torn_at = chance.randint(0, len(data))
+        zeros = bytes(max(len(data) - len(self.synced), 0))
+        return _File(chance.choice((self.synced, data, data[:torn_at] + self.synced[torn_at:], self.synced + zeros)))
+
+    def copy(self) -> _File:
+        """The file after the death of the process."""
+        file = _File(self.synced)
+        file.data[:] = self.data
+        return file
+
+
+class _Folder:
+    """Names as a reader sees them, as the disk has them, and the changes between."""
+
+    def __init__(self, names: dict[str, _File | _Folder] | None = None) -> None:
+        self.names = dict(names or {})
+        self.synced = dict(self.names)
+        self.journal: list[dict[str, _File | _Folder | None]] = []
+
+    def change(self, names: dict[str, _File | _Folder | None]) -> None:
+        """One atomic change: None removes a name."""
+        _apply(self.names, names)
+        self.journal.append(names)
+
+    def sync(self) -> None:
+        """The disk has all changes."""
+        self.synced = dict(self.names)
+        self.journal.clear()
+
+    def survivor(self, chance: Random | None) -> _Folder:
+        """The folder after a power cut."""
+        names = dict(self.synced)
+        for change in self.journal[: chance.randint(0, len(self.journal)) if chance is not None else 0]:
+            _apply(names, change)
+        return _Folder({name: node.survivor(chance) for name, node in sorted(names.items())})
+
+    def copy(self) -> _Folder:
+        """The folder after the death of the process; what was not synced then still is not."""
+        copies: dict[int, _File | _Folder] = {}
+
+        def copy(node: _File | _Folder) -> _File | _Folder:
+            return copies.setdefault(id(node), node.copy())
+
+        folder = _Folder({name: copy(node) for name, node in self.synced.items()})
+        for change in self.journal:
+            folder.change({name: None if node is None else copy(node) for name, node in change.items()})
+        return folder
+
+
+def _apply(names: dict[str, _File | _Folder], change: dict[str, _File | _Folder | None]) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+class CrashFileSystem:
+    """A `millrace.fs.FileSystem` under one root folder, `/`.
+
+    `operations` counts what changed something; `capacity_bytes` bounds the bytes of all files (ENOSPC).
+    """
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        self.operations = 0
+        self.capacity_bytes = capacity_bytes
+        self._root = _Folder()
+        self._files: dict[int, _File] = {}
+        self._locks: dict[int, _File] = {}
+        self._next_fd = 3
+        self._cut_at: int | None = None
+        self._failures: list[tuple[str, int, int]] = []
+
+    # What a test asks for.
+
+    def cut_power_at(self, operation: int) -> None:
+        """Cut the power when `operations` comes to this number."""
+        self._cut_at = operation
+
+    def fail(self, name: str, *, after: int = 0, code: int = errno.EIO) -> None:
+        """Let the operation called `name` fail once with an OSError, after it went well `after` more times."""
+        self._failures.append((name, after, code))
+
+    def after_cut(self, chance: Random | None = None) -> CrashFileSystem:
+        """The disk after a power cut; without `chance`, exactly what was synced."""
+        return self._with_root(self._root.survivor(chance))
+
+    def after_kill(self) -> CrashFileSystem:
+        """The disk after the death of the process, which loses nothing that was written."""
+        return self._with_root(self._root.copy())
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all files."""
+        return _used_bytes(self._root)
+
+    @property
+    def open_files(self) -> int:
+        """Descriptors that were not closed."""
+        return len(self._files)
+
+    def _with_root(self, root: _Folder) -> CrashFileSystem:
+        fs = CrashFileSystem(capacity_bytes=self.capacity_bytes)
+        fs._root = root
+        return fs
+
+    # FileSystem.
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open a file; making it is a change."""
+        self._before("open", changes=False)
+        folder, name = self._parent(path)
+        node = folder.names.get(name)
+        if node is None and create:
+            self._before("create")
+            node = _File()
+            folder.change({name: node})
+        if node is None:
+            raise _os_error(errno.ENOENT, path)
+        if isinstance(node, _Folder):
+            raise _os_error(errno.EISDIR, path)
+        self._next_fd += 1
+        self._files[self._next_fd] = node
+        return self._next_fd
+
+    def close(self, fd: int) -> None:
+        """Close, and unlock."""
+        self._locks.pop(fd, None)
+        del self._files[fd]
+
+    def size(self, fd: int) -> int:
+        """Bytes in the file."""
+        self._before("size", changes=False)
+        return len(self._files[fd].data)
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        """Read what a reader sees."""
+        self._before("pread", changes=False)
+        return bytes(self._files[fd].data[position : position + length])
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        """Write; a power cut here leaves half of it, and a full disk as much as fits."""
+        content, data = b"".join(buffers), self._files[fd].data
+        try:
+            self._before("pwritev")
+        except (PowerCutError, OSError):
+            _write(data, content[: len(content) // 2], position)
+            raise
+        room = self._room() + max(len(data) - position, 0)
+        _write(data, content[:room], position)
+        if room < len(content):
+            raise _os_error(errno.ENOSPC, "disk")
+        return len(content)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut, or extend with zeros."""
+        self._before("truncate")
+        data = self._files[fd].data
+        data[:] = data[:size].ljust(size, b"\0")
+
+    def fsync(self, fd: int) -> None:
+        """Sync bytes and size, not the name."""
+        self._before("fsync")
+        file = self._files[fd]
+        file.synced = bytes(file.data)
+
+    def fsync_dir(self, path: str) -> None:
+        """Sync the folder's names."""
+        self._before("fsync_dir")
+        self._folder(path).sync()
+
+    def lock(self, fd: int) -> None:
+        """Lock among the descriptors of this file system."""
+        self._before("lock", changes=False)
+        if any(file is self._files[fd] and holder != fd for holder, file in self._locks.items()):
+            raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
+        self._locks[fd] = self._files[fd]
+
+    def rename(self, source: str, target: str) -> None:
+        """One change within a folder, two between folders."""
+        self._before("rename")
+        folder, name = self._parent(source)
+        target_folder, target_name = self._parent(target)
+        if name not in folder.names:
+            raise _os_error(errno.ENOENT, source)
+        node = folder.names[name]
+        if folder is target_folder:
+            folder.change({name: None, target_name: node})
+        else:
+            target_folder.change({target_name: node})
+            folder.change({name: None})
+
+    def unlink(self, path: str) -> None:
+        """Remove a name; whoever has the file open keeps it."""
+        self._before("unlink")
+        folder, name = self._parent(path)
+        if not isinstance(folder.names.get(name), _File):
+            raise _os_error(errno.ENOENT, path)
+        folder.change({name: None})
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder and its parents."""
+        self._before("mkdir")
+        folder = self._root
+        for name in _parts(path):
+            node = folder.names.get(name)
+            if node is None:
+                node = _Folder()
+                folder.change({name: node})
+            if not isinstance(node, _Folder):
+                raise _os_error(errno.ENOTDIR, path)
+            folder = node
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        self._before("rmdir")
+        if self._folder(path).names:
+            raise _os_error(errno.ENOTEMPTY, path)
+        folder, name = self._parent(path)
+        folder.change({name: None})
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted names."""
+        self._before("listdir", changes=False)
+        return sorted(self._folder(path).names)
+
+    def exists(self, path: str) -> bool:
+        """Whether the name exists."""
+        self._before("exists", changes=False)
+        try:
+            folder, name = self._parent(path)
+        except FileNotFoundError:
+            return False
+        return name in folder.names
+
+    def _before(self, name: str, *, changes: bool = True) -> None:
+        """Count the operation; cut the power or fail if that was asked for."""
+        self.operations += changes
+        if self._cut_at is not None and self.operations >= self._cut_at:
+            raise PowerCutError(f"the power went at operation {self.operations}, {name}")
+        for slot, (wanted, after, code) in enumerate(self._failures):
+            if wanted == name and after > 0:
+                self._failures[slot] = (wanted, after - 1, code)
+            elif wanted == name:
+                del self._failures[slot]
+                raise _os_error(code, name)
+
+    def _room(self) -> int:
+        return (1 << 62) if self.capacity_bytes is None else max(self.capacity_bytes - self.used_bytes, 0)
+
+    def _folder(self, path: str) -> _Folder:
+        folder = self._root
+        for name in _parts(path):
+            node = folder.names.get(name)
+            if not isinstance(node, _Folder):
+                raise _os_error(errno.ENOENT, path)
+            folder = node
+        return folder
+
+    def _parent(self, path: str) -> tuple[_Folder, str]:
+        return self._folder(os.path.dirname(path)), os.path.basename(path)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _write(data: bytearray, content: bytes, position: int) -> None:
+    data.extend(bytes(max(position - len(data), 0)))
+    data[position : position + len(content)] = content
+
+
+def _used_bytes(node: _File | _Folder) -> int:
+    if isinstance(node, _File):
+        return len(node.data)
+    return sum(map(_used_bytes, node.names.values()))
+
+
+def _os_error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)

@@ -1,0 +1,65 @@
+"""Error codes become typed errors."""
+
+import pytest
+
+from millrace.client.answers import TYPED_ERRORS, check, is_retriable
+from millrace.errors import BrokerError, ErrorCode, OffsetOutOfRangeError, TopicExistsError
+
+
+def caught(code, subject="topic t", message=None):
+    with pytest.raises(Exception) as info:
+        check(code, subject, message)
+    return info.value
+
+
+def test_no_error_passes():
+    check(0, "anything")
+
+
+@pytest.mark.parametrize("code", TYPED_ERRORS)
+def test_a_code_with_a_class_raises_it(code):
+    error = caught(code)
+    assert type(error) is TYPED_ERRORS[code]
+    assert error.code == code
+
+
+def test_any_other_code_is_kept():
+    error = caught(74_000)
+    assert isinstance(error, BrokerError)
+    assert error.broker_code == 74_000
+    assert str(error) == "topic t: error 74000"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (None, "topic t: TOPIC_ALREADY_EXISTS"),
+        ("it is there", "topic t: it is there"),
+        ("topic t exists", "topic t exists"),
+    ],
+)
+def test_the_subject_is_named_once(message, text):
+    error = caught(ErrorCode.TOPIC_ALREADY_EXISTS, "topic t", message)
+    assert isinstance(error, TopicExistsError)
+    assert str(error) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "retriable"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.LEADER_NOT_AVAILABLE, True),
+        (ErrorCode.NOT_CONTROLLER, True),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, False),
+        (ErrorCode.MESSAGE_TOO_LARGE, False),
+        # It was appended, only not replicated in time: sent again, it would be there twice.
+        (ErrorCode.REQUEST_TIMED_OUT, False),
+    ],
+)
+def test_only_what_was_not_done_and_may_pass_is_retried(code, retriable):
+    assert is_retriable(caught(code)) is retriable
+
+
+def test_errors_of_python_are_not_retried():
+    assert not is_retriable(ValueError("x"))
+    assert not is_retriable(OffsetOutOfRangeError("x"))
