@@ -11,6 +11,7 @@ meaning (disk full, bad sector) belongs to the caller.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Sequence
 from typing import Protocol
@@ -51,6 +52,10 @@ class FileSystem(Protocol):
 
     def fsync_dir(self, path: str) -> None:
         """Block until the names in the folder are on the disk."""
+        ...
+
+    def lock(self, fd: int) -> None:
+        """Take the file's exclusive lock until the descriptor closes; BlockingIOError where another one has it."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -127,6 +132,10 @@ class OsFileSystem:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def lock(self, fd: int) -> None:
+        """Lock without waiting; the lock goes with the process."""
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def rename(self, source: str, target: str) -> None:
         """Atomic replace."""

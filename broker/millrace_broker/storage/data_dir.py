@@ -30,7 +30,7 @@ class DataDir:
     """A folder that holds partitions' folders."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
-        self.path = path
+        self.path = os.path.normpath(path)
         self.is_clean = False
         self.recovery_points: Offsets = {}
         self.log_start_offsets: Offsets = {}
@@ -44,6 +44,7 @@ class DataDir:
         """
         with storage_errors(self.path):
             self._fs.mkdir(self.path)
+            self._fs.fsync_dir(os.path.dirname(self.path) or ".")
             self._lock()
         claim_data_dir(self._fs, self.path, cluster_id=cluster_id, broker_id=broker_id)
         self.recovery_points = read_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT))

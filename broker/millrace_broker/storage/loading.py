@@ -3,16 +3,16 @@
 After a clean shutdown each segment is taken as it is, once its indexes pass a cheap check. After a crash every segment
 from the one that the recovery point falls in is walked batch by batch. The log ends at the first byte that is
 no valid batch, or at the first gap between two segments there: what lies behind is cut, and the warning says how
-many bytes. Below the recovery point nothing is ever cut: those bytes were synced, and damage in them is
-for `verify` to report.
+many bytes. Segments that end at or below the recovery point are never cut: their bytes were synced, and
+damage in them is for `verify` to report.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from millrace.fs import FileSystem
 from millrace_broker.storage.config import LogConfig
@@ -22,9 +22,6 @@ from millrace_broker.storage.filenames import (
     parse_segment_file_name,
 )
 from millrace_broker.storage.segment import LogSegment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +51,12 @@ def load_log(
     for base, next_base in zip(bases, [*bases[1:], None], strict=False):
         segment = LogSegment(fs, directory, base, config)
         loaded.segments.append(segment)
-        unsynced = not clean and (next_base is None or next_base >= recovery_point)
-        if _load_segment(loaded, segment, next_base, unsynced=unsynced):
-            continue
-        _drop(fs, directory, loaded, [each for each in bases if each > base])
-        break
+        if next_base is not None and (clean or next_base <= recovery_point):
+            # At the recovery point itself the batches are synced, but perhaps not the last index entries.
+            _take_closed(loaded, segment, next_base, trust_indexes=clean or next_base < recovery_point)
+        elif not _take_newest(loaded, segment, next_base, clean=clean):
+            _drop(fs, directory, loaded, [each for each in bases if each > base])
+            break
     if loaded.next_offset < log_start_offset:
         _drop_all(fs, directory, loaded, log_start_offset)
     if not loaded.segments:
@@ -68,43 +66,43 @@ def load_log(
     return loaded
 
 
-def _load_segment(loaded: LoadedLog, segment: LogSegment, next_base: int | None, *, unsynced: bool) -> bool:
-    """Take one segment over; false where the log must end with it."""
-    if next_base is not None and not unsynced:
-        if not segment.load_closed():
-            _rebuild_closed(loaded, segment)
-        return True
-    next_offset = None if unsynced else segment.load_active()
-    if next_offset is None:
-        next_offset = _recover(loaded, segment)
-    loaded.next_offset = next_offset
+def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trust_indexes: bool) -> None:
+    """A segment whose batches are synced: they stay as they are, good or bad; its indexes are made anew if need be."""
+    if trust_indexes and segment.load_closed(next_base):
+        return
+    bad_bytes, reason = segment.recover(truncate=False)
+    segment.finish()
+    segment.sync()
+    segment.seal()
+    segment.next_offset = next_base
+    loaded.recovered_segments += 1
+    if bad_bytes:
+        position = segment.size_bytes - bad_bytes
+        logger.error("%s: damaged at position %d, %d bytes: %s", segment.path, position, bad_bytes, reason)
+
+
+def _take_newest(loaded: LoadedLog, segment: LogSegment, next_base: int | None, *, clean: bool) -> bool:
+    """A segment whose tail may be lost; false where the log must end with it though others follow."""
+    if not clean or not segment.load_active():
+        _recover(loaded, segment)
+    loaded.next_offset = segment.next_offset
     if next_base is None:
         return True
-    if next_offset != next_base:
-        logger.warning("%s: ends at offset %d, the next segment begins at %d", segment.path, next_offset, next_base)
+    if segment.next_offset != next_base:
+        logger.warning("%s: ends at %d, the next segment begins at %d", segment.path, segment.next_offset, next_base)
         return False
     segment.finish()
     return True
 
 
-def _recover(loaded: LoadedLog, segment: LogSegment) -> int:
-    next_offset, cut_bytes, reason = segment.recover(truncate=True)
+def _recover(loaded: LoadedLog, segment: LogSegment) -> None:
+    cut_bytes, reason = segment.recover(truncate=True)
     loaded.recovered_segments += 1
     loaded.truncated_bytes += cut_bytes
     if cut_bytes:
         segment.sync()
-        logger.warning("%s: truncated %d bytes at position %d: %s", segment.path, cut_bytes, segment.size_bytes, reason)
-    return next_offset
-
-
-def _rebuild_closed(loaded: LoadedLog, segment: LogSegment) -> None:
-    """Make the indexes of a synced segment anew; its batches stay as they are, good or bad."""
-    _, bad_bytes, reason = segment.recover(truncate=False)
-    segment.finish()
-    loaded.recovered_segments += 1
-    if bad_bytes:
-        position = segment.size_bytes - bad_bytes
-        logger.error("%s: damaged at position %d, %d bytes: %s", segment.path, position, bad_bytes, reason)
+        position = segment.size_bytes
+        logger.warning("%s: truncated %d bytes at position %d: %s", segment.path, cut_bytes, position, reason)
 
 
 def _tidy(fs: FileSystem, directory: str) -> list[int]:

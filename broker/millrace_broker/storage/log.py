@@ -280,9 +280,7 @@ class Log:
             for segment in segments[segments.floor_index(offset) :]:
                 if segment.base_offset >= end_offset:
                     break
-                whole = end_offset == log_end_offset
-                end_position = segment.size_bytes if whole else segment.position_of(end_offset)
-                data = segment.read(offset, max_bytes, end_position, at_least_one=at_least_one)
+                data = segment.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
                 if data is not None:
                     return data
         return b""
@@ -351,16 +349,14 @@ class Log:
         return removed
 
     def _segment_facts(self) -> list[SegmentFacts]:
-        segments = self._segments
-        next_offsets = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset]
         return [
             SegmentFacts(
                 base_offset=segment.base_offset,
-                next_offset=next_offset,
+                next_offset=segment.next_offset,
                 size_bytes=segment.size_bytes,
                 max_timestamp=segment.max_timestamp,
             )
-            for segment, next_offset in zip(segments, next_offsets, strict=True)
+            for segment in self._segments
         ]
 
     def _delete_first(self) -> None:

@@ -35,6 +35,7 @@ from millrace_broker.storage.scan import Placed, scan_headers, walk_batches
 from millrace_broker.storage.time_index import TimeIndex
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_RESUME_POSITIONS = 64
 
 
 class LogSegment:
@@ -42,6 +43,7 @@ class LogSegment:
 
     def __init__(self, fs: FileSystem, directory: str, base_offset: int, config: LogConfig) -> None:
         self.base_offset = base_offset
+        self.next_offset = base_offset
         self.path = os.path.join(directory, segment_file_name(base_offset, LOG_SUFFIX))
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -50,6 +52,7 @@ class LogSegment:
         self._directory = directory
         self._interval_bytes = config.index_interval_bytes
         self._unindexed_bytes = 0
+        self._resume_positions: dict[int, int] = {}
         self._users = 1
         self._users_lock = Lock()
         with ExitStack() as undo:
@@ -76,6 +79,7 @@ class LogSegment:
 
     def add(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Make a written batch known to the indexes."""
+        self.next_offset = last_offset + 1
         if position == 0:
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
@@ -120,43 +124,57 @@ class LogSegment:
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int, end_position: int, *, at_least_one: bool) -> bytes | None:
-        """Whole batches from the one that holds `offset`, as `Log.read`; None where no batch ends at or after it."""
+    def read(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> bytes | None:
+        """Whole batches from the one that holds `offset`, as `Log.read`; None where none up to `end_offset` does."""
+        end_position = self.position_of(end_offset)
         found = self.find(offset, end_position)
         if found is None:
             return None
         start, header = found
-        limit = start + max_bytes
-        if limit >= end_position:
-            end = end_position
-        elif header.size_bytes >= max_bytes:
-            end = start + header.size_bytes if at_least_one or header.size_bytes == max_bytes else start
+        if start + max_bytes >= end_position:
+            end, next_offset = end_position, end_offset
+        elif header.size_bytes <= max_bytes:
+            end, next_offset = self._last_boundary(start, start + max_bytes)
+        elif at_least_one:
+            end, next_offset = start + header.size_bytes, header.next_offset
         else:
-            end = self._last_boundary(start, limit)
+            return b""
+        self._remember(next_offset, end)
         return self._fs.pread(self.fd, end - start, start)
 
     def find(self, offset: int, end_position: int | None = None) -> Placed | None:
         """The first batch whose last offset is not below `offset`, with its position."""
         end = self.size_bytes if end_position is None else end_position
-        floor = self.offset_index.floor(offset - self.base_offset)
-        start = floor[1] if floor is not None else 0
+        start = self._resume_positions.get(offset)
+        if start is None:
+            floor = self.offset_index.floor(offset - self.base_offset)
+            start = floor[1] if floor is not None else 0
         for position, header in scan_headers(self._fs, self.fd, start, end):
             if header.base_offset + header.last_offset_delta >= offset:
                 return position, header
         return None
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch at or above `offset` begins; the end of the file where there is none."""
+        """Where the batch that holds `offset`, or else the next one, begins; the end of the file without one."""
+        if offset >= self.next_offset:
+            return self.size_bytes
         found = self.find(offset)
         return self.size_bytes if found is None else found[0]
 
-    def _last_boundary(self, start: int, limit: int) -> int:
-        """The end of the last batch that ends at or before `limit`; `start` is a batch's position."""
+    def _last_boundary(self, start: int, limit: int) -> tuple[int, int]:
+        """Where the first batch that ends behind `limit` begins, and its base offset; `start` is a batch's position."""
         floor = self.offset_index.floor_value(limit)
-        boundary = max(start, floor[1]) if floor is not None else start
-        for position, header in scan_headers(self._fs, self.fd, boundary, limit):
-            boundary = position + header.size_bytes
-        return boundary
+        nearest = max(start, floor[1]) if floor is not None else start
+        for position, header in scan_headers(self._fs, self.fd, nearest, self.size_bytes):
+            if position + header.size_bytes > limit:
+                return position, header.base_offset
+        return self.size_bytes, self.next_offset
+
+    def _remember(self, next_offset: int, position: int) -> None:
+        """A read ended here, and the next one of its reader begins here. Batches never move, so this stays true."""
+        if len(self._resume_positions) >= MAX_RESUME_POSITIONS:
+            self._resume_positions.clear()
+        self._resume_positions[next_offset] = position
 
     # Timestamps (spec B5).
 
@@ -187,8 +205,9 @@ class LogSegment:
 
     # Opening.
 
-    def load_closed(self) -> bool:
+    def load_closed(self, next_offset: int) -> bool:
         """Take a segment over as it is; false where an index does not fit and must be built anew."""
+        self.next_offset = next_offset
         if not self.size_bytes:
             return True
         last = self.time_index.last
@@ -197,13 +216,13 @@ class LogSegment:
         self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
         return True
 
-    def load_active(self) -> int | None:
-        """Take the newest segment over after a clean shutdown: the next offset, None where something does not fit.
+    def load_active(self) -> bool:
+        """Take the newest segment over after a clean shutdown; false where something does not fit.
 
         Walks headers from the last index entry on, so the tail is checked at little cost.
         """
         if not self._indexes_are_sane():
-            return None
+            return False
         self.offset_index.grow()
         self.time_index.grow()
         last, newest = self.offset_index.last, self.time_index.last
@@ -213,48 +232,48 @@ class LogSegment:
         try:
             return self._load_tail(start)
         except RecordError:
-            return None
+            return False
 
-    def recover(self, *, truncate: bool) -> tuple[int, int, str]:
+    def recover(self, *, truncate: bool) -> tuple[int, str]:
         """Walk all batches, build the indexes anew, and cut what is no valid batch.
 
-        Returns (next offset, bytes cut, why). With `truncate` false the bytes stay, and only the indexes end there.
+        Returns (bytes cut, why). With `truncate` false the bytes stay, and only the indexes end there.
         """
         self.offset_index.clear()
         self.time_index.clear()
         self._unindexed_bytes = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
-        end, next_offset, reason = 0, self.base_offset, ""
+        self.next_offset, end, reason = self.base_offset, 0, ""
         try:
             for position, header, crc_holds in walk_batches(self._fs, self.fd, self.size_bytes):
-                self._check_walked(header, next_offset, crc_holds=crc_holds)
+                self._check_walked(header, crc_holds=crc_holds)
                 self.add(position, header.size_bytes, header.last_offset, header.max_timestamp)
-                end, next_offset = position + header.size_bytes, header.next_offset
+                end = position + header.size_bytes
         except RecordError as error:
             reason = str(error)
         cut_bytes = self.size_bytes - end
         if cut_bytes and truncate:
             self._fs.truncate(self.fd, end)
             self.size_bytes = end
-        return next_offset, cut_bytes, reason
+        return cut_bytes, reason
 
-    def _check_walked(self, header: BatchHeader, next_offset: int, *, crc_holds: bool) -> None:
+    def _check_walked(self, header: BatchHeader, *, crc_holds: bool) -> None:
         if not crc_holds:
             raise CorruptRecordError(f"the CRC-32C of the batch at offset {header.base_offset} does not match")
         codec_of(header.codec_id)
-        if header.base_offset < next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            raise CorruptRecordError(f"offset {header.base_offset} where {next_offset} or a little above is expected")
+        if header.base_offset != self.next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            raise CorruptRecordError(f"offset {header.base_offset} where {self.next_offset} is expected")
 
-    def _load_tail(self, start: int) -> int | None:
-        end, next_offset = start, self.base_offset
+    def _load_tail(self, start: int) -> bool:
+        end = start
         for position, header in scan_headers(self._fs, self.fd, start, self.size_bytes):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
-            end, next_offset = position + header.size_bytes, header.next_offset
+            end, self.next_offset = position + header.size_bytes, header.next_offset
         self._unindexed_bytes = end - start
         if end:
             self.first_timestamp = read_header(self._fs.pread(self.fd, HEADER_BYTES, 0)).max_timestamp
-        return next_offset if end == self.size_bytes else None
+        return end == self.size_bytes
 
     def _indexes_are_sane(self) -> bool:
         return self.offset_index.is_sane(max(self.size_bytes - 1, 0)) and self.time_index.is_sane(MAX_RELATIVE_OFFSET)

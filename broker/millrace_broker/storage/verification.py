@@ -36,8 +36,8 @@ class _SegmentCheck:
             for position, header, crc_holds in walk_batches(self._fs, segment.fd, self.size_bytes):
                 if not crc_holds:
                     self._find(segment.path, position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
-                if header.base_offset < next_offset:
-                    self._find(segment.path, position, f"offset {header.base_offset} is below {next_offset}")
+                if header.base_offset != next_offset:
+                    self._find(segment.path, position, f"offset {header.base_offset} where {next_offset} is expected")
                 if expected.pop(position, None) not in (None, header.last_offset - segment.base_offset):
                     self._find_index(position, "does not name the batch's last offset")
                 self.batches += 1

@@ -1,0 +1,298 @@
+"""The power is cut at every operation of a workload: what was flushed is there, and the log is whole."""
+
+import logging
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from millrace.errors import StorageError
+from millrace.records.record import NewRecord, Record, decode_records, encode_batch
+from millrace.testing.clock import ManualClock
+from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
+from millrace_broker.storage import Log, LogConfig, TopicPartition
+
+FOLDER = "/data/flights-0"
+PARTITION = TopicPartition("flights", 0)
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, retention_ms=-1, file_delete_delay_ms=0)
+
+
+def batch(first: int, count: int) -> bytes:
+    return encode_batch([NewRecord(b"value %d" % (first + slot), timestamp_ms=first + slot) for slot in range(count)])
+
+
+def open_log(fs: CrashFileSystem, *, recovery_point: int = 0, config: LogConfig = CONFIG) -> Log:
+    return Log(fs, ManualClock(), FOLDER, PARTITION, config, recovery_point=recovery_point)
+
+
+def read_all(log: Log) -> list[Record]:
+    records: list[Record] = []
+    offset = log.log_start_offset
+    while data := log.read(offset, 1000, up_to_offset=log.log_end_offset):
+        records += decode_records(data)
+        offset = records[-1].offset + 1
+    return [record for record in records if record.offset >= log.log_start_offset]
+
+
+def fresh_fs() -> CrashFileSystem:
+    fs = CrashFileSystem()
+    fs.mkdir(FOLDER)
+    fs.fsync_dir("/")
+    fs.fsync_dir("/data")
+    return fs
+
+
+class Workload:
+    """Appends, rolls, flushes and deletes; knows at any time what must survive."""
+
+    def __init__(self, fs: CrashFileSystem) -> None:
+        self.fs = fs
+        self.appended = 0
+        self.flushed = 0
+        self.deleted_up_to = 0
+
+    def run(self) -> None:
+        log = open_log(self.fs)
+        for step in range(24):
+            count = 1 + step % 3
+            log.append(batch(self.appended, count), leader_epoch=step // 8)
+            self.appended = log.log_end_offset
+            if step % 5 == 4:
+                log.flush()
+                self.flushed = log.recovery_point
+            if step == 17:
+                self.deleted_up_to = 20
+                log.raise_log_start_offset(20)
+                log.apply_retention()
+                log.remove_deleted()
+        log.close()
+        self.flushed = log.log_end_offset
+
+
+def check_survivors(fs: CrashFileSystem, workload: Workload, recovery_point: int) -> None:
+    log = open_log(fs, recovery_point=recovery_point)
+    records = read_all(log)
+    assert [record.offset for record in records] == list(range(log.log_start_offset, log.log_end_offset))
+    assert all(record.value == b"value %d" % record.offset for record in records)
+    assert log.log_end_offset >= workload.flushed
+    assert log.log_start_offset <= workload.deleted_up_to
+    assert log.verify().findings == ()
+    assert all(start < log.log_end_offset for _, start in log.leader_epochs.entries)
+    log.append(batch(log.log_end_offset, 2), leader_epoch=9)
+    assert read_all(log)[-1].value == b"value %d" % (log.log_end_offset - 1)
+    log.close()
+    assert fs.open_files == 0
+
+
+def operations_of_workload() -> int:
+    fs = fresh_fs()
+    Workload(fs).run()
+    return fs.operations
+
+
+OPERATIONS = operations_of_workload()
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4])
+def test_every_flushed_batch_survives_a_power_cut_at_any_operation(seed: int | None) -> None:
+    for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
+        fs = fresh_fs()
+        fs.cut_power_at(cut_at)
+        workload = Workload(fs)
+        with pytest.raises(PowerCutError):
+            workload.run()
+        chance = None if seed is None else Random(seed * 1000 + cut_at)
+        check_survivors(fs.after_cut(chance), workload, workload.flushed)
+        check_survivors(fs.after_cut(chance), workload, 0)
+
+
+def test_a_killed_process_loses_nothing_that_was_appended() -> None:
+    for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
+        fs = fresh_fs()
+        fs.cut_power_at(cut_at)
+        workload = Workload(fs)
+        with pytest.raises(PowerCutError):
+            workload.run()
+        workload.flushed = workload.appended
+        check_survivors(fs.after_kill(), workload, 0)
+
+
+def test_the_power_goes_again_during_recovery() -> None:
+    fs = fresh_fs()
+    fs.cut_power_at(OPERATIONS // 2)
+    workload = Workload(fs)
+    with pytest.raises(PowerCutError):
+        workload.run()
+    for cut_at in range(1, 40):
+        again = fs.after_cut(Random(cut_at))
+        again.cut_power_at(cut_at)
+        with suppress(PowerCutError):
+            open_log(again).append(batch(0, 1), leader_epoch=9)
+        log = open_log(again.after_cut(Random(cut_at)))
+        assert log.log_end_offset >= workload.flushed
+        assert log.verify().findings == ()
+        log.close()
+
+
+@pytest.mark.parametrize(
+    "tail", [b"garbage" * 30, bytes(200), batch(0, 2)[:-1], batch(0, 3)[:60], batch(0, 1)], ids=len
+)
+def test_a_bad_tail_is_cut_and_the_warning_says_how_many_bytes(tail: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    fs = fresh_fs()
+    log = open_log(fs)
+    for first in range(3):
+        log.append(batch(first, 1), leader_epoch=0)
+    log.close()
+    path = f"{FOLDER}/00000000000000000000.log"
+    fd = fs.open(path)
+    size = fs.size(fd)
+    fs.pwritev(fd, [tail], size)
+    with caplog.at_level(logging.WARNING):
+        log = open_log(fs, recovery_point=3)
+    assert f"{path}: truncated {len(tail)} bytes at position {size}: " in caplog.text
+    assert log.recovery.truncated_bytes == len(tail)
+    assert fs.size(fd) == size
+    assert [record.offset for record in read_all(log)] == [0, 1, 2]
+
+
+def test_a_flip_of_any_byte_of_the_last_batch_is_noticed() -> None:
+    good = fresh_fs()
+    log = open_log(good)
+    log.append(batch(0, 2), leader_epoch=3)
+    log.append(batch(2, 2), leader_epoch=3)
+    log.close()
+    size = log.size_bytes
+    leader_epoch_bytes = range(size // 2 + 12, size // 2 + 16)
+    for position in set(range(size // 2, size)) - set(leader_epoch_bytes):
+        fs = good.after_kill()
+        fd = fs.open(f"{FOLDER}/00000000000000000000.log")
+        fs.pwritev(fd, [bytes([fs.pread(fd, 1, position)[0] ^ 0x40])], position)
+        log = open_log(fs)
+        assert log.recovery.truncated_bytes == size // 2, f"the flip at {position} went unnoticed"
+        assert [record.offset for record in read_all(log)] == [0, 1]
+
+
+def test_a_lost_segment_tail_takes_the_later_segments_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    fs = fresh_fs()
+    log = open_log(fs)
+    for first in range(20):
+        log.append(batch(first, 1), leader_epoch=0)
+    second = sorted(name for name in fs.listdir(FOLDER) if name.endswith(".log"))[1]
+    fd = fs.open(f"{FOLDER}/{second}")
+    fs.truncate(fd, fs.size(fd) - len(batch(0, 1)))
+    with caplog.at_level(logging.WARNING):
+        again = open_log(fs)
+    assert again.recovery.dropped_segments > 0
+    assert again.recovery.truncated_bytes > 0
+    assert [record.offset for record in read_all(again)] == list(range(again.log_end_offset))
+    assert "later segments" in caplog.text
+    again.append(batch(again.log_end_offset, 1), leader_epoch=0)
+    assert again.verify().findings == ()
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "zeros"])
+def test_a_bad_index_is_built_anew_even_after_a_clean_shutdown(suffix: str, damage: str) -> None:
+    fs = fresh_fs()
+    log = open_log(fs)
+    for first in range(20):
+        log.append(batch(first, 1), leader_epoch=0)
+    log.close()
+    for name in [name for name in fs.listdir(FOLDER) if name.endswith(suffix)]:
+        fd = fs.open(f"{FOLDER}/{name}")
+        if damage == "missing":
+            fs.unlink(f"{FOLDER}/{name}")
+        elif damage == "cut":
+            fs.truncate(fd, max(fs.size(fd) - 1, 1))
+        else:
+            fs.pwritev(fd, [bytes(24)], 0)
+            fs.truncate(fd, 24)
+    again = Log(fs, ManualClock(), FOLDER, PARTITION, CONFIG, clean=True)
+    assert len(read_all(again)) == 20
+    assert again.verify().findings == ()
+    assert [again.offset_for_timestamp(offset) for offset in range(20)] == [(offset, offset) for offset in range(20)]
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "create", "truncate"])
+def test_a_failed_append_leaves_the_log_as_it_was(operation: str) -> None:
+    for after in range(6):
+        fs = fresh_fs()
+        log = open_log(fs, config=LogConfig(segment_bytes=200))
+        log.append(batch(0, 1), leader_epoch=-1)
+        fs.fail(operation, after=after)
+        failures = 0
+        while log.log_end_offset < 8:
+            before = log.log_end_offset, log.size_bytes, read_all(log)
+            try:
+                log.append(batch(log.log_end_offset, 1), leader_epoch=-1)
+            except StorageError:
+                failures += 1
+                assert (log.log_end_offset, log.size_bytes, read_all(log)) == before
+        assert failures == 1
+        assert [record.value for record in read_all(log)] == [b"value %d" % offset for offset in range(8)]
+        assert log.verify().findings == ()
+
+
+def test_a_full_disk_refuses_appends_until_there_is_room() -> None:
+    fs = fresh_fs()
+    log = open_log(fs)
+    log.append(batch(0, 1), leader_epoch=-1)
+    fs.capacity_bytes = fs.used_bytes + len(batch(0, 1)) // 2
+    with pytest.raises(StorageError, match="No space left"):
+        log.append(batch(1, 1), leader_epoch=-1)
+    assert [record.offset for record in read_all(log)] == [0]
+    fs.capacity_bytes = None
+    assert log.append(batch(1, 1), leader_epoch=-1).first_offset == 1
+
+
+def test_a_write_that_cannot_be_undone_takes_the_log_offline_until_it_is_opened_again() -> None:
+    fs = fresh_fs()
+    log = open_log(fs)
+    log.append(batch(0, 1), leader_epoch=-1)
+    fs.fail("pwritev")
+    fs.fail("truncate")
+    with pytest.raises(StorageError):
+        log.append(batch(1, 1), leader_epoch=-1)
+    with pytest.raises(StorageError, match="offline"):
+        log.append(batch(1, 1), leader_epoch=-1)
+    assert [record.offset for record in read_all(log)] == [0]
+    log.close()
+    again = open_log(fs)
+    assert again.append(batch(1, 1), leader_epoch=-1).first_offset == 1
+
+
+@pytest.mark.parametrize("operation", ["fsync", "fsync_dir"])
+def test_a_failed_sync_moves_no_recovery_point_and_takes_the_log_offline(operation: str) -> None:
+    fs = fresh_fs()
+    log = open_log(fs)
+    log.append(batch(0, 1), leader_epoch=-1)
+    fs.fail(operation)
+    with pytest.raises(StorageError):
+        log.flush()
+    assert log.recovery_point == 0
+    with pytest.raises(StorageError, match="offline"):
+        log.append(batch(1, 1), leader_epoch=-1)
+
+
+def test_a_segment_rolled_after_the_last_flush_knows_its_largest_timestamp_again() -> None:
+    fs = fresh_fs()
+    log = open_log(fs, config=LogConfig(segment_bytes=3 * len(batch(0, 1))))
+    for first in range(3):
+        log.append(batch(first, 1), leader_epoch=-1)
+    log.flush()
+    log.append(batch(3, 1), leader_epoch=-1)
+    again = open_log(fs.after_kill(), recovery_point=3)
+    assert again.recovery.recovered_segments == 2
+    assert again.offset_for_timestamp(2) == (2, 2)
+
+
+def test_segments_at_the_recovery_point_are_never_cut(caplog: pytest.LogCaptureFixture) -> None:
+    fs = fresh_fs()
+    log = open_log(fs, config=LogConfig(segment_bytes=3 * len(batch(0, 1))))
+    for first in range(4):
+        log.append(batch(first, 1), leader_epoch=-1)
+    fs.pwritev(fs.open(f"{FOLDER}/00000000000000000000.log"), [b"?"], len(batch(0, 1)) + 70)
+    again = open_log(fs, recovery_point=3)
+    assert (again.log_end_offset, again.recovery.truncated_bytes) == (4, 0)
+    assert "damaged at position" in caplog.text
+    assert len(again.verify().findings) == 1

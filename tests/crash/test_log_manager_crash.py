@@ -1,0 +1,97 @@
+"""The power is cut at every operation of a broker's life: its logs come back, or are gone as a whole."""
+
+import uuid
+from random import Random
+
+import pytest
+
+from millrace.records.record import NewRecord, decode_records, encode_batch
+from millrace.testing.clock import ManualClock
+from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
+from millrace_broker.storage import LogManager, TopicPartition
+
+CLUSTER_ID = "M0tZ0qZ3Q4Kq2sR1yHn0aw"
+KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 3)
+KEPT_ID, DELETED_ID = uuid.UUID(int=1), uuid.UUID(int=2)
+PROPERTIES = {"log.segment.bytes": "400", "log.flush.interval.messages": "2", "log.segment.delete.delay.ms": "0"}
+
+
+def manager(fs: CrashFileSystem) -> LogManager:
+    return LogManager(fs, ManualClock(), ["/one", "/two"], PROPERTIES, CLUSTER_ID, 1)
+
+
+def batch(offset: int) -> bytes:
+    return encode_batch([NewRecord(b"%d" % offset, timestamp_ms=1_700_000_000_000)])
+
+
+class Life:
+    """Two starts with a clean shutdown between them; `acknowledged` counts records that were synced."""
+
+    def __init__(self, fs: CrashFileSystem) -> None:
+        self.fs = fs
+        self.acknowledged = 0
+        self.is_deleted = False
+
+    def run(self) -> None:
+        for _ in range(2):
+            logs = manager(self.fs)
+            logs.start()
+            log = logs.create(KEPT, KEPT_ID, {})
+            logs.create(DELETED, DELETED_ID, {}).append(batch(0), leader_epoch=1)
+            for _ in range(6):
+                log.append(batch(log.log_end_offset), leader_epoch=1)
+                self.acknowledged = log.recovery_point
+            logs.checkpoint()
+            logs.flush_due()
+            logs.delete(DELETED)
+            self.is_deleted = True
+            logs.remove_deleted()
+            logs.close()
+            self.is_deleted = False
+
+
+def operations_of_life() -> int:
+    fs = CrashFileSystem()
+    Life(fs).run()
+    return fs.operations
+
+
+@pytest.mark.parametrize("seed", [None, 5, 6])
+def test_logs_come_back_after_a_power_cut_at_any_operation(seed: int | None) -> None:
+    for cut_at in range(1, operations_of_life() + 1):
+        fs = CrashFileSystem()
+        fs.cut_power_at(cut_at)
+        life = Life(fs)
+        with pytest.raises(PowerCutError):
+            life.run()
+        after = fs.after_cut(None if seed is None else Random(seed * 1000 + cut_at))
+        logs = manager(after)
+        logs.start()
+        assert logs.topic_id(KEPT) in {None, KEPT_ID}
+        log = logs.create(KEPT, KEPT_ID, {})
+        assert log.log_end_offset >= life.acknowledged
+        for offset in range(log.log_end_offset):
+            data = log.read(offset, 1, up_to_offset=log.log_end_offset)
+            assert [record.value for record in decode_records(data)] == [b"%d" % offset]
+        if life.is_deleted:
+            assert logs.get(DELETED) is None
+        assert all(report.findings == () for report in logs.verify())
+        logs.close()
+        assert after.open_files == 0
+
+
+def test_a_clean_shutdown_survives_a_power_cut_and_recovers_nothing() -> None:
+    fs = CrashFileSystem()
+    Life(fs).run()
+    logs = manager(fs.after_cut())
+    report = logs.start()
+    assert report.clean_dirs == ("/one", "/two")
+    assert [(log.recovered_segments, log.truncated_bytes) for log in report.logs] == [(0, 0)]
+    assert report.logs[0].log_end_offset == 12
+
+
+def test_a_crash_after_a_clean_shutdown_is_no_clean_shutdown() -> None:
+    fs = CrashFileSystem()
+    Life(fs).run()
+    manager(fs).start()
+    assert manager(fs.after_cut()).start().clean_dirs == ()

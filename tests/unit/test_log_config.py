@@ -1,0 +1,55 @@
+from dataclasses import asdict
+
+import pytest
+
+from millrace.errors import InvalidConfigError
+from millrace_broker.storage.config import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
+
+
+def test_defaults_of_the_value_and_of_the_table_agree() -> None:
+    table = {name.replace(".", "_"): key.default for name, key in TOPIC_CONFIG.keys.items()}
+    assert asdict(LogConfig()) == table == asdict(LogConfig.from_properties({}, {}))
+
+
+def test_every_topic_property_has_a_broker_synonym() -> None:
+    assert set(BROKER_SYNONYMS) == set(TOPIC_CONFIG.keys)
+    assert "log.segment.bytes" in BROKER_CONFIG.keys
+
+
+def test_a_topic_wins_over_its_broker_and_that_over_the_default() -> None:
+    config = LogConfig.from_properties(
+        {"log.segment.bytes": "1000", "message.max.bytes": "77", "socket.request.max.bytes": "5"},
+        {"segment.bytes": "2000"},
+    )
+    assert (config.segment_bytes, config.max_message_bytes, config.index_interval_bytes) == (2000, 77, 4096)
+
+
+@pytest.mark.parametrize(
+    ("properties", "retention_ms"),
+    [
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_the_finest_unit_wins(properties: dict[str, str], retention_ms: int) -> None:
+    assert LogConfig.from_properties(properties, {}).retention_ms == retention_ms
+
+
+@pytest.mark.parametrize(
+    ("broker", "topic", "named"),
+    [
+        ({}, {"segment.byte": "1"}, "segment.byte"),
+        ({}, {"segment.bytes": "13"}, "segment.bytes"),
+        ({}, {"retention.ms": "-2"}, "retention.ms"),
+        ({}, {"cleanup.policy": "compact"}, "cleanup.policy"),
+        ({"log.message.timestamp.type": "Now"}, {}, "log.message.timestamp.type"),
+        ({"log.flush.interval.messages": "0"}, {}, "log.flush.interval.messages"),
+    ],
+)
+def test_what_is_unknown_or_out_of_range_is_refused_by_name(
+    broker: dict[str, str], topic: dict[str, str], named: str
+) -> None:
+    with pytest.raises(InvalidConfigError, match=named.replace(".", r"\.")):
+        LogConfig.from_properties(broker, topic)

@@ -1,0 +1,100 @@
+import uuid
+
+import pytest
+
+from millrace.errors import InconsistentClusterIdError, StorageError
+from millrace.fs import read_file
+from millrace.testing.crash_fs import CrashFileSystem
+from millrace_broker.storage.checkpoints import read_offsets, write_offsets
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.leader_epochs import LeaderEpochs
+from millrace_broker.storage.meta_properties import claim_data_dir, read_topic_id, write_topic_id
+
+
+def put(fs: CrashFileSystem, path: str, content: bytes) -> None:
+    fs.pwritev(fs.open(path, create=True), [content], 0)
+
+
+def test_offsets_come_back_and_look_as_kafka_writes_them() -> None:
+    fs = CrashFileSystem()
+    offsets = {TopicPartition("b", 1): 2**40, TopicPartition("a", 0): 7}
+    write_offsets(fs, "/checkpoint", offsets)
+    assert read_file(fs, "/checkpoint") == b"0\n2\na 0 7\nb 1 1099511627776\n"
+    assert read_offsets(fs.after_cut(), "/checkpoint") == offsets
+
+
+def test_no_checkpoint_is_an_empty_one() -> None:
+    assert read_offsets(CrashFileSystem(), "/checkpoint") == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 7\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"0\n1\n\xff\xfe\n"]
+)
+def test_what_is_no_checkpoint_is_a_storage_error_that_names_it(content: bytes) -> None:
+    fs = CrashFileSystem()
+    put(fs, "/checkpoint", content)
+    with pytest.raises(StorageError, match="/checkpoint"):
+        read_offsets(fs, "/checkpoint")
+
+
+def test_epochs_begin_where_they_were_assigned() -> None:
+    fs = CrashFileSystem()
+    fs.mkdir("/t-0")
+    fs.fsync_dir("/")
+    epochs = LeaderEpochs(fs, "/t-0")
+    assert epochs.latest == -1
+    epochs.assign(0, 0)
+    epochs.assign(3, 42)
+    assert read_file(fs, "/t-0/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 42\n"
+    again = LeaderEpochs(fs.after_cut(), "/t-0")
+    assert (again.latest, again.entries) == (3, ((0, 0), (3, 42)))
+
+
+def test_an_epoch_that_wrote_nothing_is_replaced_or_forgotten() -> None:
+    fs = CrashFileSystem()
+    epochs = LeaderEpochs(fs, "/")
+    epochs.assign(1, 10)
+    epochs.assign(2, 10)
+    assert epochs.entries == ((2, 10),)
+    epochs.truncate(10)
+    assert LeaderEpochs(fs, "/").entries == ()
+
+
+def test_epochs_that_are_no_numbers_are_a_storage_error() -> None:
+    fs = CrashFileSystem()
+    put(fs, "/leader-epoch-checkpoint", b"0\n1\none 1\n")
+    with pytest.raises(StorageError, match="leader-epoch-checkpoint"):
+        LeaderEpochs(fs, "/")
+
+
+def test_a_folder_remembers_its_cluster_and_broker() -> None:
+    fs = CrashFileSystem()
+    claim_data_dir(fs, "/", cluster_id="abc=d:e", broker_id=4)
+    claim_data_dir(fs.after_cut(), "/", cluster_id="abc=d:e", broker_id=4)
+    with pytest.raises(InconsistentClusterIdError, match=r"meta.properties.*abc=d:e.*other"):
+        claim_data_dir(fs, "/", cluster_id="other", broker_id=4)
+    with pytest.raises(InconsistentClusterIdError, match=r"broker.id 4"):
+        claim_data_dir(fs, "/", cluster_id="abc=d:e", broker_id=5)
+
+
+def test_a_file_of_kafka_is_understood() -> None:
+    fs = CrashFileSystem()
+    put(fs, "/meta.properties", b"#\n#Sat Nov 21 13:44:11 UTC 2026\nbroker.id=1\nversion=0\ncluster.id=xyz\n")
+    claim_data_dir(fs, "/", cluster_id="xyz", broker_id=1)
+
+
+def test_a_partition_remembers_its_topics_id() -> None:
+    fs = CrashFileSystem()
+    topic_id = uuid.UUID("12345678-1234-5678-1234-56789abcdeff")
+    assert read_topic_id(fs, "/") is None
+    write_topic_id(fs, "/", topic_id)
+    assert read_file(fs, "/partition.metadata") == b"version: 0\ntopic_id: EjRWeBI0VngSNFZ4mrze_w\n"
+    assert read_topic_id(fs.after_cut(), "/") == topic_id
+
+
+@pytest.mark.parametrize("content", [b"", b"version: 0\n", b"version: 0\ntopic_id: abc\n", b"\xff\n"])
+def test_a_partition_metadata_without_an_id_is_a_storage_error(content: bytes) -> None:
+    fs = CrashFileSystem()
+    put(fs, "/partition.metadata", content)
+    with pytest.raises(StorageError, match=r"partition\.metadata"):
+        read_topic_id(fs, "/")
