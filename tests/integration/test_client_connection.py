@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from millrace.client import Cluster
 from millrace.client.addresses import Address
 from millrace.client.connection import CLIENT_VERSIONS, Connection
 from millrace.errors import (
@@ -155,6 +156,13 @@ def test_a_connection_that_the_broker_closed_is_known_to_be_useless():
         while connection.is_usable and time.monotonic() < deadline:
             threading.Event().wait(0.001)
         assert not connection.is_usable
+
+
+def test_a_broker_that_hangs_up_on_a_question_is_named():
+    expected = pytest.raises(BrokerUnreachableError)
+    with ScriptedBroker(versions(ALL_APIS)) as broker, Cluster(str(broker.address)) as cluster, expected as caught:
+        cluster.metadata()
+    assert str(broker.address) in str(caught.value)
 
 
 def test_nobody_there_is_unreachable_and_named():

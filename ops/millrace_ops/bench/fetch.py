@@ -1,0 +1,108 @@
+"""`millrace bench fetch`: a topic's bytes on their way out, beside a bare file server on the same loopback.
+
+The bare server reads the same segment file by `os.pread` and sends it with no protocol at all. librdkafka's mock
+broker is no yardstick here: it keeps the last 5 MB only.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from millrace.client.cluster import Cluster
+from millrace.client.simple_consumer import SimpleConsumer
+from millrace.records.batch import walk
+from millrace.testing.broker import BrokerProcess
+from millrace_ops.bench.figures import Figure, alternate
+from millrace_ops.bench.librdkafka import CONSUMER, PRODUCER, Client
+from millrace_ops.bench.produce import SETTINGS
+
+LOADS = ((100, 2_000_000), (1024, 300_000))
+ROUNDS = 5
+READ_BYTES = 1 << 20
+MEGABYTE = 1_000_000
+
+
+def run() -> list[Figure]:
+    """Measure; the figures in the order of the report."""
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, BrokerProcess(directory) as broker:
+        for size_bytes, count in LOADS:
+            topic = f"fetch-{size_bytes}"
+            with Client(PRODUCER, SETTINGS | {"bootstrap.servers": broker.bootstrap}) as client:
+                client.produce(topic, bytes(size_bytes), count)
+            figures += _figures(broker, topic, size_bytes, count)
+    return figures
+
+
+def _figures(broker: BrokerProcess, topic: str, size_bytes: int, count: int) -> list[Figure]:
+    segment = next((broker.data_dir / f"{topic}-0").glob("*.log"))
+    log_megabytes = segment.stat().st_size / MEGABYTE
+    library, simple, bare = alternate(
+        ROUNDS,
+        lambda: log_megabytes / _consume(broker.bootstrap, topic, count),
+        lambda: log_megabytes / _fetch(broker.bootstrap, topic),
+        lambda: log_megabytes / _bare(segment),
+    )
+    yardstick = {"yardstick": "bare file server", "yardstick_value": bare}
+    return [
+        Figure(name=f"librdkafka consume, {size_bytes} B", value=library * count / log_megabytes, unit="records/s"),
+        Figure(name="the same in log bytes", value=library, unit="MB/s", **yardstick),  # type: ignore[arg-type]
+        Figure(name=f"SimpleConsumer.fetch, {size_bytes} B", value=simple, unit="MB/s", **yardstick),  # type: ignore[arg-type]
+    ]
+
+
+def _consume(bootstrap: str, topic: str, count: int) -> float:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "queued.min.messages": "1000000"}
+    with Client(CONSUMER, settings) as client:
+        started = time.perf_counter()
+        client.consume(topic, count)
+        return time.perf_counter() - started
+
+
+def _fetch(bootstrap: str, topic: str) -> float:
+    with Cluster(bootstrap) as cluster:
+        consumer = SimpleConsumer(cluster)
+        end = consumer.latest(topic, 0)
+        started = time.perf_counter()
+        offset = 0
+        while offset < end:
+            fetched = consumer.fetch(topic, 0, offset, max_bytes=READ_BYTES)
+            for _, header in walk(fetched.records):
+                offset = header.next_offset
+        return time.perf_counter() - started
+
+
+def _bare(segment: Path) -> float:
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=_serve_file, args=(str(segment), theirs))
+    server.start()
+    theirs.close()
+    with socket.create_connection(("127.0.0.1", ours.recv())) as client:
+        buffer = bytearray(READ_BYTES)
+        started = time.perf_counter()
+        client.sendall(b"!")
+        while client.recv_into(buffer):
+            pass
+        seconds = time.perf_counter() - started
+    server.join()
+    return seconds
+
+
+def _serve_file(path: str, port: Connection) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port.send(listener.getsockname()[1])
+        client, _ = listener.accept()
+        with client:
+            client.recv(1)
+            fd = os.open(path, os.O_RDONLY)
+            position = 0
+            while chunk := os.pread(fd, READ_BYTES, position):
+                client.sendall(chunk)
+                position += len(chunk)
+            os.close(fd)

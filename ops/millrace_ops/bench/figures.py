@@ -1,0 +1,72 @@
+"""A measured figure and its yardstick, shown as a table and written as JSON.
+
+Absolute rates drift with the machine from minute to minute; the ratio to a yardstick of the same run holds.
+Rounds alternate between what is measured and its yardstick, and medians are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One line of a benchmark's report; `ratio` is value over yardstick."""
+
+    name: str
+    value: float
+    unit: str
+    yardstick: str = ""
+    yardstick_value: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Value over yardstick, None without one."""
+        return self.value / self.yardstick_value if self.yardstick_value else None
+
+
+def alternate(rounds: int, *measures: Callable[[], float]) -> list[float]:
+    """The median of each measure over `rounds` rounds, in each of which every one has its turn."""
+    results: list[list[float]] = [[] for _ in measures]
+    for _ in range(rounds):
+        for result, measure in zip(results, measures, strict=True):
+            result.append(measure())
+    return [statistics.median(result) for result in results]
+
+
+def show(title: str, figures: Sequence[Figure], json_file: Path | None) -> None:
+    """Print the table; write the same to a file if one is given."""
+    table = Table(title=title)
+    for column, justify in (("figure", "left"), ("value", "right"), ("unit", "left"), ("yardstick", "left")):
+        table.add_column(column, justify="right" if justify == "right" else "left")
+    table.add_column("its value", justify="right")
+    table.add_column("ratio", justify="right")
+    for figure in figures:
+        yardstick_value = "" if figure.yardstick_value is None else _number(figure.yardstick_value)
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        table.add_row(figure.name, _number(figure.value), figure.unit, figure.yardstick, yardstick_value, ratio)
+    Console().print(table)
+    if json_file is not None:
+        json_file.write_text(json.dumps(_document(title, figures), indent=1) + "\n", encoding="utf-8")
+
+
+def _document(title: str, figures: Sequence[Figure]) -> dict[str, object]:
+    return {
+        "benchmark": title,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "figures": [asdict(figure) | {"ratio": figure.ratio} for figure in figures],
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,113 @@
+"""librdkafka driven from C speed: whole arrays of messages a call, through the library that confluent-kafka carries.
+
+A Python call per message would measure Python. Deliveries are proven by the caller, from the log end offset.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from millrace.errors import ClientError, SetupError
+
+PRODUCER, CONSUMER = 0, 1
+COPY_PAYLOAD, BLOCK_WHEN_FULL = 0x2, 0x4
+MESSAGES_PER_CALL = 10_000
+ERROR_BYTES = 512
+CONF_OK = 0
+FLUSH_TIMEOUT_MS = 120_000
+CONSUME_TIMEOUT_MS = 30_000
+OFFSET_BEGINNING = -2
+
+
+class _Message(ctypes.Structure):
+    _fields_ = (
+        ("err", ctypes.c_int),
+        ("rkt", ctypes.c_void_p),
+        ("partition", ctypes.c_int32),
+        ("payload", ctypes.c_void_p),
+        ("len", ctypes.c_size_t),
+        ("key", ctypes.c_void_p),
+        ("key_len", ctypes.c_size_t),
+        ("offset", ctypes.c_int64),
+        ("_private", ctypes.c_void_p),
+    )
+
+
+def _load() -> ctypes.CDLL:
+    spec = importlib.util.find_spec("confluent_kafka")
+    if spec is None or spec.origin is None:
+        raise SetupError("this benchmark needs confluent-kafka: pip install 'millrace[demo]'")
+    libraries = sorted(Path(spec.origin).parents[1].glob("confluent_kafka.libs/librdkafka*.so*"))
+    if not libraries:
+        raise SetupError("confluent-kafka carries no librdkafka here: install it from its wheel")
+    for dependency in sorted(libraries[0].parent.glob("*.so*")):
+        if dependency not in libraries:
+            ctypes.CDLL(str(dependency), mode=ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(str(libraries[0]))
+    for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new"):
+        getattr(library, name).restype = ctypes.c_void_p
+    return library
+
+
+class Client:
+    """A librdkafka handle; with `mock` it brings its own in-process C broker."""
+
+    def __init__(self, kind: int, settings: Mapping[str, str]) -> None:
+        import confluent_kafka  # noqa: F401, PLC0415  # its wheel loads the libraries that librdkafka needs
+
+        self._library = _load()
+        # The callback per message is a C function without effect, as a Python one would be what is measured.
+        self._ignore = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p)
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
+        for name, value in settings.items():
+            if self._library.rd_kafka_conf_set(conf, name.encode(), value.encode(), error, ERROR_BYTES) != CONF_OK:
+                raise ClientError(f"librdkafka: {error.value.decode()}")
+        self._handle = ctypes.c_void_p(self._library.rd_kafka_new(kind, conf, error, ERROR_BYTES))
+        if not self._handle.value:
+            raise ClientError(f"librdkafka: {error.value.decode()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._library.rd_kafka_destroy(self._handle)
+
+    def produce(self, topic: str, value: bytes, count: int) -> None:
+        """Produce the same value `count` times to partition 0, and wait until all are acknowledged."""
+        library, payload = self._library, ctypes.create_string_buffer(value, len(value))
+        handle = self._topic(topic)
+        messages = (_Message * MESSAGES_PER_CALL)()
+        for message in messages:
+            message.payload, message.len = ctypes.addressof(payload), len(value)
+        left = count
+        while left:
+            wanted = min(left, MESSAGES_PER_CALL)
+            left -= library.rd_kafka_produce_batch(handle, 0, COPY_PAYLOAD | BLOCK_WHEN_FULL, messages, wanted)
+            library.rd_kafka_poll(self._handle, 0)
+        if library.rd_kafka_flush(self._handle, FLUSH_TIMEOUT_MS):
+            raise ClientError(f"{library.rd_kafka_outq_len(self._handle)} messages were not acknowledged")
+        library.rd_kafka_topic_destroy(handle)
+
+    def consume(self, topic: str, count: int) -> None:
+        """Consume at least `count` messages of partition 0 from the beginning."""
+        library, handle = self._library, self._topic(topic)
+        library.rd_kafka_consume_start(handle, 0, ctypes.c_int64(OFFSET_BEGINNING))
+        got = 0
+        while got < count:
+            received = library.rd_kafka_consume_callback(handle, 0, CONSUME_TIMEOUT_MS, self._ignore, None)
+            if received <= 0:
+                raise ClientError(f"nothing came after {got} of {count} messages")
+            got += received
+        library.rd_kafka_consume_stop(handle, 0)
+        library.rd_kafka_topic_destroy(handle)
+
+    def _topic(self, topic: str) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._library.rd_kafka_topic_new(self._handle, topic.encode(), None))

@@ -1,0 +1,45 @@
+"""The sub-commands of `millrace`: one per module, each of which imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from millrace import __version__
+from millrace_ops.cli import bench, broker, consume, demo, dump, produce, topics, up, warehouse
+
+AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # else "[/chroot]" in a help text is taken for markup
+    help="A log platform: a broker that speaks the Kafka protocol, and its topics as warehouse tables.",
+)
+app.command("broker", context_settings=AS_GIVEN, add_help_option=False)(broker.broker)
+app.add_typer(topics.app, name="topics")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.command("dump")(dump.dump)
+app.add_typer(warehouse.app, name="warehouse")
+app.command("up")(up.up)
+app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"millrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Parse what stands before the sub-command."""

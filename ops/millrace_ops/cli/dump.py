@@ -1,0 +1,188 @@
+"""`millrace dump`: what lies in the files of a log, read only, no broker needed.
+
+    .log        a line for each batch, and with --records one for each record
+    .index      a line for each entry: last offset of a batch, position of the batch
+    .timeindex  a line for each entry: largest timestamp so far, offset up to which that holds
+
+After a wrong CRC the dump goes on behind the batch; where there is no batch or entry it ends. Each damage has a
+line that says the exact position and what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.fs import OsFileSystem
+from millrace_ops.cli.options import Json
+from millrace_ops.cli.output import iso_time, json_bytes, print_json
+
+if TYPE_CHECKING:
+    from millrace.fs import FileSystem
+    from millrace.records.batch import BatchHeader
+    from millrace.records.record import Record
+
+Line = dict[str, Any]
+Entry = tuple[int, int]
+
+ENTRIES_CHUNK = 8192
+
+
+class ReadOnlyFileSystem(OsFileSystem):
+    """Files that are only looked at: works without the right to write, and creates nothing."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open for reading; `create` is refused."""
+        if create:
+            raise PermissionError(f"{path}: read only")
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def dump(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files NNN.log, NNN.index, NNN.timeindex.")],
+    records: Annotated[bool, typer.Option("--records", help="Show the records inside the batches too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what lies in the files of a log.
+
+    Batches of segments, entries of their indexes; exit status 1 if one is damaged.
+    """
+    damaged = False
+    for file in files:
+        if not as_json:
+            print(file)
+        for line in lines_of(file, records):
+            damaged = damaged or "damage" in line
+            print_json({"file": str(file), **line}) if as_json else print(_text(line))
+    raise typer.Exit(int(damaged))
+
+
+def lines_of(file: Path, with_records: bool) -> Iterator[Line]:
+    """What a file holds, line by line; a line of damage has `position` and `damage`."""
+    from millrace.errors import InvalidConfigError
+    from millrace_broker.storage.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_segment_file_name
+
+    name = parse_segment_file_name(file.name)
+    if name is None:
+        raise InvalidConfigError(f"{file}: not a segment's file (20 digits and .log, .index or .timeindex)")
+    base_offset, suffix = name
+    fs = ReadOnlyFileSystem()
+    fd = fs.open(str(file))
+    try:
+        if suffix == LOG_SUFFIX:
+            yield from _batches(fs, fd, with_records)
+        elif suffix == OFFSET_INDEX_SUFFIX:
+            yield from _offset_index(fs, fd, base_offset)
+        else:
+            yield from _time_index(fs, fd, base_offset)
+    finally:
+        fs.close(fd)
+
+
+def _batches(fs: FileSystem, fd: int, with_records: bool) -> Iterator[Line]:
+    from millrace.errors import RecordError
+    from millrace_broker.storage.scan import walk_batches
+
+    end = 0
+    try:
+        for position, header, crc_holds in walk_batches(fs, fd, fs.size(fd)):
+            end = position
+            yield _batch(position, header, crc_holds)
+            if not crc_holds:
+                yield _damage(position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
+            elif with_records:
+                yield from map(_record, _records(fs, fd, position, header))
+            end = position + header.size_bytes
+    except RecordError as error:
+        yield _damage(end, str(error))
+
+
+def _batch(position: int, header: BatchHeader, crc_holds: bool) -> Line:
+    return {
+        "position": position,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "size_bytes": header.size_bytes,
+        "codec": _codec_name(header.codec_id),
+        "crc": "ok" if crc_holds else "wrong",
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "leader_epoch": header.partition_leader_epoch,
+        "producer_id": header.producer_id,
+    }
+
+
+def _records(fs: FileSystem, fd: int, position: int, header: BatchHeader) -> Iterator[Record]:
+    from millrace.records.record import decode_batch
+
+    return decode_batch(header, memoryview(fs.pread(fd, header.size_bytes, position)))
+
+
+def _record(record: Record) -> Line:
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+        "headers": {name: json_bytes(value) for name, value in record.headers},
+    }
+
+
+def _offset_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
+    from millrace_broker.storage.offset_index import OffsetIndex
+
+    for number, (relative_offset, position) in enumerate(_entries(fs, fd, OffsetIndex.ENTRY)):
+        yield {"entry": number, "offset": base_offset + relative_offset, "log_position": position}
+    yield from _index_damage(fs, fd, OffsetIndex.ENTRY)
+
+
+def _time_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
+    from millrace_broker.storage.time_index import TimeIndex
+
+    for number, (timestamp, relative_offset) in enumerate(_entries(fs, fd, TimeIndex.ENTRY)):
+        yield {"entry": number, "max_timestamp": timestamp, "offset": base_offset + relative_offset}
+    yield from _index_damage(fs, fd, TimeIndex.ENTRY)
+
+
+def _entries(fs: FileSystem, fd: int, entry: struct.Struct) -> Iterator[Entry]:
+    """The whole entries of an index, in chunks."""
+    whole = fs.size(fd) // entry.size * entry.size
+    for position in range(0, whole, ENTRIES_CHUNK * entry.size):
+        length = min(ENTRIES_CHUNK * entry.size, whole - position)
+        yield from entry.iter_unpack(fs.pread(fd, length, position))
+
+
+def _index_damage(fs: FileSystem, fd: int, entry: struct.Struct) -> Iterator[Line]:
+    """Entries that break the order (keys increase, values never decrease), and a tail that is no whole entry."""
+    for number, (before, after) in enumerate(pairwise(_entries(fs, fd, entry)), start=1):
+        if after[0] <= before[0] or after[1] < before[1]:
+            yield _damage(number * entry.size, f"entry {number} {after} does not lie above the one before, {before}")
+    rest = fs.size(fd) % entry.size
+    if rest:
+        yield _damage(fs.size(fd) - rest, f"{rest} bytes are too few for an entry")
+
+
+def _damage(position: int, damage: str) -> Line:
+    return {"position": position, "damage": damage}
+
+
+def _codec_name(codec_id: int) -> str:
+    from millrace.errors import UnsupportedCodecError
+    from millrace.records.compression import codec_of
+
+    try:
+        return codec_of(codec_id).name.lower()
+    except UnsupportedCodecError:
+        return f"unknown {codec_id}"
+
+
+def _text(line: Line) -> str:
+    shown = {name: iso_time(value) if name.endswith("timestamp") else value for name, value in line.items()}
+    return "  " + "  ".join(f"{name} {value}" for name, value in shown.items())

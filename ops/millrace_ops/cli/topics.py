@@ -1,0 +1,97 @@
+"""`millrace topics`: list, create, describe, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from millrace.client import Cluster, TopicMetadata
+
+app = typer.Typer(no_args_is_help=True, help="List, create, describe and delete topics.")
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
+
+@app.command("list")
+def list_topics(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """List every topic."""
+    from millrace.client import Admin, Cluster
+
+    with Cluster(bootstrap) as cluster:
+        topics = sorted(Admin(cluster).topics().values(), key=lambda topic: topic.name)
+    if as_json:
+        print_json([_summary(topic) for topic in topics])
+    else:
+        print_table(("topic", "partitions", "replicas", "id"), (tuple(_summary(topic).values()) for topic in topics))
+
+
+@app.command()
+def create(
+    name: Name,
+    *,
+    partitions: Annotated[int, typer.Option(min=-1, help="How many; -1: the broker's default.")] = -1,
+    replication_factor: Annotated[int, typer.Option(min=-1, help="Replicas of each; -1: the broker's default.")] = -1,
+    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic property.")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Create a topic."""
+    from millrace.client import Admin, Cluster
+    from millrace.config import parse_assignments
+
+    properties = parse_assignments(config or ())
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).create_topic(name, partitions, replication_factor, properties)
+        topic = cluster.metadata([name]).topic(name)
+    print_json(_summary(topic)) if as_json else print(f"created {name} with {len(topic.partitions)} partition(s)")
+
+
+@app.command()
+def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """Show a topic's partitions: leaders, replicas, offsets."""
+    from millrace.client import Cluster
+
+    with Cluster(bootstrap) as cluster:
+        topic = cluster.metadata([name]).topic(name)
+        rows = [_partition(cluster, topic, index) for index in topic.partitions]
+    if as_json:
+        print_json({**_summary(topic), "partitions": rows})
+    else:
+        print(f"{name}  id {topic.topic_id or 'unknown'}")
+        print_table(tuple(rows[0]), (tuple(row.values()) for row in rows))
+
+
+@app.command()
+def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """Delete a topic and all its records."""
+    from millrace.client import Admin, Cluster
+
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).delete_topic(name)
+    print_json({"deleted": name}) if as_json else print(f"deleted {name}")
+
+
+def _summary(topic: TopicMetadata) -> Mapping[str, object]:
+    replicas = max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    topic_id = None if topic.topic_id is None else str(topic.topic_id)
+    return {"topic": topic.name, "partitions": len(topic.partitions), "replicas": replicas, "id": topic_id}
+
+
+def _partition(cluster: Cluster, topic: TopicMetadata, index: int) -> dict[str, object]:
+    from millrace.client import SimpleConsumer
+
+    consumer, partition = SimpleConsumer(cluster), topic.partitions[index]
+    return {
+        "partition": index,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "earliest": consumer.earliest(topic.name, index),
+        "latest": consumer.latest(topic.name, index),
+    }

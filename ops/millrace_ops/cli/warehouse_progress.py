@@ -1,0 +1,42 @@
+"""How a running load is shown."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.progress import Progress
+
+from millrace_pipelines.warehouse.progress import Step
+
+
+class BarListener:
+    """Shows a load as a bar of tasks."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._bar = progress.add_task("starting", total=None)
+
+    def reached(self, step: Step) -> None:
+        """Name the step."""
+        self._progress.update(self._bar, description=str(step))
+
+    def tasks_done(self, done: int, total: int, records: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._bar, completed=done, total=total, description=f"{records:,} records")
+
+
+class LineListener:
+    """Writes a line to stderr for each step and each change of the tasks done."""
+
+    def __init__(self) -> None:
+        self._done = -1
+
+    def reached(self, step: Step) -> None:
+        """Write the step."""
+        print(step, file=sys.stderr, flush=True)
+
+    def tasks_done(self, done: int, total: int, records: int) -> None:
+        """Write the tasks, when one is done."""
+        if done != self._done:
+            self._done = done
+            print(f"{done} of {total} tasks, {records:,} records", file=sys.stderr, flush=True)

@@ -1,0 +1,121 @@
+"""The broker killed for real: what it acknowledged is there afterwards, what was torn is cut and said."""
+
+import random
+import re
+import threading
+
+import pytest
+
+from millrace.client.cluster import Cluster
+from millrace.client.simple_consumer import SimpleConsumer
+from millrace.client.sync_producer import SyncProducer
+from millrace.errors import MillraceError
+from millrace.records.record import NewRecord, decode_records, encode_batch
+from millrace.testing.broker import BrokerProcess
+
+KILLS = 8
+SYNC_EVERY_MESSAGE = {"log.flush.interval.messages": "1"}
+
+
+def read_all(bootstrap, topic):
+    """Every record of partition 0, in order."""
+    with Cluster(bootstrap) as cluster:
+        consumer = SimpleConsumer(cluster)
+        offset, end, records = consumer.earliest(topic, 0), consumer.latest(topic, 0), []
+        while offset < end:
+            batch = list(decode_records(consumer.fetch(topic, 0, offset).records))
+            records += [record for record in batch if record.offset >= offset]
+            offset = records[-1].offset + 1
+    return records
+
+
+class AcknowledgedProducer(threading.Thread):
+    """Produces numbered records until told to stop; a failed send is never repeated."""
+
+    def __init__(self, bootstrap):
+        super().__init__()
+        self.bootstrap, self.stopping = bootstrap, threading.Event()
+        self.acknowledged, self.sent = {}, 0
+        self.progress = threading.Condition()
+
+    def run(self):
+        while not self.stopping.is_set():
+            try:
+                with Cluster(self.bootstrap, timeout_s=5) as cluster:
+                    self.produce(SyncProducer(cluster))
+            except MillraceError:
+                continue
+
+    def produce(self, producer):
+        while not self.stopping.is_set():
+            numbers = range(self.sent, self.sent + random.randint(1, 20))
+            self.sent = numbers.stop
+            first = producer.send("events", 0, [NewRecord(b"%d" % number) for number in numbers])
+            with self.progress:
+                self.acknowledged |= {number: first + step for step, number in enumerate(numbers)}
+                self.progress.notify()
+
+    def await_acknowledged(self, more):
+        with self.progress:
+            wanted = len(self.acknowledged) + more
+            assert self.progress.wait_for(lambda: len(self.acknowledged) >= wanted, timeout=30)
+
+
+def test_no_acknowledged_record_is_lost_by_kill_9(tmp_path):
+    with BrokerProcess(tmp_path, properties=SYNC_EVERY_MESSAGE) as broker:
+        producer = AcknowledgedProducer(broker.bootstrap)
+        producer.start()
+        try:
+            for _ in range(KILLS):
+                producer.await_acknowledged(more=random.randint(1, 200))
+                broker.kill()
+                broker.start()
+        finally:
+            producer.stopping.set()
+            producer.join()
+        records = read_all(broker.bootstrap, "events")
+    values = [int(record.value) for record in records]
+    assert [record.offset for record in records] == list(range(len(records)))
+    assert len(set(values)) == len(values), "a record is there twice"
+    for number, offset in producer.acknowledged.items():
+        assert values[offset] == number
+    assert len(producer.acknowledged) > KILLS
+
+
+@pytest.mark.parametrize(
+    ("tail", "what"),
+    [
+        (b"\xde\xad\xbe\xef" * 300, "garbage"),
+        (encode_batch([NewRecord(b"torn")] * 50, base_offset=3)[:-40], "a batch cut short"),
+        (bytes(4096), "zeros, as a file system may leave"),
+        (encode_batch([NewRecord(b"flipped")], base_offset=3)[:-1] + b"\xff", "a batch with a wrong CRC"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bad_tail_is_cut_to_the_last_valid_batch(tmp_path, tail, what):
+    with BrokerProcess(tmp_path) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            SyncProducer(cluster).send("events", 0, [NewRecord(b"%d" % n) for n in range(3)])
+        broker.kill()
+        segment = next(tmp_path.glob("events-0/*.log"))
+        whole_bytes = segment.stat().st_size
+        with segment.open("ab") as file:
+            file.write(tail)
+        broker.start()
+        assert segment.stat().st_size == whole_bytes, what
+        assert re.search(rf"\b{len(tail)} bytes\b", broker.read_log()), broker.read_log()
+        with Cluster(broker.bootstrap) as cluster:
+            assert SyncProducer(cluster).send("events", 0, [NewRecord(b"3")]) == 3
+        assert [record.value for record in read_all(broker.bootstrap, "events")] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_clean_stop_keeps_everything_and_needs_no_recovery(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            SyncProducer(cluster).send("events", 0, [NewRecord(b"kept", b"key", 77, (("h", b"v"),))])
+        assert broker.stop() == 0
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+        broker.start()
+        (record,) = read_all(broker.bootstrap, "events")
+        assert record == (0, 77, b"key", b"kept", (("h", b"v"),))
+        assert "truncated" not in broker.read_log()

@@ -1,0 +1,143 @@
+"""What keeps a broker from starting, each in one clear line; and how it stops."""
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from millrace.client.cluster import Cluster
+from millrace.client.sync_producer import SyncProducer
+from millrace.records.record import NewRecord, encode_batch
+from millrace.testing.broker import BrokerProcess
+
+
+def run(*arguments):
+    """Run a broker that can't start; (exit status, stderr)."""
+    command = [sys.executable, "-m", "millrace_ops", "broker", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--zookeeper HOST:PORT, or --standalone"),
+        (["--standalone"], "give --data DIR"),
+        (["--standalone", "--data", "{dir}", "--listen", "nonsense"], "'nonsense': expected HOST:PORT"),
+        (["--standalone", "--data", "{dir}", "--set", "no.such.name=1"], "unknown property no.such.name"),
+        (["--standalone", "--data", "{dir}", "--set", "num.partitions=zero"], "num.partitions=zero: not a int"),
+        (["--standalone", "--data", "{dir}", "--set", "log.retention.ms=soon"], "log.retention.ms=soon"),
+        (["--standalone", "--data", "{dir}", "--config", "{dir}/none"], "No such file"),
+        (["--standalone", "--data", "{dir}", "--admin", "0.0.0.0:0", "--listen", "127.0.0.1:0"], "admin.token"),
+        (["--standalone", "--data", "{dir}", "--listen", "192.0.2.1:1"], "192.0.2.1:1 can't be bound"),
+    ],
+)
+def test_a_wrong_argument_is_named(tmp_path, arguments, words):
+    status, stderr = run(*(argument.format(dir=tmp_path) for argument in arguments))
+    assert status == 1
+    assert words in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_port_in_use_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, stderr = run("--standalone", "--data", tmp_path, "--listen", f"127.0.0.1:{port}")
+    assert (status, f"127.0.0.1:{port} is in use" in stderr) == (1, True)
+
+
+def test_a_data_directory_serves_one_broker(tmp_path):
+    with BrokerProcess(tmp_path):
+        status, stderr = run("--standalone", "--data", tmp_path, "--listen", "127.0.0.1:0")
+    assert status == 1
+    assert str(tmp_path) in stderr
+
+
+def test_no_zookeeper_is_said(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        timeout = "zookeeper.connection.timeout.ms=500"
+        status, stderr = run("--zookeeper", address, "--data", tmp_path, "--listen", "127.0.0.1:0", "--set", timeout)
+    assert status == 1
+    assert f"no ZooKeeper answers at {address}" in stderr
+
+
+def test_a_second_broker_with_the_id_is_refused(tmp_path, zookeeper):
+    address = f"{zookeeper.address}/second-id"
+    quick = {"zookeeper.session.timeout.ms": "2000"}
+    with BrokerProcess(tmp_path / "one", zookeeper=address, properties=quick) as first:
+        status, stderr = run(
+            "--zookeeper", address, "--data", tmp_path / "two", "--listen", "127.0.0.1:0", "--id", 1,
+            "--set", "zookeeper.session.timeout.ms=2000",
+        )  # fmt: skip
+        assert status == 1
+        assert f"broker id 1 is held by a live broker at {first.bootstrap}" in stderr
+
+
+def test_a_broker_with_zookeeper_comes_back_after_kill_9(tmp_path, zookeeper):
+    address = f"{zookeeper.address}/comes-back"
+    quick = {"zookeeper.session.timeout.ms": "2000"}
+    with BrokerProcess(tmp_path, zookeeper=address, properties=quick) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            SyncProducer(cluster).send("events", 0, [NewRecord(b"before")])
+        broker.kill()
+        broker.start()
+        with Cluster(broker.bootstrap) as cluster:
+            assert SyncProducer(cluster).send("events", 0, [NewRecord(b"after")]) == 1
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def test_the_admin_endpoint_answers(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        SyncProducer(cluster).send("events", 0, [NewRecord(b"v")])
+    assert json.loads(get(f"{broker.admin_url}/healthz"))["status"] == "ok"
+    metrics = get(f"{broker.admin_url}/metrics")
+    assert 'millrace_requests_total{api="produce"} 1.0' in metrics
+    assert 'millrace_log_end_offset{partition="0",topic="events"} 1.0' in metrics
+
+
+def post(url):
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_maintenance_on_request_says_what_it_did(tmp_path):
+    settings = {"log.segment.bytes": "2000", "log.retention.bytes": "4000"}
+    with BrokerProcess(tmp_path, properties=settings) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            producer = SyncProducer(cluster)
+            for _ in range(10):
+                producer.send("events", 0, [NewRecord(bytes(900))])
+        (deleted,) = post(f"{broker.admin_url}/maintenance/retention")["partitions"]
+        assert (deleted["topic"], deleted["partition"]) == ("events", 0)
+        assert deleted["segments"] > 0
+        verified = post(f"{broker.admin_url}/maintenance/verify")
+        assert verified["action"] == "verify"
+        assert [report["findings"] for report in verified["partitions"]] == [[]]
+        segment = min(tmp_path.glob("events-0/*.log"))
+        damaged = bytearray(segment.read_bytes())
+        damaged[len(encode_batch([NewRecord(bytes(900))])) // 2] ^= 1
+        segment.write_bytes(damaged)
+        (report,) = post(f"{broker.admin_url}/maintenance/verify")["partitions"]
+        assert len(report["findings"]) == 1
+        assert segment.name in str(report["findings"][0])
+
+
+def test_sigterm_answers_a_waiting_fetch_and_exits_0(broker):
+    from confluent_kafka import Consumer, TopicPartition
+
+    with Cluster(broker.bootstrap) as cluster:
+        SyncProducer(cluster).send("events", 0, [NewRecord(b"v")])
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "fetch.wait.max.ms": 60_000})
+    consumer.assign([TopicPartition("events", 0, 0)])
+    assert consumer.poll(20).value() == b"v"
+    assert broker.stop() == 0
+    assert "cutting off" not in broker.read_log()
+    consumer.close()

@@ -1,0 +1,235 @@
+"""The `millrace` command as a user runs it, against a broker."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace.testing.broker import BrokerProcess
+
+MILLRACE = str(Path(sys.executable).with_name("millrace"))
+TIMEOUT_S = 60
+
+
+def run(*arguments, stdin=b""):
+    return subprocess.run([MILLRACE, *arguments], input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """One broker for all tests here; each has a topic of its own."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def topic(request):
+    return re.sub(r"[^a-zA-Z0-9_-]", "-", request.node.name)
+
+
+@pytest.fixture
+def millrace(broker):
+    """Runs a command that must succeed; its stdout."""
+
+    def command(*arguments, stdin=b""):
+        result = run(*arguments, "--bootstrap", broker.bootstrap, stdin=stdin)
+        assert (result.returncode, result.stderr) == (0, b"")
+        return result.stdout
+
+    return command
+
+
+@pytest.fixture
+def refused(broker):
+    """Runs a command that must fail; its one line of stderr."""
+
+    def command(*arguments, stdin=b""):
+        result = run(*arguments, "--bootstrap", broker.bootstrap, stdin=stdin)
+        assert result.returncode == 1
+        lines = result.stderr.decode().splitlines()
+        assert len(lines) == 1
+        assert lines[0].startswith("millrace: ")
+        return lines[0]
+
+    return command
+
+
+def rows(jsonl):
+    return [json.loads(line) for line in jsonl.splitlines()]
+
+
+def test_topics_from_creation_to_deletion(millrace, topic):
+    created = json.loads(
+        millrace("topics", "create", topic, "--partitions", "2", "--config", "retention.ms=1000", "--json")
+    )
+    assert (created["topic"], created["partitions"], created["replicas"]) == (topic, 2, 1)
+    assert created in json.loads(millrace("topics", "list", "--json"))
+    assert topic.encode() in millrace("topics", "list")
+    described = json.loads(millrace("topics", "describe", topic, "--json"))
+    assert [(one["partition"], one["leader"], one["earliest"], one["latest"]) for one in described["partitions"]] == [
+        (0, 1, 0, 0),
+        (1, 1, 0, 0),
+    ]
+    assert created["id"].encode() in millrace("topics", "describe", topic)
+    assert json.loads(millrace("topics", "delete", topic, "--json")) == {"deleted": topic}
+    assert created not in json.loads(millrace("topics", "list", "--json"))
+
+
+def test_lines_come_back_as_they_were(millrace, topic):
+    lines = b"plain\n\n\xff\xfe not text\n last "
+    assert millrace("produce", topic, stdin=lines) == f"4 record(s) acknowledged by {topic}\n".encode()
+    assert millrace("consume", topic) == lines + b"\n"
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_keys_headers_and_times_come_back(millrace, codec, topic):
+    produced = millrace(
+        *("produce", topic, "--codec", codec, "--key-separator", "::", "--timestamp-ms", "1700000000000"),
+        *("--header", "source=test", "--json"),
+        stdin=b"a::1\nb::2::3\n",
+    )
+    assert json.loads(produced) == {"topic": topic, "acknowledged": 2}
+    common = {"topic": topic, "partition": 0, "timestamp_ms": 1_700_000_000_000, "headers": [["source", "test"]]}
+    assert rows(millrace("consume", topic, "--json")) == [
+        {**common, "offset": 0, "key": "a", "value": "1"},
+        {**common, "offset": 1, "key": "b", "value": "2::3"},
+    ]
+    assert millrace("consume", topic, "--print-key", "--print-headers") == b"source=test\ta\t1\nsource=test\tb\t2::3\n"
+
+
+def test_a_key_always_goes_to_the_same_partition(millrace, topic):
+    millrace("topics", "create", topic, "--partitions", "4")
+    lines = b"".join(b"k%d:%d\n" % (number % 20, number) for number in range(2000))
+    millrace("produce", topic, "--key-separator", ":", stdin=lines)
+    found = rows(millrace("consume", topic, "--json"))
+    assert len(found) == 2000
+    homes = {(row["key"], row["partition"]) for row in found}
+    assert len(homes) == 20
+    assert {partition for _, partition in homes} == {0, 1, 2, 3}
+    for key, partition in homes:
+        values = [int(row["value"]) for row in found if row["key"] == key]
+        assert values == sorted(values)
+        assert {row["partition"] for row in found if row["key"] == key} == {partition}
+
+
+def test_a_large_file_comes_back_whole(millrace, tmp_path, topic):
+    file = tmp_path / "lines"
+    expected = b"".join(b"%07d %s\n" % (number, b"x" * (number % 300)) for number in range(50_000))
+    file.write_bytes(expected)
+    millrace("topics", "create", topic, "--partitions", "3")
+    assert json.loads(millrace("produce", topic, "--file", str(file), "--json"))["acknowledged"] == 50_000
+    found = millrace("consume", topic).splitlines(keepends=True)
+    assert sorted(found) == expected.splitlines(keepends=True)
+
+
+def test_where_reading_begins_and_ends(millrace, topic):
+    for second in range(3):
+        millrace("produce", topic, "--timestamp-ms", str(1_700_000_000_000 + 1000 * second), stdin=b"%d\n" % second)
+    assert millrace("consume", topic, "--max-messages", "2") == b"0\n1\n"
+    assert millrace("consume", topic, "--from", "1") == b"1\n2\n"
+    assert millrace("consume", topic, "--from", "latest") == b""
+    assert millrace("consume", topic, "--from", "2023-11-14T22:13:21") == b"1\n2\n"
+    assert millrace("consume", topic, "--from", "2030-01-01") == b""
+    assert millrace("consume", topic, "--max-messages", "0") == b""
+
+
+def test_following_waits_for_more_until_it_is_interrupted(broker, millrace, topic):
+    millrace("produce", topic, stdin=b"first\n")
+    command = [MILLRACE, "consume", topic, "--follow", "--bootstrap", broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
+        assert follower.stdout.readline() == b"first\n"
+        millrace("produce", topic, stdin=b"second\n")
+        assert follower.stdout.readline() == b"second\n"
+        follower.send_signal(signal.SIGINT)
+        assert follower.communicate(timeout=TIMEOUT_S) == (b"", b"")
+        assert follower.returncode == 0
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(broker, millrace, topic):
+    millrace("produce", topic, stdin=b"x" * 1000 + b"\n" + b"line\n" * 200_000)
+    command = [MILLRACE, "consume", topic, "--bootstrap", broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as consumer:
+        consumer.stdout.readline()
+        consumer.stdout.close()
+        assert consumer.stderr.read() == b""
+        assert consumer.wait(TIMEOUT_S) == 0
+
+
+def test_lines_are_sent_while_the_input_is_still_open(broker, millrace, topic):
+    millrace("topics", "create", topic)
+    command = [MILLRACE, "produce", topic, "--bootstrap", broker.bootstrap]
+    follow = [MILLRACE, "consume", topic, "--follow", "--max-messages", "1", "--bootstrap", broker.bootstrap]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as producer,
+        subprocess.Popen(follow, stdout=subprocess.PIPE) as consumer,
+    ):
+        producer.stdin.write(b"now\n")
+        producer.stdin.flush()
+        assert consumer.communicate(timeout=TIMEOUT_S)[0] == b"now\n"
+        assert producer.communicate(timeout=TIMEOUT_S)[0] == f"1 record(s) acknowledged by {topic}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("topics", "describe", "nowhere"), "topic nowhere does not exist"),
+        (("topics", "delete", "nowhere"), "nowhere"),
+        (("topics", "create", "bad name"), "bad name"),
+        (("topics", "create", "t", "--config", "nonsense"), "'nonsense': expected NAME=VALUE"),
+        (("topics", "create", "t", "--config", "no.such=1"), "no.such"),
+        (("consume", "nowhere"), "topic nowhere does not exist"),
+    ],
+)
+def test_what_can_not_be_done_is_one_line(refused, arguments, words):
+    assert words in refused(*arguments)
+
+
+def test_reading_what_is_not_there(millrace, refused, topic):
+    millrace("produce", topic, stdin=b"one\n")
+    assert "OFFSET_OUT_OF_RANGE" in refused("consume", topic, "--from", "5")
+    assert "no partition 3" in refused("consume", topic, "--partition", "3")
+    assert "--from soon" in refused("consume", topic, "--from", "soon")
+
+
+def test_a_refused_record_leaves_the_count_of_those_before(broker, millrace, topic):
+    millrace("topics", "create", topic, "--config", "max.message.bytes=1000")
+    arguments = ("produce", topic, "--bootstrap", broker.bootstrap)
+    with subprocess.Popen([MILLRACE, *arguments], stdin=-1, stdout=-1, stderr=-1) as producer:
+        producer.stdin.write(b"small\n")
+        producer.stdin.flush()
+        follow = run("consume", topic, "--follow", "--max-messages", "1", "--bootstrap", broker.bootstrap)
+        assert follow.stdout == b"small\n"
+        output, error = producer.communicate(b"x" * 2000 + b"\n", timeout=TIMEOUT_S)
+    assert output == f"1 record(s) acknowledged by {topic}\n".encode()
+    assert error.startswith(f"millrace: produce to {topic}-0: ".encode())
+    assert producer.returncode == 1
+
+
+@pytest.mark.parametrize("command", [("topics", "list"), ("produce", "t"), ("consume", "t")])
+def test_no_broker_is_one_line_that_names_the_address(command):
+    result = run(*command, "--bootstrap", "127.0.0.1:1")
+    assert result.returncode == 1
+    assert result.stderr.decode().startswith("millrace: no broker answers at 127.0.0.1:1")
+    assert result.stderr.count(b"\n") == 1
+
+
+def test_the_broker_command_is_the_broker(tmp_path):
+    command = [MILLRACE, "broker", "--standalone", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as broker:
+        word, address = broker.stdout.readline().decode().split()
+        assert word == "listening"
+        assert json.loads(run("topics", "list", "--json", "--bootstrap", address).stdout) == []
+        broker.send_signal(signal.SIGTERM)
+        assert broker.communicate(timeout=TIMEOUT_S)[0] == b""
+        assert broker.returncode == 0
+
+
+def test_the_broker_command_says_why_it_does_not_start(tmp_path):
+    result = run("broker", "--standalone", "--data", str(tmp_path), "--set", "no.such.property=1")
+    assert result.returncode == 1
+    assert b"no.such.property" in result.stderr

@@ -1,0 +1,57 @@
+"""What is typed wrong is said, before any broker is asked."""
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from millrace import __version__
+from millrace_ops.cli.app import app
+
+
+@pytest.fixture
+def run():
+    return lambda *arguments: CliRunner().invoke(app, list(arguments), prog_name="millrace")
+
+
+def test_version(run):
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"millrace {__version__}\n")
+
+
+@pytest.mark.parametrize("command", [(), ("topics",)])
+def test_a_group_alone_shows_its_help(run, command):
+    assert "Usage" in run(*command).output
+
+
+@pytest.mark.parametrize("command", [one.name for one in typer.main.get_group(app).commands.values()])
+def test_every_command_has_help(run, command):
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"usage: millrace {command}" in result.stdout.lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("nonsense",), "nonsense"),
+        (("topics", "list", "--nonsense"), "--nonsense"),
+        (("topics", "create"), "TOPIC"),
+        (("topics", "create", "t", "--partitions", "x"), "--partitions"),
+        (("topics", "create", "t", "--partitions", "-2"), "--partitions"),
+        (("produce",), "TOPIC"),
+        (("produce", "t", "--codec", "rar"), "--codec"),
+        (("produce", "t", "--file", "/no/such/file"), "--file"),
+        (("consume", "t", "--max-messages", "-1"), "--max-messages"),
+        (("dump",), "FILE"),
+    ],
+)
+def test_a_usage_error_names_what_is_wrong_and_exits_2(run, arguments, word):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert word in result.stderr
+
+
+def test_the_brokers_own_help_is_passed_through(run):
+    result = run("broker", "--help")
+    assert result.exit_code == 0
+    assert "--standalone" in result.stdout

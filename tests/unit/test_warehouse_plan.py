@@ -1,0 +1,66 @@
+"""Which offsets a load reads, and in which tasks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace_pipelines.spark.read import LogOffsets
+from millrace_pipelines.warehouse.errors import LogTruncatedError, OffsetsLostError
+from millrace_pipelines.warehouse.ledger import Ledger, LedgerEntry, swap
+from millrace_pipelines.warehouse.plan import OffsetRange, plan_load, split_ranges
+
+
+def ledger(**partitions):
+    entries = {int(name[1:]): LedgerEntry(*offsets) for name, offsets in partitions.items()}
+    return Ledger("events", "id", entries)
+
+
+def test_a_first_load_reads_the_whole_log():
+    plan = plan_load(ledger(), {0: LogOffsets(5, 9), 1: LogOffsets(0, 0)})
+    assert plan.ranges == (OffsetRange(0, 5, 9),)
+    assert plan.following == {0: LedgerEntry(5, 9), 1: LedgerEntry(0, 0)}
+
+
+def test_a_later_load_reads_what_is_new():
+    plan = plan_load(ledger(p0=(5, 9), p1=(0, 4)), {0: LogOffsets(6, 12), 1: LogOffsets(0, 4), 2: LogOffsets(0, 3)})
+    assert plan.ranges == (OffsetRange(0, 9, 12), OffsetRange(2, 0, 3))
+    assert plan.following == {0: LedgerEntry(5, 12), 1: LedgerEntry(0, 4), 2: LedgerEntry(0, 3)}
+    assert plan.lost == ()
+
+
+def test_offsets_lost_to_retention_are_named():
+    log = {0: LogOffsets(20, 30), 1: LogOffsets(8, 8)}
+    with pytest.raises(OffsetsLostError, match=r"partition 0: 9-19, partition 1: 4-7.*--accept-lost-offsets"):
+        plan_load(ledger(p0=(5, 9), p1=(0, 4)), log)
+
+
+def test_accepted_losses_are_part_of_the_plan():
+    log = {0: LogOffsets(20, 30), 1: LogOffsets(8, 8)}
+    plan = plan_load(ledger(p0=(5, 9), p1=(0, 4)), log, accept_lost_offsets=True)
+    assert plan.lost == (OffsetRange(0, 9, 20), OffsetRange(1, 4, 8))
+    assert plan.ranges == (OffsetRange(0, 20, 30),)
+    assert plan.following == {0: LedgerEntry(5, 30), 1: LedgerEntry(0, 8)}
+
+
+@pytest.mark.parametrize("log", [{0: LogOffsets(0, 8)}, {1: LogOffsets(0, 100)}])
+def test_a_log_behind_the_ledger_is_refused(log):
+    with pytest.raises(LogTruncatedError, match="partition 0"):
+        plan_load(ledger(p0=(5, 9)), log)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**5), st.integers(1, 5000))
+def test_tasks_cover_a_range_and_stay_small(from_offset, offsets, max_records):
+    tasks = split_ranges([OffsetRange(3, from_offset, from_offset + offsets)], max_records)
+    position = from_offset
+    for task in tasks:
+        assert task.partition == 3
+        assert task.from_offset == position
+        assert 0 < task.offsets <= max_records
+        position = task.until_offset
+    assert position == from_offset + offsets
+
+
+def test_a_swap_names_the_versions_before_and_after():
+    expected, transactions = swap(ledger(p0=(5, 9)), {0: LedgerEntry(5, 12), 1: LedgerEntry(2, 3)})
+    assert expected == {"millrace/id/0": 9, "millrace/id/1": None}
+    assert transactions == {"millrace/id/0": 12, "millrace/id/1": 3, "millrace/id/1/start": 2}

@@ -1,0 +1,199 @@
+"""The table's door: creation, compare-and-swap, what a commit leaves in the log."""
+
+import json
+import threading
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.errors import WarehouseError
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
+from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, read_ledger, swap
+from millrace_pipelines.warehouse.schema import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.table import CHECKPOINT_INTERVAL, Table
+
+FS = OsFileSystem()
+PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
+
+
+def make(directory):
+    return Table.load_or_create(str(directory), FS, schema=ENVELOPE_SCHEMA, name="events", configuration=PROPERTIES)
+
+
+def load(directory):
+    return Table.load(str(directory), FS)
+
+
+def rows(offsets, timestamp_ms=1_700_000_000_000):
+    columns = {
+        "topic": ["events"] * len(offsets),
+        "partition": [0] * len(offsets),
+        "offset": list(offsets),
+        "timestamp": [None if timestamp_ms is None else timestamp_ms * 1000] * len(offsets),
+        "key": [None] * len(offsets),
+        "value": [b"v"] * len(offsets),
+        "headers": [[]] * len(offsets),
+    }
+    return pa.table(columns, schema=ENVELOPE_SCHEMA)
+
+
+def write(directory, table, load_id="load"):
+    with DataFileWriter(str(directory), load_id, 0, ENVELOPE_SCHEMA, FS) as writer:
+        writer.write(table)
+        return writer.finish()
+
+
+def commit(table, file, next_offset):
+    expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, next_offset)})
+    return table.commit([file], expected=expected, transactions=transactions, lineage={"to": next_offset})
+
+
+class RecordingFileSystem(OsFileSystem):
+    def __init__(self):
+        self.synced = []
+        self.names = {}
+
+    def open(self, path, *, create=False):
+        fd = super().open(path, create=create)
+        self.names[fd] = path
+        return fd
+
+    def fsync(self, fd):
+        super().fsync(fd)
+        self.synced.append(self.names[fd])
+
+    def fsync_dir(self, path):
+        super().fsync_dir(path)
+        self.synced.append(path)
+
+
+def test_a_new_table_says_what_it_is_for(tmp_path):
+    table = make(tmp_path / "t")
+    assert (table.version, table.name) == (0, "events")
+    assert table.configuration == PROPERTIES | {"delta.checkpointInterval": "20"}
+    assert table.schema == ENVELOPE_SCHEMA
+    assert table.files() == []
+    assert make(tmp_path / "t").version == 0
+
+
+def test_there_is_no_table(tmp_path):
+    with pytest.raises(TableNotFoundError):
+        load(tmp_path)
+    Table.load_or_create(str(tmp_path / "other"), FS, schema=ENVELOPE_SCHEMA, name="other", configuration={})
+    with pytest.raises(TableNotFoundError, match="not one that Millrace loads"):
+        read_ledger(str(tmp_path / "other"))
+
+
+def test_of_several_that_make_it_at_once_one_does(tmp_path):
+    for attempt in range(20):
+        barrier, made = threading.Barrier(4), []
+
+        def create(directory=tmp_path / str(attempt), barrier=barrier, made=made):
+            barrier.wait()
+            made.append(make(directory).version)
+
+        threads = [threading.Thread(target=create) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert made == [0, 0, 0, 0]
+
+
+def test_rows_ledger_and_lineage_are_one_commit(tmp_path):
+    directory = tmp_path / "tables = ä b"
+    table = make(directory)
+    file = write(directory, rows(range(3)))
+    assert commit(table, file, 3) == 1
+    again = load(directory)
+    assert again.files() == [str(directory / file.name)]
+    assert ledger_of(again).partitions == {0: LedgerEntry(0, 3)}
+    assert again.lineage() == [{"to": 3}]
+
+
+def test_of_two_commits_on_one_ledger_one_is_stale(tmp_path):
+    make(tmp_path / "t")
+    first, second = load(tmp_path / "t"), load(tmp_path / "t")
+    file = write(tmp_path / "t", rows(range(3)))
+    commit(first, file, 3)
+    with pytest.raises(StaleLedgerError) as raised:
+        commit(second, file, 3)
+    assert raised.value.retriable
+    assert load(tmp_path / "t").version == 1
+
+
+def test_a_ledger_that_moved_before_the_load_of_the_table_is_stale(tmp_path):
+    table = make(tmp_path / "t")
+    commit(table, write(tmp_path / "t", rows(range(3))), 3)
+    with pytest.raises(StaleLedgerError, match="is at 3, not at None"):
+        load(tmp_path / "t").commit([], expected={"millrace/id/0": None}, transactions={}, lineage={})
+
+
+def test_a_file_that_is_gone_is_never_committed(tmp_path):
+    table = make(tmp_path / "t")
+    file = write(tmp_path / "t", rows(range(3)))
+    remove_files_of_load(str(tmp_path / "t"), "load", FS)
+    with pytest.raises(WarehouseError, match=file.name):
+        commit(table, file, 3)
+    assert load(tmp_path / "t").version == 0
+
+
+def test_log_and_checkpoint_are_synced_after_the_commit(tmp_path):
+    make(tmp_path / "t")
+    fs = RecordingFileSystem()
+    table = Table.load(str(tmp_path / "t"), fs)
+    for version in range(1, CHECKPOINT_INTERVAL + 2):
+        table.commit([], expected={}, transactions={"millrace/id/0": version}, lineage={})
+    names = {path.removeprefix(str(tmp_path / "t")) for path in fs.synced}
+    assert {f"/_delta_log/{version:020d}.json" for version in range(1, CHECKPOINT_INTERVAL + 2)} <= names
+    assert "/_delta_log/_last_checkpoint" in names
+    assert any(name.endswith(".checkpoint.parquet") for name in names)
+    assert fs.synced[-1] == str(tmp_path / "t" / "_delta_log")
+    assert len(load(tmp_path / "t").lineage()) == CHECKPOINT_INTERVAL + 1
+
+
+@pytest.mark.parametrize("timestamp_ms", [None, 1_700_000_000_001, 2**60 // 1000])
+def test_a_file_s_statistics_bound_its_rows(tmp_path, timestamp_ms):
+    table = make(tmp_path / "t")
+    file = write(tmp_path / "t", rows([5, 6, 9], timestamp_ms))
+    commit(table, file, 10)
+    log = (tmp_path / "t" / "_delta_log" / f"{1:020d}.json").read_text().splitlines()
+    stats = next(json.loads(json.loads(line)["add"]["stats"]) for line in log if '"add"' in line)
+    assert stats["numRecords"] == 3
+    assert (stats["minValues"]["offset"], stats["maxValues"]["offset"]) == (5, 9)
+    shown = "2023-11-14T22:13:20.001Z" if timestamp_ms == 1_700_000_000_001 else None
+    assert stats["maxValues"].get("timestamp") == shown
+
+
+def test_a_file_holds_what_was_written_and_is_synced(tmp_path):
+    fs = RecordingFileSystem()
+    with DataFileWriter(str(tmp_path), "load", 7, ENVELOPE_SCHEMA, fs) as writer:
+        writer.write(rows([1, 2]))
+        writer.write(rows([3]))
+        file = writer.finish()
+    assert file.name.startswith("part-load-00007-")
+    assert (file.rows, file.min_offset, file.max_offset) == (3, 1, 3)
+    assert pq.read_table(tmp_path / file.name) == rows([1, 2, 3])
+    assert fs.synced == [str(tmp_path / file.name), str(tmp_path)]
+
+
+def test_no_rows_make_no_file(tmp_path):
+    assert write(tmp_path, rows([])) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_takes_the_unfinished_file_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("millrace_pipelines.warehouse.files.ROW_GROUP_BYTES", 1)
+
+    def fail_after_a_row_group():
+        with DataFileWriter(str(tmp_path), "load", 0, ENVELOPE_SCHEMA, FS) as writer:
+            writer.write(rows([1]))
+            assert len(list(tmp_path.iterdir())) == 1
+            raise WarehouseError("the source went away")
+
+    with pytest.raises(WarehouseError, match="went away"):
+        fail_after_a_row_group()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,130 @@
+"""The tasks' answers against the plan, and the audit against tables that lie."""
+
+from dataclasses import asdict, replace
+
+import pyarrow as pa
+import pytest
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.audit import audit
+from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
+from millrace_pipelines.warehouse.errors import LoadFailedError
+from millrace_pipelines.warehouse.files import DataFileWriter
+from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.plan import OffsetRange
+from millrace_pipelines.warehouse.schema import DEAD_LETTER_SCHEMA, ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.table import DataFile, Table
+from millrace_pipelines.warehouse.task import TaskResult
+from millrace_pipelines.warehouse.verify import LoadedRange, verify_results
+
+FS = OsFileSystem()
+PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
+
+
+def result(from_offset, until_offset, rows=None, dead_letters=0, *, partition=0, records=None):
+    rows = until_offset - from_offset - dead_letters if rows is None else rows
+    file = DataFile(
+        name="part",
+        size_bytes=1,
+        rows=rows,
+        min_offset=from_offset,
+        max_offset=until_offset - 1,
+        min_timestamp_ms=None,
+        max_timestamp_ms=None,
+    )
+    return TaskResult(
+        range=OffsetRange(partition, from_offset, until_offset),
+        records=rows + dead_letters if records is None else records,
+        dead_letters=dead_letters,
+        value_bytes=0,
+        rows_file=file if rows else None,
+        dead_letters_file=None,
+    )
+
+
+def test_an_answer_survives_the_way_to_the_driver():
+    answer = result(3, 9, dead_letters=2)
+    assert TaskResult.from_json(answer.to_json()) == answer
+    empty = result(3, 9, rows=0)
+    assert TaskResult.from_json(empty.to_json()) == empty
+
+
+def test_good_answers_are_added_up_by_partition():
+    ranges = [OffsetRange(0, 0, 20), OffsetRange(1, 5, 6)]
+    results = [result(10, 20, rows=7, dead_letters=1), result(5, 6, partition=1), result(0, 10)]
+    assert verify_results(ranges, results) == [LoadedRange(0, 0, 20, 17, 1, 2), LoadedRange(1, 5, 6, 1, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ([], "tasks end at 0, not at 20"),
+        ([result(0, 10)], "tasks end at 10, not at 20"),
+        ([result(0, 10), result(11, 20)], "do not meet at offset 10"),
+        ([result(0, 10), result(5, 20)], "do not meet at offset 10"),
+        ([result(0, 10), result(0, 10), result(10, 20)], "do not meet at offset 10"),
+        ([result(0, 20, records=19)], "19 records were read, 20 rows"),
+        ([result(0, 20, rows=21)], "21 records were read"),
+        ([replace(result(0, 20), rows_file=result(0, 21, rows=20).rows_file)], "offsets outside 0-19"),
+    ],
+)
+def test_answers_that_do_not_add_up_are_refused(results, message):
+    with pytest.raises(LoadFailedError, match=message):
+        verify_results([OffsetRange(0, 0, 20)], results)
+
+
+def write(directory, offsets, schema=ENVELOPE_SCHEMA, partition=0):
+    columns = {name: pa.nulls(len(offsets), schema.field(name).type) for name in schema.names}
+    columns |= {"partition": pa.array([partition] * len(offsets), pa.int32()), "offset": pa.array(offsets, pa.int64())}
+    with DataFileWriter(directory, "load", 0, schema, FS) as writer:
+        writer.write(pa.table(columns, schema=schema))
+        return writer.finish()
+
+
+def committed(directory, offsets, span, *, dead_letters=(), lost=(), absent=0, schema=ENVELOPE_SCHEMA, partition=0):
+    table = Table.load_or_create(directory, FS, schema=schema, name="events", configuration=PROPERTIES)
+    expected, transactions = swap(ledger_of(table), {0: LedgerEntry(*span)})
+    loaded = LoadedRange(0, *span, len(offsets), len(dead_letters), absent)
+    lineage = {"ranges": [asdict(loaded)], "lost": [lost_span._asdict() for lost_span in lost]}
+    files = [write(directory, offsets, schema, partition)] if offsets else []
+    table.commit(files, expected=expected, transactions=transactions, lineage=lineage)
+    if dead_letters:
+        committed(dead_letters_dir(directory), dead_letters, span, schema=DEAD_LETTER_SCHEMA)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return str(tmp_path / "table")
+
+
+def test_a_complete_table_has_no_findings(directory):
+    committed(directory, [5, 6, 8], (5, 10), dead_letters=[7], absent=1)
+    committed(directory, [12], (12, 13), lost=[OffsetRange(0, 10, 12)])
+    assert audit(directory) == []
+
+
+def test_dead_letters_ahead_of_the_ledger_are_no_finding(directory):
+    committed(directory, [0], (0, 1))
+    committed(dead_letters_dir(directory), [1], (0, 2), schema=DEAD_LETTER_SCHEMA)
+    assert audit(directory) == []
+
+
+def test_every_lie_is_found(directory):
+    committed(directory, [0, 1, 1], (0, 3))
+    committed(directory, [2, 3, 9], (4, 6))
+    assert set(audit(directory)) == {
+        "partition 0: 1 offsets are doubled, again among rows: 1",
+        "partition 0: rows outside the ledger's offsets 0-5: 9",
+        "partition 0: a load began at 4, the one before ended at 3",
+        "partition 0: 2 offsets are neither rows nor dead letters, the loads say 0: 4, 5",
+    }
+
+
+def test_a_row_that_is_a_dead_letter_too_is_found(directory):
+    committed(directory, [0, 1], (0, 2), dead_letters=[1])
+    assert audit(directory) == ["partition 0: 1 offsets are doubled, again among dead letters: 1"]
+
+
+def test_rows_of_an_unknown_partition_are_found(directory):
+    committed(directory, [0], (0, 1), partition=7)
+    assert "partition 7: 1 rows, but the ledger doesn't know the partition" in audit(directory)
