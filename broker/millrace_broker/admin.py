@@ -96,7 +96,7 @@ class AdminEndpoint:
         self._maintenance = maintenance
         self._state = state
         self._registry = CollectorRegistry()
-        self._registry.register(collector)  # type: ignore[arg-type]  # a collector by shape
+        self._registry.register(collector)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, token: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ passes. A cluster, and all that was made from it, belongs to one thread: each th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -37,7 +37,7 @@ class Cluster:
     Args:
         bootstrap: `HOST:PORT`, or several with commas between; one that answers is enough.
         client_id: what the brokers' logs and quotas call this client.
-        timeout_s: for a connection, for an answer, and for all attempts at one request together.
+        timeout_s: for a connection, and for an answer; once it has passed, no new attempt is made at a request.
     """
 
     def __init__(self, bootstrap: str, *, client_id: str = "millrace", timeout_s: float = 30.0) -> None:
@@ -74,7 +74,7 @@ class Cluster:
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        metadata = metadata_of(self._ask_any(ApiKey.METADATA, fields))
+        metadata = metadata_of(self._on_any(lambda connection: connection.request(ApiKey.METADATA, fields)))
         self._brokers = tuple(broker.address for broker in metadata.brokers.values())
         return metadata
 
@@ -95,15 +95,21 @@ class Cluster:
         return self._connection(address)
 
     def on_leader(
-        self, topic: str, partition: int, action: Callable[[Connection], Result], *, repeatable: bool = True
+        self,
+        topic: str,
+        partition: int,
+        action: Callable[[Connection], Result],
+        *,
+        create_missing: bool = False,
+        repeatable: bool = True,
     ) -> Result:
         """Run an action on the leader's connection, again after a retriable error.
 
-        One that is not `repeatable` is not run again once its answer was lost, and may have the topic created.
+        One that is not `repeatable` is not run again once its answer was lost.
         """
 
         def attempt() -> Result:
-            return action(self.leader_connection(topic, partition, create_missing=not repeatable))
+            return action(self.leader_connection(topic, partition, create_missing=create_missing))
 
         def forget(_: object) -> None:
             self._leaders.pop((topic, partition), None)
@@ -119,7 +125,9 @@ class Cluster:
         def attempt() -> Result:
             metadata = self.metadata([])
             controller = metadata.brokers.get(metadata.controller_id)
-            return action(next(self._any_connection()) if controller is None else self._connection(controller.address))
+            if controller is None:  # a cluster that hides its controller takes such requests anywhere
+                return action(self._on_any(lambda connection: connection))
+            return action(self._connection(controller.address))
 
         def again(error: BaseException) -> bool:
             return _is_passing(error) and not isinstance(error, UnknownTopicError)
@@ -144,21 +152,12 @@ class Cluster:
             check(metadata.topics[topic].error_code, f"topic {topic}")
         return metadata
 
-    def _ask_any(self, api_key: ApiKey, fields: dict[str, Any]) -> Any:
-        failures: list[str] = []
-        for connection in self._any_connection():
-            try:
-                return connection.request(api_key, fields)
-            except BrokerUnreachableError as error:
-                failures.append(str(error))
-        raise BrokerUnreachableError("; ".join(failures))
-
-    def _any_connection(self) -> Iterator[Connection]:
-        """Connections to brokers that answer, those that are open first; BrokerUnreachableError when none is left."""
+    def _on_any(self, action: Callable[[Connection], Result]) -> Result:
+        """Run an action on the first broker that answers it, those with open connections first."""
         failures: list[str] = []
         for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers)):
             try:
-                yield self._connection(address)
+                return action(self._connection(address))
             except BrokerUnreachableError as error:
                 failures.append(str(error))
         raise BrokerUnreachableError("; ".join(failures))

@@ -12,6 +12,8 @@ from typing import Any
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
+from millrace.clock import Clock, SystemClock
+from millrace.records.batch import NO_TIMESTAMP
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
@@ -25,8 +27,9 @@ NO_OFFSET = -1
 class SyncProducer:
     """Writes to the leaders of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock | None = None) -> None:
         self._cluster = cluster
+        self._clock = clock or SystemClock()
 
     def send(
         self,
@@ -39,10 +42,13 @@ class SyncProducer:
     ) -> int:
         """Append the records as one batch and return the first one's offset; -1 with acks=0, which waits for nothing.
 
+        A record without a timestamp gets that of now.
         A topic that does not exist is created, if the cluster is set up to. Raises RecordTooLargeError for a batch
         above the topic's `max.message.bytes`, UnknownTopicError, BrokerError, BrokerUnreachableError.
         """
-        batch = encode_batch(records, codec=codec)
+        now_ms = self._clock.now_ms()
+        stamped = [one._replace(timestamp_ms=now_ms) if one.timestamp_ms == NO_TIMESTAMP else one for one in records]
+        batch = encode_batch(stamped, codec=codec)
         fields: dict[str, Any] = {
             "transactional_id": None,
             "acks": acks,
@@ -58,4 +64,4 @@ class SyncProducer:
             check(answer.error_code, f"produce to {topic}-{partition}", field(answer, "error_message", None))
             return int(answer.base_offset)
 
-        return self._cluster.on_leader(topic, partition, action, repeatable=False)
+        return self._cluster.on_leader(topic, partition, action, create_missing=True, repeatable=False)

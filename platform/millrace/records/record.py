@@ -23,6 +23,7 @@ from millrace.records.batch import (
     MAGIC_V2,
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     check_crc,
@@ -46,11 +47,11 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """One record on its way into a log; the broker gives the offset."""
+    """One record on its way into a log; the broker gives the offset, a producer the time if it has none."""
 
     value: bytes | None
     key: bytes | None = None
-    timestamp_ms: int = 0
+    timestamp_ms: int = NO_TIMESTAMP
     headers: tuple[Header, ...] = ()
 
 

@@ -3,7 +3,8 @@
 A connection reads into what `writable` gives and then calls `received`, which yields each whole body as a
 read-only view. All connections of one loop share a scratch buffer, since a read and its handling
 follow each other at once; only a frame that is cut short takes memory of the connection's own, and no
-more than twice what has arrived of it. Views are valid until the next `writable`.
+more than twice what has arrived of it. That memory is kept for the next such frame, up to the size of the
+scratch buffer. Views are valid until the next `writable`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class FrameBuffer:
         self._scratch_view = memoryview(scratch)
         self._max_frame_bytes = max_frame_bytes
         self._size_prefix = b""  # the start of a size that is cut short
-        self._partial: bytearray | None = None  # a frame, size included, that is cut short
+        self._partial = bytearray()  # a frame, size included, that is cut short
         self._partial_filled = 0
-        self._partial_size = 0
+        self._partial_size = 0  # of the whole frame; 0 if there is none
 
     def writable(self) -> memoryview:
         """Where the next bytes of the stream go; never empty."""
-        if self._partial is not None:
+        if self._partial_size:
             return memoryview(self._partial)[self._partial_filled : self._partial_size]
         kept = len(self._size_prefix)
         if kept:
@@ -40,14 +41,8 @@ class FrameBuffer:
 
     def received(self, count: int) -> Iterator[memoryview]:
         """Take in `count` bytes; yield each whole body. FrameSizeError for a size that is not acceptable."""
-        if self._partial is not None:
-            self._partial_filled += count
-            if self._partial_filled == self._partial_size:
-                body = memoryview(self._partial)[SIZE_BYTES : self._partial_size].toreadonly()
-                self._partial = None
-                yield body
-            elif self._partial_filled == len(self._partial):
-                self._grow_partial()
+        if self._partial_size:
+            yield from self._received_partial(count)
             return
         end = len(self._size_prefix) + count
         self._size_prefix = b""
@@ -67,17 +62,30 @@ class FrameBuffer:
             yield view[body_start:position]
         self._size_prefix = bytes(view[position:end])
 
+    def _received_partial(self, count: int) -> Iterator[memoryview]:
+        self._partial_filled += count
+        if self._partial_filled == self._partial_size:
+            body = memoryview(self._partial)[SIZE_BYTES : self._partial_size].toreadonly()
+            self._partial_size = 0
+            if len(self._partial) > len(self._scratch):
+                self._partial = bytearray()
+            yield body
+        elif self._partial_filled == len(self._partial):
+            self._give_partial(2 * len(self._partial))
+
     def _keep_partial(self, start: memoryview, frame_size: int) -> None:
         self._partial_size = frame_size
-        self._partial_filled = len(start)
-        self._partial = bytearray(min(frame_size, max(2 * len(start), MINIMUM_PARTIAL_BYTES)))
+        self._partial_filled = 0
+        self._give_partial(max(2 * len(start), MINIMUM_PARTIAL_BYTES))
         self._partial[: len(start)] = start
+        self._partial_filled = len(start)
 
-    def _grow_partial(self) -> None:
-        assert self._partial is not None
-        grown = bytearray(min(self._partial_size, 2 * len(self._partial)))
-        grown[: self._partial_filled] = self._partial
-        self._partial = grown
+    def _give_partial(self, size: int) -> None:
+        size = min(size, self._partial_size)
+        if len(self._partial) < size:
+            grown = bytearray(size)
+            grown[: self._partial_filled] = memoryview(self._partial)[: self._partial_filled]
+            self._partial = grown
 
 
 def framed(*parts: bytes | bytearray | memoryview) -> bytes:
