@@ -4,6 +4,8 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from millrace.records.batch import walk
+from millrace.records.compression import Codec
 from millrace.testing.broker import BrokerProcess
 
 RECORDS = 100_000
@@ -84,6 +86,12 @@ def consume_with_kafka_python(bootstrap, topic):
     consumer.close()
 
 
+def codecs_in_log(broker, topic):
+    """The codecs of the batches as they are stored: the clients compressed, and the broker left it so."""
+    segments = (broker.data_dir / f"{topic}-0").glob("*.log")
+    return {header.codec_id for segment in segments for _, header in walk(segment.read_bytes())}
+
+
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec or "none")
 @pytest.mark.parametrize(
     ("produce", "consume"),
@@ -101,3 +109,4 @@ def test_a_hundred_thousand_records_come_back(shared_broker, produce, consume, c
         assert got == (count, *record(count))
         count += 1
     assert count == RECORDS
+    assert codecs_in_log(shared_broker, topic) == {Codec[(codec or "none").upper()]}

@@ -47,7 +47,9 @@ def test_metadata(version):
     cluster = m.ClusterMetadata(
         "cluster", 1, [m.BrokerMetadata(1, "host", 9092, None)], [m.TopicMetadata(0, "t", TOPIC_ID, False, [partition])]
     )
-    answer = decode(ApiKey.METADATA, version, Direction.RESPONSE, b"".join(m.encode_metadata_response(version, cluster)))
+    answer = decode(
+        ApiKey.METADATA, version, Direction.RESPONSE, b"".join(m.encode_metadata_response(version, cluster))
+    )
     assert (answer.brokers[0].node_id, answer.brokers[0].host, answer.brokers[0].port) == (1, "host", 9092)
     described = answer.topics[0].partitions[0]
     assert (described.leader_id, described.replica_nodes, described.isr_nodes) == (1, (1, 2), (1,))

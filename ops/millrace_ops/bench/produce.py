@@ -1,15 +1,19 @@
 """`millrace bench produce`: librdkafka produces to Millrace and, in turn, to librdkafka's own C mock broker.
 
-The mock keeps nothing: it is the most that this client can send on this machine. Also: how long the broker
-takes until it serves, and its memory when idle and after the load.
+The mock keeps nothing: it is the most that this client can send on this machine. Every round has a topic of its own,
+which is deleted at the end, and the first round does not count: so the log is written to memory that the machine
+has used before, as it is on a machine that has been up for a while. (A virtual machine's first touch of a page
+can cost more than all the rest.) Also: how long the broker takes until it serves, and its memory.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from pathlib import Path
 
+from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import ClientError
@@ -28,6 +32,9 @@ SETTINGS = {
 MOCK = SETTINGS | {"test.mock.num.brokers": "1"}
 LOADS = ((100, 2_000_000), (1024, 500_000))
 ROUNDS = 5
+DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0", "log.flush.scheduler.interval.ms": "50"}
+DELETE_CHECKS = 200
+DELETE_CHECK_INTERVAL_S = 0.05
 STARTS = 5
 
 
@@ -35,7 +42,7 @@ def run() -> list[Figure]:
     """Measure; the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         figures = [_ready(Path(directory, "ready"))]
-        with BrokerProcess(Path(directory, "broker")) as broker:
+        with BrokerProcess(Path(directory, "broker"), properties=DELETE_AT_ONCE) as broker:
             figures.append(_memory(broker, "memory, idle"))
             for size_bytes, count in LOADS:
                 figures.append(_against_mock(broker, size_bytes, count))
@@ -61,25 +68,17 @@ def _memory(broker: BrokerProcess, name: str) -> Figure:
 
 
 def _against_mock(broker: BrokerProcess, size_bytes: int, count: int) -> Figure:
-    value = bytes(size_bytes)
-    topic = f"produce-{size_bytes}"
-    sent = 0
-
-    def produce(settings: dict[str, str]) -> float:
-        with Client(PRODUCER, settings) as client:
-            client.produce(topic, value, 1)
-            started = time.perf_counter()
-            client.produce(topic, value, count)
-            return count / (time.perf_counter() - started)
+    topics = (f"produce-{size_bytes}-{number}" for number in itertools.count())
+    settings = SETTINGS | {"bootstrap.servers": broker.bootstrap}
 
     def to_broker() -> float:
-        nonlocal sent
-        rate = produce(SETTINGS | {"bootstrap.servers": broker.bootstrap})
-        sent += count + 1
+        topic = next(topics)
+        rate = _rate(settings, topic, size_bytes, count)
+        _check_and_delete(broker, topic, count + 1)
         return rate
 
-    rate, mock_rate = alternate(ROUNDS, to_broker, lambda: produce(MOCK))
-    _check_end_offset(broker, topic, sent)
+    to_broker()
+    rate, mock_rate = alternate(ROUNDS, to_broker, lambda: _rate(MOCK, "mock", size_bytes, count))
     return Figure(
         name=f"librdkafka produce, {size_bytes} B, acks=all",
         value=rate,
@@ -89,8 +88,22 @@ def _against_mock(broker: BrokerProcess, size_bytes: int, count: int) -> Figure:
     )
 
 
-def _check_end_offset(broker: BrokerProcess, topic: str, sent: int) -> None:
+def _rate(settings: dict[str, str], topic: str, size_bytes: int, count: int) -> float:
+    with Client(PRODUCER, settings) as client:
+        client.produce(topic, bytes(size_bytes), 1)
+        started = time.perf_counter()
+        client.produce(topic, bytes(size_bytes), count)
+        return count / (time.perf_counter() - started)
+
+
+def _check_and_delete(broker: BrokerProcess, topic: str, sent: int) -> None:
     with Cluster(broker.bootstrap) as cluster:
         end = SimpleConsumer(cluster).latest(topic, 0)
+        Admin(cluster).delete_topic(topic)
     if end != sent:
         raise ClientError(f"{topic} ends at {end}, {sent} records were acknowledged")
+    for _ in range(DELETE_CHECKS):
+        if not any(broker.data_dir.glob(f"{topic}-0*")):
+            return
+        time.sleep(DELETE_CHECK_INTERVAL_S)
+    raise ClientError(f"the files of {topic} are still there after its deletion")

@@ -1,0 +1,49 @@
+# Every target makes the virtual environment it needs. `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+# What an environment was made from: when these files change, pip runs again.
+SOURCES := pyproject.toml $(wildcard constraints.txt)
+CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test lint bench venv clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-all ## A year of flights from a producer into a warehouse table, under Dagster
+	@$(BIN)/millrace demo $(ARGS)
+
+up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="--dir DIR" for its state
+	@$(BIN)/millrace up $(ARGS)
+
+test: $(VENV)/.installed-dev ## All tests; ARGS="-k word" for some
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev ## Rates beside yardsticks of the same run; ARGS="produce" for one
+	@$(BIN)/millrace bench $(ARGS)
+
+venv: $(VENV)/.installed-dev
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.installed-%: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Millrace needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+		       "name another one: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'
+	@$(BIN)/python -c 'from millrace.java import find_java; find_java()' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[java]'
+	@touch $@

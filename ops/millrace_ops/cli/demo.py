@@ -1,0 +1,24 @@
+"""`millrace demo`: a year of flights, from a producer into a warehouse table."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def demo(
+    *,
+    directory: Annotated[str, typer.Option("--dir", help="Made anew each time; keeps the table.")] = ".millrace/demo",
+) -> None:
+    """Produce 336,776 flights, load them twice under Dagster, check every figure; exit status 0 if all are right."""
+    from millrace_ops.demo.demo import run_demo
+    from millrace_ops.demo.flights import read_airlines
+    from millrace_ops.demo.report import print_outcome
+
+    console = Console()
+    outcome = run_demo(directory, console)
+    print_outcome(console, outcome, read_airlines())
+    if not outcome.is_right:
+        raise typer.Exit(1)

@@ -1,0 +1,41 @@
+"""The table's rows by carrier, by Spark SQL: `python -m millrace_ops.demo.count TABLE` prints them as one JSON object.
+
+A process of its own, so that Spark's JVM ends with it and says nothing on the demo's terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from millrace.errors import PlatformError
+from millrace_ops.platform.process import ChildProcess
+from millrace_pipelines.spark.session import spark_session
+from millrace_pipelines.warehouse.query import spark_table
+
+QUERY = "SELECT carrier, count(*) AS flights FROM flights GROUP BY carrier ORDER BY flights DESC"
+TIMEOUT_S = 180.0
+
+
+def count_by_carrier(table: str, log_dir: str) -> dict[str, int]:
+    """Run this module on a table; the counts, the most first. PlatformError where it fails."""
+    command = (sys.executable, "-m", "millrace_ops.demo.count", table)
+    child = ChildProcess("count", command, {}, os.path.join(log_dir, "count.log"))
+    child.finish(TIMEOUT_S)
+    if child.exit_status() != 0:
+        raise PlatformError(f"Spark could not count; the end of {child.log_path}:\n{child.log_tail()}")
+    counts: dict[str, int] = json.loads(next(line for line in child.read_log().splitlines() if line.startswith("{")))
+    return counts
+
+
+def main() -> None:
+    """Count and print."""
+    with spark_session("millrace demo") as spark:
+        spark_table(spark, sys.argv[1]).createOrReplaceTempView("flights")
+        counts = {row.carrier: row.flights for row in spark.sql(QUERY).collect()}
+    sys.stdout.write(json.dumps(counts) + "\n")
+
+
+if __name__ == "__main__":
+    main()

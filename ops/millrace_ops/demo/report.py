@@ -1,0 +1,66 @@
+"""What the demo prints at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console, Group
+from rich.table import Table
+
+from millrace_ops.demo.figures import Outcome
+
+
+def print_outcome(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> None:
+    """All of it: rows per carrier, ledger, figures beside the source's, timings, where the table lies."""
+    console.print(_carriers(outcome, airlines), _ledger(outcome), _figures(outcome), _timings(outcome), sep="\n")
+    verdict = "[green]Every figure is right." if outcome.is_right else "[red]A figure is wrong."
+    console.print(Group(verdict, f"The table lies in {outcome.table}"))
+
+
+def _carriers(outcome: Outcome, airlines: Mapping[str, str]) -> Table:
+    table = _table("Flights per carrier, by Spark SQL", "carrier", "airline", rows="flights")
+    for carrier, count in outcome.counted.items():
+        table.add_row(carrier, airlines.get(carrier, ""), f"{count:,}")
+    table.add_section()
+    table.add_row("", "total", f"{sum(outcome.counted.values()):,}")
+    return table
+
+
+def _ledger(outcome: Outcome) -> Table:
+    table = Table("partition", title="The ledger in the table: offsets", title_justify="left")
+    for column in ("from", "up to", "offsets"):
+        table.add_column(column, justify="right")
+    for partition, entry in sorted(outcome.ledger.partitions.items()):
+        offsets = (entry.start_offset, entry.next_offset - 1, entry.next_offset - entry.start_offset)
+        table.add_row(f"{outcome.ledger.topic}-{partition}", *(f"{offset:,}" for offset in offsets))
+    return table
+
+
+def _figures(outcome: Outcome) -> Table:
+    table = Table("figure", title="Source and warehouse", title_justify="left")
+    for column in ("source", "warehouse"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for figure in outcome.figures:
+        mark = "[green]✓" if figure.is_right else "[red]✗"
+        table.add_row(figure.name, _text(figure.expected), _text(figure.found), mark)
+    return table
+
+
+def _timings(outcome: Outcome) -> Table:
+    table = _table("Timings", "step", rows="seconds")
+    for step, seconds in outcome.seconds.items():
+        table.add_row(step, f"{seconds:.1f}")
+    table.add_section()
+    table.add_row("all", f"{sum(outcome.seconds.values()):.1f}")
+    return table
+
+
+def _table(title: str, *columns: str, rows: str) -> Table:
+    table = Table(*columns, title=title, title_justify="left")
+    table.add_column(rows, justify="right")
+    return table
+
+
+def _text(value: int | str) -> str:
+    return f"{value:,}" if isinstance(value, int) else value

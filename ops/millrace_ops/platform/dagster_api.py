@@ -1,0 +1,193 @@
+"""Dagster's GraphQL API, as far as the platform asks it: is it up, launch a run, how did the run go.
+
+Dagster's own UI speaks the same API, so what is launched here is what a click there launches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from millrace.errors import PlatformError
+
+TIMEOUT_S = 30.0
+LOCATION_NAME = "millrace"
+REPOSITORY_NAME = "__repository__"
+ASSET_JOB = "__ASSET_JOB"
+FINISHED = frozenset({"SUCCESS", "FAILURE", "CANCELED"})
+
+IS_LOADED = """
+query IsLoaded {
+  workspaceOrError { ... on Workspace { locationEntries { loadStatus
+    locationOrLoadError { __typename ... on PythonError { message } } } } }
+  instance { daemonHealth { allDaemonStatuses { required healthy } } }
+}"""
+
+PARTITIONS = """
+query Partitions($asset: AssetKeyInput!) {
+  assetNodeOrError(assetKey: $asset) { ... on AssetNode { partitionKeys } }
+}"""
+
+LAUNCH = """
+mutation Launch($parameters: ExecutionParams!) {
+  launchRun(executionParams: $parameters) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } }
+  }
+}"""
+
+RUN = """
+query Run($runId: ID!) {
+  runOrError(runId: $runId) {
+    __typename
+    ... on Run {
+      status
+      assetMaterializations {
+        assetKey { path }
+        metadataEntries { label ... on IntMetadataEntry { intRepr } ... on FloatMetadataEntry { floatValue } }
+      }
+    }
+  }
+  logsForRun(runId: $runId, limit: 1000) {
+    ... on EventConnection { events {
+      __typename
+      ... on LogMessageEvent { message }
+      ... on ExecutionStepFailureEvent { error { message } }
+      ... on RunFailureEvent { message }
+      ... on AssetCheckEvaluationEvent { evaluation { checkName success } }
+    } }
+  }
+}"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """What is known of a run.
+
+    Attributes:
+        figures: the numbers in the metadata of each materialized asset, by asset and label.
+        checks: the verdict of each asset check.
+        message: the last line that the run itself logged.
+        failure: why it failed, where it did.
+    """
+
+    run_id: str
+    status: str
+    figures: Mapping[str, Mapping[str, float]]
+    checks: Mapping[str, bool]
+    message: str
+    failure: str
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.status in FINISHED
+
+
+class DagsterApi:
+    """The webserver at `http://HOST:PORT`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def is_ready(self) -> bool:
+        """Whether the code location is loaded and the daemons beat; PlatformError where it can't be loaded."""
+        try:
+            answer = self._query(IS_LOADED)
+        except OSError:
+            return False
+        entries = answer["workspaceOrError"]["locationEntries"]
+        for entry in entries:
+            failure = entry["locationOrLoadError"]
+            if failure is not None and failure["__typename"] == "PythonError":
+                raise PlatformError(f"Dagster can't load the definitions: {failure['message']}")
+        daemons = answer["instance"]["daemonHealth"]["allDaemonStatuses"]
+        return all(entry["loadStatus"] == "LOADED" for entry in entries) and all(
+            daemon["healthy"] for daemon in daemons if daemon["required"]
+        )
+
+    def partitions(self, asset: str) -> list[str]:
+        """The partitions of an asset that Dagster knows now."""
+        node = self._query(PARTITIONS, {"asset": {"path": [asset]}})["assetNodeOrError"]
+        keys: list[str] = node["partitionKeys"]
+        return keys
+
+    def launch(self, assets: Sequence[str], partition: str | None = None) -> str:
+        """Queue a run that materializes assets, with their checks; returns its id. PlatformError where refused."""
+        parameters = {
+            "selector": {
+                "repositoryLocationName": LOCATION_NAME,
+                "repositoryName": REPOSITORY_NAME,
+                "jobName": ASSET_JOB,
+                "assetSelection": [{"path": [asset]} for asset in assets],
+            },
+            "mode": "default",
+            "executionMetadata": {
+                "tags": [] if partition is None else [{"key": "dagster/partition", "value": partition}]
+            },
+        }
+        answer = self._query(LAUNCH, {"parameters": parameters})["launchRun"]
+        if answer["__typename"] != "LaunchRunSuccess":
+            raise PlatformError(f"Dagster refused to run {', '.join(assets)}: {json.dumps(answer)}")
+        run_id: str = answer["run"]["runId"]
+        return run_id
+
+    def run(self, run_id: str) -> RunState:
+        """The state of a run now."""
+        return parse_run(run_id, self._query(RUN, {"runId": run_id}))
+
+    def _query(self, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
+        body = json.dumps({"query": query, "variables": variables or {}}).encode()
+        request = Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})  # noqa: S310  our own webserver
+        try:
+            with urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
+                answer = json.load(response)
+        except URLError as error:
+            raise ConnectionError(f"{self.url}: {error.reason}") from error
+        if answer.get("errors"):
+            raise PlatformError(f"Dagster: {answer['errors'][0]['message']}")
+        data: dict[str, Any] = answer["data"]
+        return data
+
+
+def parse_run(run_id: str, answer: Mapping[str, Any]) -> RunState:
+    """The answer to the query of a run; PlatformError where there is no such run."""
+    run = answer["runOrError"]
+    if run["__typename"] != "Run":
+        raise PlatformError(f"Dagster does not know the run {run_id}")
+    events = answer["logsForRun"]["events"]
+    evaluations = [event["evaluation"] for event in events if "evaluation" in event]
+    return RunState(
+        run_id=run_id,
+        status=run["status"],
+        figures={
+            "/".join(event["assetKey"]["path"]): _figures(event["metadataEntries"])
+            for event in run["assetMaterializations"]
+        },
+        checks={evaluation["checkName"]: evaluation["success"] for evaluation in evaluations},
+        message=next((event["message"] for event in reversed(events) if event["__typename"] == "LogMessageEvent"), ""),
+        failure=_failure(events),
+    )
+
+
+def _figures(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for entry in entries:
+        if "intRepr" in entry:
+            figures[entry["label"]] = int(entry["intRepr"])
+        elif "floatValue" in entry:
+            figures[entry["label"]] = float(entry["floatValue"])
+    return figures
+
+
+def _failure(events: Sequence[Mapping[str, Any]]) -> str:
+    steps = [event["error"]["message"] for event in events if event.get("error")]
+    runs = [event["message"] for event in events if event["__typename"] == "RunFailureEvent"]
+    first: str = (steps or runs or [""])[0]
+    return first.strip()

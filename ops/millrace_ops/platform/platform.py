@@ -1,0 +1,154 @@
+"""The whole platform on one machine: ZooKeeper, a broker and Dagster, with all state under one folder.
+
+    DIR/zookeeper/   ZooKeeper's snapshots and log       DIR/dagster/   Dagster's instance (SQLite, run logs)
+    DIR/broker/      the broker's segments               DIR/schemas/   declared schemas, TOPIC.json
+    DIR/warehouse/   one Delta table per topic           DIR/logs/      what each process wrote
+
+Killed at any point, a new start on the same folder goes on from there: each part recovers its own state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_ops.platform.dagster_instance import fail_lost_runs, write_instance
+from millrace_ops.platform.ports import LOOPBACK, free_port, require_free_port, split_address
+from millrace_ops.platform.services import (
+    broker_addresses,
+    broker_service,
+    code_server_service,
+    daemon_service,
+    webserver_service,
+    zookeeper_service,
+)
+from millrace_ops.platform.supervisor import Supervisor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformOptions:
+    """What a platform is started with.
+
+    Attributes:
+        directory: holds all state; made if missing.
+        listen: the broker's `HOST:PORT`, port 0 for a free one.
+        admin: the admin endpoint's `HOST:PORT`: health, metrics, maintenance.
+        dagster_port: the UI's port, 0 for a free one; None leaves Dagster out.
+        zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
+        master: the Spark master that loads run on.
+        broker_properties: further properties of the broker.
+    """
+
+    directory: str
+    listen: str = "127.0.0.1:9092"
+    admin: str = "127.0.0.1:9644"
+    dagster_port: int | None = 3000
+    zookeeper: str | None = None
+    master: str = "local[*,3]"
+    broker_properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where the parts are reached: `HOST:PORT` of ZooKeeper and broker, URLs of the admin endpoint and of Dagster."""
+
+    zookeeper: str
+    broker: str
+    admin: str
+    dagster: str | None
+
+
+class Platform:
+    """A platform that runs; a context manager that stops all of it at its end.
+
+    `start` brings up everything; `start_broker` and `start_dagster` do so in two steps, for a caller that has
+    something to do between them. All may raise SetupError (a port in use, Java missing), PlatformError (a process ended
+    or did not become ready), and KeyboardInterrupt after a stop signal.
+    """
+
+    addresses: Addresses
+
+    def __init__(self, options: PlatformOptions) -> None:
+        self._options = options
+        self.directory = os.path.abspath(options.directory)
+        self.supervisor = Supervisor(self.path("logs"))
+
+    def __enter__(self) -> Self:
+        self.supervisor.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.supervisor.__exit__(kind, error, traceback)
+
+    def path(self, name: str) -> str:
+        """A part's folder in the platform's."""
+        return os.path.join(self.directory, name)
+
+    def start(self) -> None:
+        """Bring up everything."""
+        self.start_broker()
+        self.start_dagster()
+
+    def stop(self) -> None:
+        """Stop everything, the last started first; the end of the context does it too."""
+        self.supervisor.stop()
+
+    def start_broker(self) -> None:
+        """Bring up ZooKeeper, unless there is one, and the broker."""
+        self._check_ports()
+        for name in ("broker", "warehouse", "schemas"):
+            os.makedirs(self.path(name), exist_ok=True)
+        zookeeper = self._options.zookeeper or self._start_zookeeper()
+        service = broker_service(
+            listen=self._options.listen,
+            admin=self._options.admin,
+            data_dir=self.path("broker"),
+            zookeeper=zookeeper,
+            properties=self._options.broker_properties,
+        )
+        [child] = self.supervisor.start(service)
+        broker, admin = broker_addresses(child)
+        self.addresses = Addresses(zookeeper=zookeeper, broker=broker, admin=admin, dagster=None)
+
+    def start_dagster(self) -> None:
+        """Bring up Dagster's three processes, unless it is left out."""
+        if self._options.dagster_port is None:
+            return
+        code_server_port, ui_port = free_port(), self._options.dagster_port or free_port()
+        workspace = write_instance(self.path("dagster"), code_server_port)
+        fail_lost_runs(self.path("dagster"))
+        environment = self._dagster_environment()
+        self.supervisor.start(code_server_service(code_server_port, environment))
+        url = f"http://{LOOPBACK}:{ui_port}"
+        self.supervisor.start(
+            webserver_service(LOOPBACK, ui_port, workspace, environment),
+            daemon_service(DagsterApi(url), workspace, environment),
+        )
+        self.addresses = replace(self.addresses, dagster=url)
+
+    def _start_zookeeper(self) -> str:
+        port = free_port()
+        self.supervisor.start(zookeeper_service(self.path("zookeeper"), port))
+        return f"{LOOPBACK}:{port}"
+
+    def _check_ports(self) -> None:
+        for option, address in (("--listen", self._options.listen), ("--admin", self._options.admin)):
+            require_free_port(*split_address(address), option)
+        if self._options.dagster_port is not None:
+            require_free_port(LOOPBACK, self._options.dagster_port, "--dagster-port")
+
+    def _dagster_environment(self) -> dict[str, str]:
+        return {
+            "DAGSTER_HOME": self.path("dagster"),
+            "MILLRACE_BOOTSTRAP": self.addresses.broker,
+            "MILLRACE_ADMIN_URL": self.addresses.admin,
+            "MILLRACE_WAREHOUSE_DIR": self.path("warehouse"),
+            "MILLRACE_SCHEMA_DIR": self.path("schemas"),
+            "MILLRACE_SPARK_MASTER": self._options.master,
+        }

@@ -1,0 +1,50 @@
+"""TCP ports of this machine: `HOST:PORT` texts, free ports, and a clear word when one is taken."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from millrace.errors import SetupError
+
+LOOPBACK = "127.0.0.1"
+CONNECT_TIMEOUT_S = 1.0
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`; SetupError where it is not one."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise SetupError(f"{text!r}: expected HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def free_port() -> int:
+    """A port that nothing listens on at this moment."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def require_free_port(host: str, port: int, option: str) -> None:
+    """SetupError, which names the port and the option to change it, unless the port can be listened on."""
+    try:
+        with socket.create_server((host, port), family=_family(host)):
+            pass
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise SetupError(f"port {port} of {host} is in use; choose another with {option}") from error
+        raise SetupError(f"can't listen on {host}:{port}: {error.strerror}; see {option}") from error
+
+
+def is_listening(host: str, port: int) -> bool:
+    """Whether a connection is accepted there."""
+    try:
+        with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,85 @@
+"""One child process: a session of its own, one log file, and an end that leaves nothing of it.
+
+A child leads a new session, so a terminal's Ctrl-C reaches the supervisor alone, and everything that the child
+starts, process groups of their own included, can be found by the session and ended with it.
+`NAME.log` holds what this start wrote; the log of the start before is kept as `NAME.previous.log`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import psutil
+
+LOG_TAIL_LINES = 20
+
+
+class ChildProcess:
+    """A started command."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log_path: str) -> None:
+        self.name = name
+        self.log_path = log_path
+        if os.path.exists(log_path):
+            os.replace(log_path, log_path.removesuffix(".log") + ".previous.log")
+        with open(log_path, "wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also its session's."""
+        return self._process.pid
+
+    def exit_status(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def read_log(self) -> str:
+        """All that this start has written so far."""
+        with open(self.log_path, encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+    def log_tail(self) -> str:
+        """The last lines of the log."""
+        with open(self.log_path, encoding="utf-8", errors="replace") as log:
+            return "".join(deque(log, LOG_TAIL_LINES)).rstrip()
+
+    def terminate(self) -> None:
+        """Ask it to stop. SIGTERM goes to it alone: how its own children end in good order is its business."""
+        if self.exit_status() is None:
+            self._process.terminate()
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for its end at most so long, then kill what is left of its session."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for process in session_members(self.pid):
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                process.kill()
+        psutil.wait_procs(session_members(self.pid), timeout=timeout_s)
+
+
+def session_members(session_id: int) -> list[psutil.Process]:
+    """The living processes of a session."""
+    return [process for process in psutil.process_iter() if _session_of(process) == session_id]
+
+
+def _session_of(process: psutil.Process) -> int | None:
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else os.getsid(process.pid)
+    except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+        return None

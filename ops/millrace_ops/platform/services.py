@@ -1,0 +1,92 @@
+"""The services of a platform: their commands, and the sign by which each is seen to serve.
+
+- zookeeper: answers `srvr` with a mode; absent with an address of the user's own.
+- broker: prints `listening HOST:PORT`.
+- code-server: accepts connections, which it does once the definitions are loaded.
+- webserver: the UI and its API; accepts connections.
+- daemon: sensors, schedules, the run queue; the API says that the location is loaded and the daemons beat.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from millrace.zk.embedded import is_serving, server_command
+from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_ops.platform.ports import LOOPBACK, is_listening
+from millrace_ops.platform.process import ChildProcess
+from millrace_ops.platform.supervisor import Service
+
+LISTENING = re.compile(r"^listening (\S+)$", re.MULTILINE)
+ADMIN_ENDPOINT = re.compile(r"admin endpoint at (http://[^\s\"']+)")
+
+
+def zookeeper_service(directory: str, port: int) -> Service:
+    """A ZooKeeper on the loopback interface; SetupError where Java is missing."""
+    place = Path(directory)
+    return Service(
+        name="zookeeper",
+        command=server_command(place, port),
+        is_ready=lambda _: is_serving(LOOPBACK, port, place),
+    )
+
+
+def broker_service(*, listen: str, admin: str, data_dir: str, zookeeper: str, properties: Mapping[str, str]) -> Service:
+    """`millrace broker`; its addresses are in its log as soon as it is ready."""
+    assignments = [f"--set={name}={value}" for name, value in properties.items()]
+    places = ["--listen", listen, "--admin", admin, "--data", data_dir, "--zookeeper", zookeeper]
+    return Service(
+        name="broker",
+        command=(sys.executable, "-u", "-m", "millrace_broker", *places, *assignments),
+        is_ready=lambda child: all(pattern.search(child.read_log()) for pattern in (LISTENING, ADMIN_ENDPOINT)),
+    )
+
+
+def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
+    """The bootstrap address and the admin endpoint's URL of a broker that is ready."""
+    log = broker.read_log()
+    listening, admin = LISTENING.search(log), ADMIN_ENDPOINT.search(log)
+    if listening is None or admin is None:
+        raise ValueError("the broker is not ready")
+    return listening.group(1), admin.group(1)
+
+
+def code_server_service(port: int, environment: Mapping[str, str]) -> Service:
+    """Serves the definitions; runs and sensor ticks are its children and have its environment.
+
+    At its end it waits for the runs under way; one that takes longer than the stop timeout is killed, which leaves
+    its table as it was.
+    """
+    module = ("--module-name", "millrace_pipelines.definitions")
+    address = ("--host", LOOPBACK, "--port", str(port))
+    return Service(
+        name="code-server",
+        command=(sys.executable, "-m", "dagster", "api", "grpc", *module, *address),
+        environment=environment,
+        is_ready=lambda _: is_listening(LOOPBACK, port),
+        stop_timeout_s=10.0,
+    )
+
+
+def webserver_service(host: str, port: int, workspace: str, environment: Mapping[str, str]) -> Service:
+    """The UI and its API."""
+    address = ("--host", host, "--port", str(port))
+    return Service(
+        name="webserver",
+        command=(sys.executable, "-m", "dagster_webserver", *address, "--workspace", workspace),
+        environment=environment,
+        is_ready=lambda _: is_listening(host, port),
+    )
+
+
+def daemon_service(api: DagsterApi, workspace: str, environment: Mapping[str, str]) -> Service:
+    """Ticks sensors and schedules, and starts queued runs."""
+    return Service(
+        name="daemon",
+        command=(sys.executable, "-m", "dagster._daemon", "run", "--workspace", workspace),
+        environment=environment,
+        is_ready=lambda _: api.is_ready(),
+    )

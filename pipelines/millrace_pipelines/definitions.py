@@ -1,0 +1,43 @@
+"""The code location, assembled: what `defs/` holds, and what its resource is made of at run time.
+
+    topic (external, one partition per topic) ──> warehouse_table ──> check: completeness
+      ├──> retention       (hourly)
+      └──> recovery_check  (nightly) ──> check: no_findings
+
+The resource names environment variables; Dagster resolves them when a run or a tick starts, so loading reads nothing.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from millrace_pipelines.defs.loads.assets import warehouse_table
+from millrace_pipelines.defs.loads.checks import completeness
+from millrace_pipelines.defs.loads.sensors import load, new_records
+from millrace_pipelines.defs.recovery.assets import recovery_check
+from millrace_pipelines.defs.recovery.schedules import nightly_recovery_check
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.retention.assets import retention
+from millrace_pipelines.defs.retention.schedules import hourly_retention
+from millrace_pipelines.defs.topics.assets import topic
+from millrace_pipelines.defs.topics.sensors import topics
+
+defs = dg.Definitions(
+    assets=[topic, warehouse_table, retention, recovery_check],
+    asset_checks=[completeness],
+    jobs=[load],
+    sensors=[topics, new_records],
+    schedules=[hourly_retention, nightly_recovery_check],
+    resources={
+        "millrace": MillraceResource(
+            bootstrap=dg.EnvVar("MILLRACE_BOOTSTRAP"),
+            admin_url=dg.EnvVar("MILLRACE_ADMIN_URL"),
+            warehouse_dir=dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
+            schema_dir=dg.EnvVar("MILLRACE_SCHEMA_DIR"),
+            master=dg.EnvVar("MILLRACE_SPARK_MASTER"),
+        ),
+        "pipes": dg.PipesSubprocessClient(),
+    },
+    # Each load is a process of its own, so a run needs no further process per step.
+    executor=dg.in_process_executor,
+)

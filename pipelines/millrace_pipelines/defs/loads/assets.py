@@ -1,0 +1,58 @@
+"""The warehouse table of a topic: one exactly-once load per run, in a process of its own."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from millrace_pipelines.defs.maintenance import label, report_table
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.topics.assets import topic
+from millrace_pipelines.defs.topics.partitions import topics_partitions
+
+SPARK_POOL = "spark"  # limited to one by the instance: a Spark session takes every core it is given
+
+
+@dg.asset(
+    partitions_def=topics_partitions,
+    deps=[topic],
+    group_name="millrace",
+    kinds={"spark", "deltalake"},
+    pool=SPARK_POOL,
+    retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
+    description=(
+        "A topic's records as a Delta table: the raw envelope, and typed columns where the topic declares a schema. "
+        "A run loads what is new since the offsets in the table and commits rows and offsets at once; "
+        "a run that finds nothing new commits nothing."
+    ),
+)
+def warehouse_table(
+    context: dg.AssetExecutionContext, millrace: MillraceResource, pipes: dg.PipesSubprocessClient
+) -> dg.MaterializeResult[None]:
+    """Load one topic up to its end offsets of now."""
+    name = context.partition_key
+    invocation = pipes.run(
+        context=context,
+        command=[sys.executable, "-m", "millrace_pipelines.warehouse.pipes_load"],
+        extras={
+            "topic": name,
+            "table": millrace.table_dir(name),
+            "bootstrap": millrace.bootstrap,
+            "schema": millrace.schema_file(name),
+            "master": millrace.master,
+        },
+    )
+    return dg.MaterializeResult(metadata=shown_metadata(invocation.get_materialize_result().metadata or {}))
+
+
+def shown_metadata(reported: Mapping[str, Any]) -> dict[str, Any]:
+    """What the load reported of itself, its lists of offset ranges as tables."""
+    return {
+        label(name): _table(value.data) if isinstance(value, dg.JsonMetadataValue) else value
+        for name, value in reported.items()
+    }
+
+
+def _table(ranges: Any) -> dg.TableMetadataValue | str:
+    return report_table(ranges) if ranges else "none"

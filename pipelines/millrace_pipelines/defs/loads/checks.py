@@ -1,0 +1,31 @@
+"""Is every record in the table, once? Asked of the table itself, not of what Dagster remembers."""
+
+import dagster as dg
+
+from millrace_pipelines.defs.loads.assets import warehouse_table
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.topics.partitions import topics_partitions
+from millrace_pipelines.warehouse.audit import audit
+
+
+@dg.asset_check(
+    asset=warehouse_table,
+    partitions_def=topics_partitions,
+    description="Offsets are contiguous across loads, and the table has as many rows as the ledger's offset ranges.",
+)
+def completeness(context: dg.AssetCheckExecutionContext, millrace: MillraceResource) -> dg.AssetCheckResult:
+    """Audit the table of one topic."""
+    table = millrace.table_dir(context.partition_key)
+    return completeness_result(table, audit(table))
+
+
+def completeness_result(table: str, findings: list[str]) -> dg.AssetCheckResult:
+    """Passed without findings; else each of them is a line."""
+    return dg.AssetCheckResult(
+        passed=not findings,
+        description="complete: each offset once" if not findings else f"{len(findings)} findings",
+        metadata={
+            "table": dg.MetadataValue.path(table),
+            "findings": dg.MetadataValue.md("\n".join(f"- {finding}" for finding in findings) or "none"),
+        },
+    )

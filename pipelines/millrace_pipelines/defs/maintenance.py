@@ -1,0 +1,34 @@
+"""How reports of many partitions are shown: one row per partition, and totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+
+def total(partitions: Sequence[Mapping[str, Any]], field: str) -> int:
+    """The sum of one field over all partitions."""
+    return sum(int(report[field]) for report in partitions)
+
+
+def report_table(partitions: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    """Reports as a table for the UI; a list in a report, as its findings, becomes its length."""
+    fields = list(partitions[0]) if partitions else []
+    return dg.MetadataValue.table(
+        records=[dg.TableRecord({label(field): _cell(report[field]) for field in fields}) for report in partitions],
+        schema=dg.TableSchema(columns=[dg.TableColumn(label(field)) for field in fields]),
+    )
+
+
+def label(field: str) -> str:
+    """A field's name as people read it."""
+    return field.replace("_", " ")
+
+
+def _cell(value: Any) -> str | int | float | bool | None:
+    if isinstance(value, list):
+        return len(value)
+    cell: str | int | float | bool | None = value
+    return cell

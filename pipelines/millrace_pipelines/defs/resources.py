@@ -1,0 +1,55 @@
+"""What the definitions know of the platform: its addresses and its folders."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Literal
+from urllib.request import Request, urlopen
+
+import dagster as dg
+
+from millrace.client import Cluster
+from millrace_pipelines.defs.topics.offsets import TopicOffsets, read_topic_offsets
+
+CLIENT_TIMEOUT_S = 20.0
+MAINTENANCE_TIMEOUT_S = 600.0
+
+
+class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # the value is the resource itself
+    """A broker, its admin endpoint, the warehouse and the Spark master that loads run on.
+
+    Attributes:
+        bootstrap: `HOST:PORT` of a broker.
+        admin_url: the broker's admin endpoint, `http://HOST:PORT`.
+        warehouse_dir: one table per topic lies in `<warehouse_dir>/<topic>`.
+        schema_dir: a topic's declared schema is `<schema_dir>/<topic>.json`; without one its table is the raw envelope.
+        master: as Spark's, for example `local[2,3]`.
+    """
+
+    bootstrap: str
+    admin_url: str
+    warehouse_dir: str
+    schema_dir: str
+    master: str
+
+    def topic_offsets(self) -> dict[str, TopicOffsets]:
+        """Every topic's offsets now; `millrace.errors.ClientError` where the broker does not answer."""
+        with Cluster(self.bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S) as cluster:
+            return read_topic_offsets(cluster)
+
+    def table_dir(self, topic: str) -> str:
+        """The folder of a topic's table."""
+        return os.path.join(self.warehouse_dir, topic)
+
+    def schema_file(self, topic: str) -> str | None:
+        """The topic's declared schema, or None where it has none."""
+        path = os.path.join(self.schema_dir, f"{topic}.json")
+        return path if os.path.isfile(path) else None
+
+    def maintain(self, action: Literal["retention", "verify"]) -> dict[str, Any]:
+        """Have the broker do its maintenance now; the report it answers with. OSError where it doesn't."""
+        request = Request(f"{self.admin_url}/maintenance/{action}", method="POST")  # noqa: S310  the operator's own address
+        with urlopen(request, timeout=MAINTENANCE_TIMEOUT_S) as response:  # noqa: S310
+            report: dict[str, Any] = json.load(response)
+        return report

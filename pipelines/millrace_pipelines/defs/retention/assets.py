@@ -1,0 +1,30 @@
+"""Retention on request: the broker deletes what its policies no longer keep, and says what it deleted."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from millrace_pipelines.defs.maintenance import report_table, total
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.topics.assets import topic
+
+
+@dg.asset(
+    deps=[topic],
+    group_name="millrace",
+    kinds={"kafka"},
+    retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
+    description="Deletes the segments that retention.ms or retention.bytes no longer keep, on every partition.",
+)
+def retention(millrace: MillraceResource) -> dg.MaterializeResult[None]:
+    """Apply retention now."""
+    report = millrace.maintain("retention")
+    partitions = report["partitions"]
+    return dg.MaterializeResult(
+        metadata={
+            "segments deleted": total(partitions, "deleted_segments"),
+            "bytes deleted": total(partitions, "deleted_bytes"),
+            "seconds": report["seconds"],
+            "partitions": report_table(partitions),
+        }
+    )

@@ -1,0 +1,80 @@
+"""What the broker says of a topic now: its identity, and the log start and end offset of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import dagster as dg
+
+from millrace.client import Cluster, SimpleConsumer
+from millrace_pipelines.defs.topics.partitions import is_internal
+
+
+class OffsetBounds(NamedTuple):
+    """The offsets that a partition holds: from the log start offset up to, not including, the end offset."""
+
+    log_start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """A topic's partitions at one moment."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[int, OffsetBounds]
+
+    @property
+    def records(self) -> int:
+        """How many offsets the partitions span."""
+        return sum(bounds.end_offset - bounds.log_start_offset for bounds in self.partitions.values())
+
+    @property
+    def version(self) -> str:
+        """Changes whenever a record is appended, and when the topic is deleted and created again."""
+        return f"{self.topic_id}/{sum(bounds.end_offset for bounds in self.partitions.values())}"
+
+    def is_ahead_of(self, next_offsets: Mapping[int, int]) -> bool:
+        """Whether any partition holds records at or after the offsets that a table expects next."""
+        return any(
+            bounds.end_offset > next_offsets.get(partition, bounds.log_start_offset)
+            for partition, bounds in self.partitions.items()
+        )
+
+    def table(self) -> dg.TableMetadataValue:
+        """The bounds as a table for the UI."""
+        columns = ("partition", "log start offset", "end offset", "records")
+        rows = [
+            (partition, bounds.log_start_offset, bounds.end_offset, bounds.end_offset - bounds.log_start_offset)
+            for partition, bounds in sorted(self.partitions.items())
+        ]
+        return integer_table(columns, rows)
+
+
+def integer_table(columns: Sequence[str], rows: Sequence[Sequence[int]]) -> dg.TableMetadataValue:
+    """Rows of integers as Dagster's table metadata."""
+    return dg.MetadataValue.table(
+        records=[dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows],
+        schema=dg.TableSchema(columns=[dg.TableColumn(name, "int") for name in columns]),
+    )
+
+
+def read_topic_offsets(cluster: Cluster) -> dict[str, TopicOffsets]:
+    """The offsets of every topic that is not internal, by topic; the errors of `millrace.client`."""
+    consumer = SimpleConsumer(cluster)
+    topics = cluster.metadata(None).topics
+    return {
+        name: TopicOffsets(
+            topic=name,
+            topic_id=str(topic.topic_id or ""),
+            partitions={
+                partition: OffsetBounds(consumer.earliest(name, partition), consumer.latest(name, partition))
+                for partition in topic.partitions
+            },
+        )
+        for name, topic in sorted(topics.items())
+        if not is_internal(name)
+    }

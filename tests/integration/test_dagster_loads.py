@@ -1,0 +1,100 @@
+"""A load as Dagster runs it: in its own process, with what it did as metadata, and audited."""
+
+import json
+
+import dagster as dg
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.records.record import NewRecord
+from millrace_pipelines.defs.loads.assets import warehouse_table
+from millrace_pipelines.defs.loads.checks import completeness
+from millrace_pipelines.defs.loads.sensors import UNFINISHED, new_records
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.topics.assets import topic
+
+SCHEMA = {"fields": [{"name": "id", "type": "long"}]}
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("topics", ["events"])
+        yield instance
+
+
+@pytest.fixture
+def millrace(broker, tmp_path):
+    return MillraceResource(
+        bootstrap=broker.bootstrap,
+        admin_url=broker.admin_url,
+        warehouse_dir=str(tmp_path / "warehouse"),
+        schema_dir=str(tmp_path),
+        master="local[1,3]",
+    )
+
+
+@pytest.fixture
+def send(broker):
+    """Sends records to a partition of the topic `events`, which has two."""
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("events", 2)
+        producer = SyncProducer(cluster)
+        yield lambda partition, values: producer.send("events", partition, [NewRecord(value) for value in values])
+
+
+def materialize(instance, millrace):
+    result = dg.materialize(
+        [topic, warehouse_table, completeness],
+        selection=[warehouse_table],
+        instance=instance,
+        partition_key="events",
+        resources={"millrace": millrace, "pipes": dg.PipesSubprocessClient()},
+    )
+    assert result.success
+    [materialization] = result.asset_materializations_for_node("warehouse_table")
+    [check] = result.get_asset_check_evaluations()
+    return materialization, check
+
+
+def requested(instance, millrace):
+    context = dg.build_sensor_context(instance=instance)
+    return [request.partition_key for request in new_records(context, millrace=millrace)]
+
+
+def test_two_loads_and_the_sensor_that_asks_for_them(tmp_path, instance, millrace, send):
+    (tmp_path / "events.json").write_text(json.dumps(SCHEMA))
+    assert requested(instance, millrace) == []
+    send(0, [b'{"id": 1}', b'{"id": 2}', b"not JSON"])
+    assert requested(instance, millrace) == ["events"]
+
+    materialization, check = materialize(instance, millrace)
+    metadata = materialization.metadata
+    assert materialization.partition == "events"
+    assert (metadata["rows"].value, metadata["dead letters"].value) == (2, 1)
+    assert metadata["bytes"].value > 0
+    assert metadata["seconds"].value > 0
+    rows = [record.data for record in metadata["offsets"].records]
+    assert [(row["partition"], row["from offset"], row["until offset"]) for row in rows] == [(0, 0, 3)]
+    assert check.passed
+    assert requested(instance, millrace) == []
+
+    send(1, [b'{"id": 3}'])
+    assert requested(instance, millrace) == ["events"]
+    materialization, check = materialize(instance, millrace)
+    assert materialization.metadata["rows"].value == 1
+    assert check.passed
+
+
+def test_a_load_that_waits_or_runs_is_not_asked_for_again(instance, millrace, send):
+    send(0, [b"{}"])
+    for status in set(UNFINISHED) - {dg.DagsterRunStatus.QUEUED}:  # a queued run needs a code location
+        run = instance.create_run_for_job(noop, status=status, tags={"dagster/partition": "events"})
+        assert requested(instance, millrace) == []
+        instance.report_run_failed(run)
+        assert requested(instance, millrace) == ["events"]
+
+
+@dg.job
+def noop():
+    """Stands for a load."""

