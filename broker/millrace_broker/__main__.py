@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,12 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run until told to stop; the exit status."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
+    _raise_file_limit()
     try:
         asyncio.run(_run(parse_options(sys.argv[1:] if arguments is None else arguments)))
     except MillraceError as error:
         print(f"millrace broker: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _raise_file_limit() -> None:
+    # Every segment keeps three files open, and the usual soft limit is 1024.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _run(options: BrokerOptions) -> None:

@@ -52,6 +52,7 @@ class Broker:
         self._store = self._metadata_store()
         self._metrics = RequestMetrics()
         self._closing = AsyncExitStack()
+        self._leads = False
         self._loop: asyncio.AbstractEventLoop
         self._logs: LogManager
         self._replicas: ReplicaManager
@@ -73,6 +74,7 @@ class Broker:
         self._closing.push_async_callback(self._server.drain, self._options.broker.shutdown_drain_timeout_ms / 1000)
         bound = Address(host=host, port=port)
         await asyncio.to_thread(self._store.register_broker, self._registration(bound))
+        self._leads = True
         self._apply(self._store.view())
         await self._server.serve()
         return bound
@@ -157,7 +159,7 @@ class Broker:
         self._loop.call_soon_threadsafe(self._apply, view)
 
     def _apply(self, view: ClusterView) -> None:
-        if not hasattr(self, "_metadata"):
+        if not self._leads:
             return
         for name, topic in self._metadata.view.topics.items():
             if name not in view.topics:
