@@ -123,7 +123,7 @@ def encode_message_set(
     if codec is Codec.NONE:
         return b"".join(_encode_entry(record, magic, time_flag) for record in records)
     base_offset = records[0].offset if magic == MAGIC_V1 else 0
-    inner = b"".join(_encode_entry(one._replace(offset=one.offset - base_offset), magic, 0) for one in records)
+    inner = b"".join(_encode_entry(one._replace(offset=one.offset - base_offset), magic, time_flag) for one in records)
     largest_timestamp = max(record.timestamp_ms for record in records)
     wrapper = Record(records[-1].offset, largest_timestamp, None, compress_block(codec, inner, magic))
     return _encode_entry(wrapper, magic, codec | time_flag)
