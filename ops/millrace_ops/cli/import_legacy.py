@@ -56,12 +56,12 @@ def import_legacy(
     partitions = find_partitions(fs, directory, source_topic or topic)
     with Cluster(bootstrap) as cluster:
         _ensure_partitions(cluster, topic, partitions[-1].partition + 1)
-        with _listener(_total_bytes(partitions)) as listener:
-            importer = _Importer(fs, cluster, topic, codec=codec, skip_corrupt=skip_corrupt, listener=listener)
-            try:
-                importer.run(partitions)
-            finally:
-                _report(importer.done, as_json)
+        importer = _Importer(fs, cluster, topic, codec=codec, skip_corrupt=skip_corrupt)
+        try:
+            with _listener(_total_bytes(partitions)) as listener:
+                importer.run(partitions, listener)
+        finally:
+            _report(importer.done, as_json)
 
 
 @dataclass(slots=True)
@@ -97,7 +97,6 @@ class _Importer:
         *,
         codec: CodecName,
         skip_corrupt: bool,
-        listener: ImportListener,
     ) -> None:
         from millrace.client import SyncProducer
         from millrace.records.compression import Codec
@@ -107,24 +106,23 @@ class _Importer:
         self._producer = SyncProducer(cluster)
         self._codec = Codec[codec.upper()]
         self._skip_corrupt = skip_corrupt
-        self._listener = listener
         self._read_bytes = 0
         self._stopped_at: str | None = None
 
-    def run(self, partitions: list[LegacyPartition]) -> None:
+    def run(self, partitions: list[LegacyPartition], listener: ImportListener) -> None:
         """Move all partitions; CorruptRecordError at a damage that is not to be skipped."""
         from millrace.errors import CorruptRecordError
 
         for partition in partitions:
             self.done.partitions += 1
-            for batch in batches_of(self._records(partition)):
+            for batch in batches_of(self._records(partition, listener)):
                 self._producer.send(self.done.topic, partition.partition, batch, codec=self._codec)
                 self.done.messages += len(batch)
-                self._listener.read(self._read_bytes, self.done.messages)
+                listener.read(self._read_bytes, self.done.messages)
             if self._stopped_at is not None:
                 raise CorruptRecordError(self._stopped_at)
 
-    def _records(self, partition: LegacyPartition) -> Iterator[NewRecord]:
+    def _records(self, partition: LegacyPartition, listener: ImportListener) -> Iterator[NewRecord]:
         """The partition's records; ends before its end at a damage that is not to be skipped."""
         from millrace.records.record import NewRecord
         from millrace_ops.migration.legacy_log import Damage, read_partition
@@ -138,15 +136,12 @@ class _Importer:
                 if not self._skip_corrupt:
                     self._stopped_at = damage
                     return
-                self._count(damage, item.size_bytes)
+                self.done.damaged += 1
+                self.done.damaged_bytes += item.size_bytes
+                listener.damaged(f"{damage}; {item.size_bytes} bytes skipped")
             else:
                 yield from map(NewRecord, item.payloads)
             self._read_bytes += item.size_bytes
-
-    def _count(self, damage: str, size_bytes: int) -> None:
-        self.done.damaged += 1
-        self.done.damaged_bytes += size_bytes
-        self._listener.damaged(f"{damage}; {size_bytes} bytes skipped")
 
 
 class _LineListener:

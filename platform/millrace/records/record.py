@@ -166,6 +166,8 @@ def _decode_record(header: BatchHeader, body: bytes, position: int) -> tuple[Rec
         raise CorruptRecordError(f"record of {length} bytes at {position} runs over its batch")
     timestamp_delta, position = decode_varint(body, position + 1)
     offset_delta, position = decode_varint(body, position)
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise CorruptRecordError(f"offset delta {offset_delta} in a batch of up to {header.last_offset_delta}")
     key, position = _decode_bytes(body, position)
     value, position = _decode_bytes(body, position)
     headers, position = decode_headers(body, position)
