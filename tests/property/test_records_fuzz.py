@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.errors import RecordError
-from millrace.records.batch import CRC_POSITION, HEADER_BYTES, compute_crc, walk
-from millrace.records.compression import Codec
+from millrace.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_BYTES, compute_crc, walk
+from millrace.records.compression import Codec, compress
 from millrace.records.control import ControlType, EndTransactionMarker, decode_marker_batch, encode_marker_batch
 from millrace.records.convert import down_convert, up_convert
 from millrace.records.legacy import encode_messages, payloads_of, walk_bodies
+from millrace.records.message_codecs import compress_block
 from millrace.records.message_set import MIN_MESSAGE_BYTES, decode_message_set, encode_message_set
 from millrace.records.record import Record, decode_records, encode_batch
 
@@ -119,6 +120,33 @@ def test_damaged_bytes_with_a_good_checksum(read, good, choice):
     buffer = choice.draw(damaged(good))
     seal = {id(MESSAGE_SETS): sealed_message, id(LEGACY): sealed_legacy}.get(id(good), sealed_batch)
     raises_only_record_errors(read, seal(buffer))
+
+
+@pytest.mark.parametrize("codec", LEGACY_CODECS[1:])
+@pytest.mark.parametrize("magic", [0, 1])
+@settings(max_examples=100, deadline=None)
+@given(choice=st.data())
+def test_damage_inside_a_wrapper(magic, codec, choice):
+    inner = encode_message_set(RECORDS, magic=magic)
+    block = compress_block(codec, choice.draw(damaged([inner])), magic)
+    wrapper = encode_message_set([Record(5, 0, None, block)], magic=magic)
+    buffer = bytearray(wrapper)
+    buffer[17] = codec
+    for read in (READERS[4][0], READERS[5][0]):
+        raises_only_record_errors(read, sealed_message(buffer))
+
+
+@pytest.mark.parametrize("codec", Codec)
+@settings(max_examples=100, deadline=None)
+@given(choice=st.data())
+def test_damage_inside_a_batch(codec, choice):
+    plain = encode_batch(RECORDS)
+    body = compress(codec, choice.draw(damaged([plain[HEADER_BYTES:]])))
+    buffer = bytearray(plain[:HEADER_BYTES] + body)
+    buffer[8:12] = (len(buffer) - 12).to_bytes(4, "big")
+    buffer[ATTRIBUTES_POSITION + 1] = codec
+    for read in (READERS[0][0], READERS[2][0]):
+        raises_only_record_errors(read, sealed_batch(buffer))
 
 
 @pytest.mark.parametrize(("read", "good"), READERS, ids=NAMES)
