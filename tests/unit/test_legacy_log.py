@@ -87,6 +87,13 @@ def test_a_block_of_zeros_beyond_a_chunk(path):
     assert damages(items) == [(SIZE, CHUNK_BYTES * 2 + 3)]
 
 
+def test_a_block_of_numbers_that_look_like_lengths(path):
+    numbers = b"".join(number.to_bytes(4, "big") for number in range(200_000))
+    items = read(path, MESSAGES[0] + numbers + MESSAGES[1])
+    assert payloads(items) == numbered(0, 1)
+    assert damages(items) == [(SIZE, len(numbers))]
+
+
 def test_a_wrapper_that_can_not_be_opened_is_skipped_whole(path):
     broken = bytearray(encode_messages([b"x" * 99], codec=Codec.GZIP))
     broken[5] = Codec.SNAPPY  # outside of the CRC

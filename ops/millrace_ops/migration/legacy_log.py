@@ -24,13 +24,12 @@ from millrace.records.legacy import LENGTH, MIN_BODY_BYTES, payloads_of, read_bo
 
 FILE_NAME = re.compile(r"(\d+)\.kafka")
 CHUNK_BYTES = 1 << 20
-MAX_MESSAGE_BYTES = (64 << 20) - 1
+MAX_MESSAGE_BYTES = (16 << 20) - 1
 MAX_DECOMPRESSED_BYTES = 64 << 20
+SEARCH_EFFORT = 64  # bytes of candidates that are checked for each byte searched
 
 # Where a message may begin: a length from MIN_BODY_BYTES to MAX_MESSAGE_BYTES, and a magic.
-PLAUSIBLE_START = re.compile(
-    rb"(?=(?:\x00\x00\x00[\x05-\xff]|\x00\x00[\x01-\xff].|\x00[\x01-\xff]..|[\x01-\x03]...)[\x00\x01])", re.DOTALL
-)
+PLAUSIBLE_START = re.compile(rb"(?=\x00(?:\x00\x00[\x05-\xff]|\x00[\x01-\xff].|[\x01-\xff]..)[\x00\x01])", re.DOTALL)
 PLAUSIBLE_START_BYTES = LENGTH.size + 1
 
 
@@ -165,13 +164,23 @@ def _next_message(reader: _Reader, position: int) -> int:
     return _search_message(reader, position + 1)
 
 
-def _search_message(reader: _Reader, position: int) -> int:
-    """The first position from here on where a message lies whole, or the file's end."""
+def _search_message(reader: _Reader, begin: int) -> int:
+    """The first position from here on where a message lies whole, or the file's end.
+
+    A candidate that is too long for the effort that is left is passed by: effort grows with each byte searched, so
+    bytes that look like lengths of megabytes do not make the search endless.
+    """
+    position, checked_bytes = begin, 0
     while reader.size_bytes - position >= PLAUSIBLE_START_BYTES:
         chunk = bytes(reader.take(position, min(CHUNK_BYTES, reader.size_bytes - position)))
         for match in PLAUSIBLE_START.finditer(chunk):
-            if _is_message(reader, position + match.start()):
-                return position + match.start()
+            candidate = position + match.start()
+            (length,) = LENGTH.unpack_from(chunk, match.start())
+            if checked_bytes + length > MAX_MESSAGE_BYTES + SEARCH_EFFORT * (candidate - begin):
+                continue
+            checked_bytes += length
+            if _is_message(reader, candidate):
+                return candidate
         position += len(chunk) - PLAUSIBLE_START_BYTES + 1
     return reader.size_bytes
 
