@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millrace.errors import RecordError
 from millrace.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_BYTES, compute_crc, walk
 from millrace.records.compression import Codec, compress
-from millrace.records.control import ControlType, EndTransactionMarker, decode_marker_batch, encode_marker_batch
+from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker
 from millrace.records.convert import down_convert, up_convert
 from millrace.records.legacy import encode_messages, payloads_of, walk_bodies
 from millrace.records.message_codecs import compress_block
@@ -21,9 +21,7 @@ LIMIT_BYTES = 1 << 20
 RECORDS = [Record(offset, 1000 + offset, b"key", bytes(100), (("h", b"x"),)) for offset in range(6)]
 PAYLOADS = [b"", b"payload", bytes(300)]
 
-MARKER = encode_marker_batch(
-    EndTransactionMarker(ControlType.ABORT, 1), producer_id=1, producer_epoch=0, timestamp_ms=0
-)
+MARKER = encode_marker(EndTransactionMarker(ControlType.ABORT, 1), producer_id=1, producer_epoch=0, timestamp_ms=0)
 BATCHES = [encode_batch(RECORDS, codec=codec) for codec in Codec]
 MESSAGE_SETS = [encode_message_set(RECORDS, magic=magic, codec=codec) for magic in (0, 1) for codec in LEGACY_CODECS]
 LEGACY = [
@@ -38,7 +36,7 @@ def read_batches(buffer):
 
 def read_markers(buffer):
     for position, header in walk(buffer):
-        decode_marker_batch(header, memoryview(buffer)[position : position + header.size_bytes])
+        decode_marker(header, memoryview(buffer)[position : position + header.size_bytes])
 
 
 def read_legacy(buffer):

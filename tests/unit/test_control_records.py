@@ -6,37 +6,34 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
-from millrace.records.batch import CRC_POSITION, read_header
-from millrace.records.control import (
-    ControlType,
-    EndTransactionMarker,
-    decode_marker,
-    decode_marker_batch,
-    encode_marker_batch,
-)
-from millrace.records.record import NewRecord, Record, decode_records, encode_batch
+from millrace.records.batch import CONTROL_FLAG, new_header, read_header
+from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker
+from millrace.records.record import NewRecord, Record, decode_records, encode_batch, encode_records
+
+VALUE = struct.pack(">hi", 0, 17)
 
 
 def marker_batch(kind=ControlType.COMMIT):
-    return encode_marker_batch(
-        EndTransactionMarker(kind, 17),
-        producer_id=9,
-        producer_epoch=3,
-        timestamp_ms=1234,
-        base_offset=40,
-        leader_epoch=6,
-    )
+    return encode_marker(EndTransactionMarker(kind, 17), producer_id=9, producer_epoch=3, timestamp_ms=1234)
+
+
+def decoded(batch):
+    return decode_marker(read_header(batch), memoryview(batch))
+
+
+def control_batch(*records):
+    return encode_batch([NewRecord(value, key) for key, value in records], flags=CONTROL_FLAG)
 
 
 @pytest.mark.parametrize("kind", ControlType)
 def test_a_marker_comes_back(kind):
     batch = marker_batch(kind)
     header = read_header(batch)
-    assert decode_marker_batch(header, memoryview(batch)) == EndTransactionMarker(kind, 17)
+    assert decoded(batch) == EndTransactionMarker(kind, 17)
     assert header.is_control
+    assert header.is_transactional
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, -1)
-    assert (header.base_offset, header.record_count, header.partition_leader_epoch) == (40, 1, 6)
-    assert (header.base_timestamp, header.max_timestamp) == (1234, 1234)
+    assert (header.record_count, header.base_timestamp, header.max_timestamp) == (1, 1234, 1234)
 
 
 @pytest.mark.parametrize("kind", ControlType)
@@ -47,7 +44,7 @@ def test_kafka_python_reads_it(kind):
     assert batch.is_transactional
     (record,) = batch
     assert (record.version, record.type) == (0, kind)
-    assert record.value == struct.pack(">hi", 0, 17)
+    assert record.value == VALUE
 
 
 def test_applications_never_see_it():
@@ -55,31 +52,33 @@ def test_applications_never_see_it():
 
 
 def test_later_versions_may_append_fields():
-    record = Record(0, 0, struct.pack(">hhq", 1, 0, 5), struct.pack(">hiq", 2, 8, 5))
-    assert decode_marker(record) == EndTransactionMarker(ControlType.ABORT, 8)
+    batch = control_batch((struct.pack(">hhq", 1, 0, 5), struct.pack(">hiq", 2, 8, 5)))
+    assert decoded(batch) == EndTransactionMarker(ControlType.ABORT, 8)
+
+
+def test_no_marker_where_compaction_took_it_or_of_another_type():
+    assert decoded(encode_records(new_header(7, attributes=CONTROL_FLAG), [])) is None
+    assert decoded(control_batch((struct.pack(">hh", 0, 2), b""))) is None
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "error"),
+    ("key", "value"),
     [
-        (None, struct.pack(">hi", 0, 0), CorruptRecordError),
-        (b"\0\0\0", struct.pack(">hi", 0, 0), CorruptRecordError),
-        (struct.pack(">hh", 0, 1), None, CorruptRecordError),
-        (struct.pack(">hh", 0, 1), b"\0\0\0\0\0", CorruptRecordError),
-        (struct.pack(">hh", -1, 1), struct.pack(">hi", 0, 0), CorruptRecordError),
-        (struct.pack(">hh", 0, 2), b"", InvalidRecordError),
+        (None, VALUE),
+        (b"\0\0\0", VALUE),
+        (struct.pack(">hh", 0, 1), None),
+        (struct.pack(">hh", 0, 1), VALUE[:-1]),
+        (struct.pack(">hh", -1, 1), VALUE),
+        (struct.pack(">hh", 0, 1), struct.pack(">hi", -1, 0)),
     ],
 )
-def test_what_is_no_marker(key, value, error):
-    with pytest.raises(error):
-        decode_marker(Record(0, 0, key, value))
+def test_what_is_no_marker(key, value):
+    with pytest.raises(CorruptRecordError):
+        decoded(control_batch((key, value)))
 
 
 def test_batches_that_are_none():
-    plain = encode_batch([NewRecord(b"x")])
     with pytest.raises(InvalidRecordError, match="no control batch"):
-        decode_marker_batch(read_header(plain), memoryview(plain))
-    broken = bytearray(marker_batch())
-    broken[CRC_POSITION] ^= 1
-    with pytest.raises(CorruptRecordError, match="CRC-32C"):
-        decode_marker_batch(read_header(broken), memoryview(broken))
+        decoded(encode_batch([NewRecord(b"x")]))
+    with pytest.raises(InvalidRecordError, match="holds 2 records"):
+        decoded(control_batch((struct.pack(">hh", 0, 1), VALUE), (struct.pack(">hh", 0, 1), VALUE)))

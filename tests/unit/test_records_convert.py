@@ -5,7 +5,7 @@ import pytest
 from millrace.errors import InvalidRecordError, RecordTooLargeError, UnsupportedCodecError, UnsupportedMagicError
 from millrace.records.batch import HEADER_BYTES, new_header, read_header, walk
 from millrace.records.compression import Codec
-from millrace.records.control import ControlType, EndTransactionMarker, encode_marker_batch
+from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
 from millrace.records.convert import down_convert, up_convert
 from millrace.records.message_set import decode_message_set, encode_message_set, walk_messages
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch, encode_records
@@ -90,7 +90,7 @@ def test_down_drops_control_batches_and_what_lies_before_the_wanted_offset():
     batches = (
         encode_batch([NewRecord(b"a"), NewRecord(b"b")], base_offset=0, codec=Codec.ZSTD)
         + encode_batch([NewRecord(b"c"), NewRecord(b"d")], base_offset=2, codec=Codec.GZIP)
-        + encode_marker_batch(marker, producer_id=1, producer_epoch=0, timestamp_ms=0, base_offset=4)
+        + encode_marker(marker, producer_id=1, producer_epoch=0, timestamp_ms=0)
         + encode_batch([NewRecord(b"e")], base_offset=5)
         + encode_records(new_header(6, 3), [])
     )

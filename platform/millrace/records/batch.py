@@ -50,6 +50,8 @@ DELETE_HORIZON_FLAG = 0x40
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -99,6 +101,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & TIMESTAMP_TYPE_FLAG)
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether it is part of a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
     def is_control(self) -> bool:
         """Whether it holds a transaction marker (spec A6) and no application records."""
         return bool(self.attributes & CONTROL_FLAG)
@@ -126,8 +133,8 @@ def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int 
         base_timestamp=NO_TIMESTAMP,
         max_timestamp=NO_TIMESTAMP,
         producer_id=NO_PRODUCER_ID,
-        producer_epoch=-1,
-        base_sequence=-1,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
         record_count=0,
     )
 

@@ -6,7 +6,8 @@ A control batch is a v2 batch with the control and transactional flags, one reco
     value  := version i16 = 0, coordinatorEpoch i32
 
 Versions above 0 may append fields, so what follows the known ones is passed over. Other types belong to other
-parts of Kafka (its metadata log) and are no end of a transaction. A marker is never handed to applications.
+parts of Kafka (its metadata log) and end no transaction. A marker is written by the broker, never by a producer,
+and never handed to applications.
 """
 
 from __future__ import annotations
@@ -16,15 +17,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
-from millrace.records.batch import (
-    CONTROL_FLAG,
-    NO_LEADER_EPOCH,
-    TRANSACTIONAL_FLAG,
-    BatchHeader,
-    check_crc,
-    new_header,
-)
-from millrace.records.record import Record, decode_batch, encode_records
+from millrace.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
+from millrace.records.record import BatchProducer, NewRecord, Record, decode_batch, encode_batch
 
 KEY = struct.Struct(">hh")
 VALUE = struct.Struct(">hi")
@@ -39,49 +33,43 @@ class ControlType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of one producer's transaction in one partition."""
+    """The end of one producer's transaction in one partition, and which coordinator says so."""
 
-    type: ControlType
+    control_type: ControlType
     coordinator_epoch: int
 
 
-def encode_marker_batch(
-    marker: EndTransactionMarker,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    timestamp_ms: int,
-    base_offset: int = 0,
-    leader_epoch: int = NO_LEADER_EPOCH,
-) -> bytes:
-    """The control batch of a marker."""
-    header = new_header(base_offset, attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG)._replace(
-        partition_leader_epoch=leader_epoch, producer_id=producer_id, producer_epoch=producer_epoch
+def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int) -> bytes:
+    """The control batch of a marker; the log gives it offset and leader epoch."""
+    record = NewRecord(
+        key=KEY.pack(VERSION, marker.control_type),
+        value=VALUE.pack(VERSION, marker.coordinator_epoch),
+        timestamp_ms=timestamp_ms,
     )
-    key = KEY.pack(VERSION, marker.type)
-    value = VALUE.pack(VERSION, marker.coordinator_epoch)
-    return encode_records(header, [Record(base_offset, timestamp_ms, key, value)])
+    producer = BatchProducer(producer_id, producer_epoch)
+    return encode_batch([record], producer=producer, flags=CONTROL_FLAG | TRANSACTIONAL_FLAG)
 
 
-def decode_marker_batch(header: BatchHeader, batch: memoryview) -> EndTransactionMarker:
-    """The marker of a control batch, of which `batch` is exactly the bytes, its CRC checked.
+def decode_marker(header: BatchHeader, batch: memoryview) -> EndTransactionMarker | None:
+    """The marker in a control batch, of which `batch` is exactly the bytes; its CRC is not looked at.
 
-    Raises CorruptRecordError for what can't be read, InvalidRecordError for a batch that is none, or of another type.
+    None where compaction has taken it, or where it is of another type. Raises CorruptRecordError for what can't be
+    read, InvalidRecordError for a batch without the control flag or of several records.
     """
     if not header.is_control:
         raise InvalidRecordError(f"batch at offset {header.base_offset} is no control batch")
-    check_crc(batch, 0, header)
     records = list(decode_batch(header, batch))
-    if len(records) != 1:
-        raise InvalidRecordError(f"control batch at offset {header.base_offset} holds {len(records)} records, not one")
-    return decode_marker(records[0])
+    if not records:
+        return None
+    if len(records) > 1:
+        raise InvalidRecordError(f"control batch at offset {header.base_offset} holds {len(records)} records")
+    return _marker_of(records[0])
 
 
-def decode_marker(record: Record) -> EndTransactionMarker:
-    """The marker in a control record; errors as those of `decode_marker_batch`."""
+def _marker_of(record: Record) -> EndTransactionMarker | None:
     _, type_id = _fields(KEY, record.key, record.offset)
     if type_id not in tuple(ControlType):
-        raise InvalidRecordError(f"control record at offset {record.offset} of type {type_id} ends no transaction")
+        return None
     _, coordinator_epoch = _fields(VALUE, record.value, record.offset)
     return EndTransactionMarker(ControlType(type_id), coordinator_epoch)
 

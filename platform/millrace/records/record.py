@@ -21,6 +21,9 @@ from millrace.records.batch import (
     HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -56,11 +59,32 @@ class NewRecord(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-def encode_batch(records: Sequence[NewRecord], *, base_offset: int = 0, codec: Codec = Codec.NONE) -> bytes:
-    """One v2 batch of at least one record, without producer id or leader epoch."""
+class BatchProducer(NamedTuple):
+    """Who sends a batch, and as which of its batches (KIP-98); the default is nobody in particular."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+
+
+NO_PRODUCER = BatchProducer()
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    producer: BatchProducer = NO_PRODUCER,
+    flags: int = 0,
+) -> bytes:
+    """One v2 batch of at least one record, without leader epoch; `flags` are attribute bits beside the codec."""
     if not records:
         raise ValueError("a batch holds at least one record")
-    return _encode(new_header(base_offset, len(records) - 1, attributes=codec), tuple(enumerate(records)))
+    header = new_header(base_offset, len(records) - 1, attributes=codec | flags)._replace(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=producer.base_sequence
+    )
+    return _encode(header, tuple(enumerate(records)))
 
 
 def encode_records(header: BatchHeader, records: Sequence[Record]) -> bytes:
