@@ -6,11 +6,14 @@ import pytest
 from confluent_kafka import Producer
 
 from millrace.client import Admin, Cluster
+from millrace.errors import SetupError
+from millrace.fs import OsFileSystem
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
 from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_broker.storage.repair import check_segment, find_segments
 
 TOPIC = "moved"
 FOLDER = f"{TOPIC}-0"
@@ -112,3 +115,23 @@ def test_what_was_stopped_cleanly_is_taken_over_unchanged(written, tmp_path):
         assert broker.stop() == 0
     after = {path.name: path.read_bytes() for path in (data / FOLDER).glob("*.*") if path.suffix != ".snapshot"}
     assert after == before
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_an_offline_check_finds_it_whole(written, ending):
+    place, _ = written
+    fs = OsFileSystem()
+    reports = [check_segment(fs, log) for log in find_segments(fs, str(place / ending))]
+    assert len(reports) > 3
+    assert [finding for report in reports for finding in report.findings] == []
+
+
+def test_a_folder_is_open_to_one_broker_of_either_kind(kafka, tmp_path):
+    data = tmp_path / "data"
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        theirs = KafkaBroker(kafka, data, zookeeper=zookeeper.address, properties=SETTINGS)
+        with theirs, pytest.raises(SetupError, match="another broker holds this folder"):
+            BrokerProcess(data, zookeeper=zookeeper.address, broker_id=1)
+        ours = BrokerProcess(data, zookeeper=zookeeper.address, broker_id=1)
+        with ours, pytest.raises(SetupError, match="Failed to acquire lock on file"):
+            KafkaBroker(kafka, data, zookeeper=zookeeper.address, properties=SETTINGS)
