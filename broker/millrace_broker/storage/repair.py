@@ -5,7 +5,7 @@
     <base offset>.index …        removed: the next start makes them anew
 
 A repair drops what lies between an invalid message and the next valid one, and nothing else. The offsets that are lost
-stay lost: the log has a gap there. The recovery point is then raised to the log's end, since all of it is
+stay lost: the log has a gap there. Before that, the recovery point is raised to the log's end, since all of it is
 synced, and a start after a crash would else end the log at the gap.
 
 A crash leaves the old `.log` or the new one, never a mixture, and no index that does not fit it; the repair may
@@ -167,12 +167,12 @@ def repair_segment(fs: FileSystem, path: str) -> SegmentRepair | None:
 
 
 def repair(fs: FileSystem, logs: Sequence[str]) -> list[SegmentRepair]:
-    """Repair these segments and raise the recovery points of their partitions; what was done. StorageError."""
+    """Raise the recovery points of the partitions that are damaged, then repair; what was done. StorageError."""
     with locked(fs, logs):
-        repairs = [one for path in logs if (one := repair_segment(fs, path)) is not None]
-        for folder in sorted({os.path.dirname(os.path.abspath(one.file)) for one in repairs}):
+        damaged = [path for path in logs if check_segment(fs, path).findings]
+        for folder in sorted({os.path.dirname(os.path.abspath(path)) for path in damaged}):
             _raise_recovery_point(fs, folder)
-    return repairs
+        return [done for path in damaged if (done := repair_segment(fs, path)) is not None]
 
 
 def _raise_recovery_point(fs: FileSystem, folder: str) -> None:
