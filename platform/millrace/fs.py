@@ -110,7 +110,7 @@ class OsFileSystem:
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         """Write at a position; goes on after short writes."""
-        total = sum(len(buffer) for buffer in buffers)
+        total = sum(map(len, buffers))
         written = os.pwritev(fd, buffers, position)
         while written < total:
             rest = b"".join(buffers)[written:]

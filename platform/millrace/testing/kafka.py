@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from millrace.client.cluster import Cluster
 from millrace.errors import SetupError
 from millrace.java import find_java
 
@@ -149,12 +150,19 @@ class KafkaBroker:
             return self._process.wait()
 
     def _await_started(self) -> None:
+        """It serves a little before its controller has told it that it is there, and makes no topic till then."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        started = STARTED.format(self._properties["broker.id"])
-        while started not in self.read_log():
+        while not self._knows_itself():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise SetupError(f"Kafka does not start:\n{self.read_log()[-LOG_TAIL_CHARACTERS:]}")
             time.sleep(POLL_INTERVAL_S)
+
+    def _knows_itself(self) -> bool:
+        broker_id = int(self._properties["broker.id"])
+        if STARTED.format(broker_id) not in self.read_log():
+            return False
+        with Cluster(self.bootstrap) as cluster:
+            return broker_id in cluster.metadata([]).brokers
 
 
 def _small_broker(data_dir: Path, address: str, zookeeper: str, broker_id: int) -> dict[str, str]:
