@@ -1,15 +1,17 @@
 """Our broker on a folder that Apache Kafka wrote: every record is served, whatever else lies around in it."""
 
+import re
 import shutil
 
 import pytest
 from confluent_kafka import Producer
 
-from millrace.client import Admin, Cluster
+from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import SetupError
 from millrace.fs import OsFileSystem
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
+from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
 from millrace.zk.embedded import EmbeddedZooKeeper
@@ -101,6 +103,33 @@ def test_every_record_is_served(written, ending, tmp_path, read_all):
         ]
         assert broker.stop() == 0
         assert [line for line in broker.read_log().splitlines() if FOLDER in line and "ERROR" in line] == []
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_kafka_takes_back_what_we_went_on_with(kafka, written, ending, tmp_path, read_all):
+    """Behind an idempotent producer's batches and a transaction's marker, which its snapshots must agree with."""
+    place, counts = written
+    count = counts[ending]
+    data = shutil.copytree(place / ending, tmp_path / "data")
+    shutil.copytree(place / "zookeeper", tmp_path / "zookeeper")
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        with (
+            BrokerProcess(data, zookeeper=zookeeper.address, properties=SETTINGS) as ours,
+            Cluster(ours.bootstrap) as cluster,
+        ):
+            read_all(ours.bootstrap, TOPIC)  # waits until the partition is led
+            for index in range(count, count + 500):
+                timestamp, key, value, headers = record(index)
+                SyncProducer(cluster).send(TOPIC, 0, [NewRecord(value, key, timestamp, headers)])
+            assert ours.stop() == 0
+        with KafkaBroker(kafka, data, zookeeper=zookeeper.address, properties=SETTINGS) as theirs:
+            produce(theirs.bootstrap, range(count + 500, count + 1000), {"compression.type": "lz4"})
+            assert [found[1:] for found in read_all(theirs.bootstrap, TOPIC)] == [
+                record(index) for index in range(count + 1000)
+            ]
+            said = theirs.read_log()
+    assert [line for line in said.splitlines() if re.search(r"(WARN|ERROR) kafka\.log", line) and FOLDER in line] == []
+    assert re.search(f"partition={FOLDER}.*Recovering unflushed segment", said) is None
 
 
 def test_what_was_stopped_cleanly_is_taken_over_unchanged(written, tmp_path):
