@@ -10,7 +10,12 @@ SOURCES := pyproject.toml $(wildcard constraints.txt)
 CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint bench venv clean
+# Apache Kafka's versions that tests and benchmarks compare with: folder and version.
+KAFKA_3.9 := 3.9.1
+KAFKA_4.1 := 4.1.1
+PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete
+
+.PHONY: help demo up test lint bench peers peers-if-possible venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +26,7 @@ demo: $(VENV)/.installed-all ## A year of flights from a producer into a warehou
 up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="--dir DIR" for its state
 	@$(BIN)/millrace up $(ARGS)
 
-test: $(VENV)/.installed-dev ## All tests; ARGS="-k word" for some
+test: $(VENV)/.installed-dev peers-if-possible ## All tests; ARGS="-k word" for some
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
@@ -32,6 +37,18 @@ lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
 
 bench: $(VENV)/.installed-dev ## Rates beside yardsticks of the same run; ARGS="produce" for one
 	@$(BIN)/millrace bench $(ARGS)
+
+peers: $(PEERS) ## Apache Kafka's jars, as a judge for tests and benchmarks (needs Maven's mvn)
+
+peers-if-possible:
+	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory peers || \
+		echo "Apache Kafka's jars could not be brought: the tests that need them are skipped."; fi
+
+.peers/kafka-%/.complete: tests/peers/pom.xml
+	@command -v mvn >/dev/null || \
+		{ echo "make peers needs Maven (the program mvn, in Debian's package maven) and Java 17."; exit 1; }
+	mvn --batch-mode --quiet --file $< package -Dkafka.version=$(KAFKA_$*) -Dpeers.directory=$(CURDIR)/$(@D)/libs
+	@touch $@
 
 venv: $(VENV)/.installed-dev
 

@@ -110,7 +110,7 @@ class OsFileSystem:
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         """Write at a position; goes on after short writes."""
-        total = sum(len(buffer) for buffer in buffers)
+        total = sum(map(len, buffers))
         written = os.pwritev(fd, buffers, position)
         while written < total:
             rest = b"".join(buffers)[written:]
@@ -134,8 +134,9 @@ class OsFileSystem:
             os.close(fd)
 
     def lock(self, fd: int) -> None:
-        """Lock without waiting; the lock goes with the process."""
+        """Lock without waiting, by both kinds of lock: `flock` excludes this process too, `lockf` is Java's."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def rename(self, source: str, target: str) -> None:
         """Atomic replace."""

@@ -56,9 +56,18 @@ def test_creating_again_gives_the_same_log_its_settings(new_manager: NewManager)
     assert logs.create(FIRST, TOPIC_ID, {"max.message.bytes": "600"}) is log
     assert log.config.max_message_bytes == 600
     with pytest.raises(InvalidConfigError):
-        logs.create(SECOND, TOPIC_ID, {"no.such": "1"})
+        logs.create(SECOND, TOPIC_ID, {"max.message.bytes": "much"})
     with pytest.raises(TopicExistsError, match=str(TOPIC_ID)):
         logs.create(FIRST, uuid.UUID(int=43), {})
+    logs.close()
+
+
+def test_a_topic_from_elsewhere_may_have_properties_without_a_meaning_here(new_manager: NewManager, caplog) -> None:
+    logs = new_manager()
+    logs.start()
+    log = logs.create(FIRST, TOPIC_ID, {"compression.type": "producer", "max.message.bytes": "600"})
+    assert log.config.max_message_bytes == 600
+    assert f"{FIRST}: topic properties without a meaning here: compression.type" in caplog.messages
     logs.close()
 
 

@@ -27,8 +27,14 @@ def test_no_checkpoint_is_an_empty_one() -> None:
     assert read_offsets(CrashFileSystem(), "/checkpoint") == {}
 
 
+def test_an_empty_checkpoint_has_no_entries_as_kafka_makes_them_at_its_first_start() -> None:
+    fs = CrashFileSystem()
+    put(fs, "/checkpoint", b"")
+    assert read_offsets(fs, "/checkpoint") == {}
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 7\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"0\n1\n\xff\xfe\n"]
+    "content", [b"0\n", b"1\n0\n", b"0\n2\na 0 7\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"0\n1\n\xff\xfe\n"]
 )
 def test_what_is_no_checkpoint_is_a_storage_error_that_names_it(content: bytes) -> None:
     fs = CrashFileSystem()

@@ -5,7 +5,8 @@
     flights 0 42                topic, partition, offset
     flights 1 17
 
-Replaced as a whole (`write_file_durably`): a crash leaves the old content or the new.
+Replaced as a whole (`write_file_durably`): a crash leaves the old content or the new. Kafka makes the file empty at its
+first start and fills it later, so an empty one has no entries.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
             content = read_file(fs, path)
         except FileNotFoundError:
             return []
+    if not content:
+        return []
     lines = content.decode(errors="replace").splitlines()
     if len(lines) < 2 or lines[0] != VERSION or lines[1] != str(len(lines) - 2):
         raise StorageError(f"{path}: not a checkpoint of version {VERSION} with as many lines as it says")

@@ -25,6 +25,9 @@ from millrace_broker.storage.meta_properties import claim_data_dir
 
 Offsets = Mapping[TopicPartition, int]
 
+# As Kafka writes it where ZooKeeper coordinates; that the file is there is all that is ever read of it.
+CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+
 
 class DataDir:
     """A folder that holds partitions' folders."""
@@ -82,7 +85,7 @@ class DataDir:
         """Say that everything in the folder is synced."""
         marker = self._join(CLEAN_SHUTDOWN)
         with storage_errors(marker):
-            write_file_durably(self._fs, marker, b"")
+            write_file_durably(self._fs, marker, CLEAN_SHUTDOWN_CONTENT)
 
     def close(self) -> None:
         """Let another broker have the folder."""

@@ -69,7 +69,8 @@ class IndexFile:
     @property
     def is_full(self) -> bool:
         """Whether `segment.index.bytes` leaves no room for another entry."""
-        return len(self) >= self._max_entries
+        columns = self._columns
+        return (self._written if columns is None else len(columns[_VALUE])) >= self._max_entries
 
     def is_sane(self, max_value: int) -> bool:
         """Whether the file holds whole entries that increase, with values up to `max_value`.

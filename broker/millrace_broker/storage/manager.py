@@ -21,7 +21,7 @@ from threading import Lock
 from millrace.clock import Clock
 from millrace.errors import StorageError, TopicExistsError
 from millrace.fs import FileSystem
-from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.config import TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dir import DataDir, remove_tree
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name
@@ -94,8 +94,10 @@ class LogManager:
 
         Until then an existing log has the broker's defaults, and retention leaves it alone. Raises TopicExistsError
         where the log belongs to another topic of this name, InvalidConfigError, StorageError.
+
+        A property that means nothing here is passed over: a topic that came from Kafka may have some, and is served.
         """
-        config = LogConfig.from_properties(self._defaults, topic_config)
+        config = LogConfig.from_properties(self._defaults, _known(topic_partition, topic_config))
         log = self._logs.get(topic_partition)
         if log is None:
             log = self._create(topic_partition, topic_id, config)
@@ -222,6 +224,13 @@ class LogManager:
         self._logs = {key: log for key, log in self._logs.items() if key != topic_partition}
         self._topic_ids.pop(topic_partition)
         self._configured.discard(topic_partition)
+
+
+def _known(topic_partition: TopicPartition, topic_config: Mapping[str, str]) -> Mapping[str, str]:
+    unknown = sorted(set(topic_config) - set(TOPIC_CONFIG.keys))
+    if unknown:
+        logger.warning("%s: topic properties without a meaning here: %s", topic_partition, ", ".join(unknown))
+    return {name: value for name, value in topic_config.items() if name in TOPIC_CONFIG.keys}
 
 
 def _close(log: Log) -> StorageError | None:

@@ -8,10 +8,16 @@ from crc32c import crc32c
 
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem
-from millrace.records.batch import ATTRIBUTES_POSITION, HEADER_BYTES, BatchHeader, read_header
+from millrace.records.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    read_header,
+)
 
 HEADERS_CHUNK_BYTES = 8 << 10
-BATCHES_CHUNK_BYTES = 1 << 20
+BATCHES_CHUNK_BYTES = 256 << 10  # still in the processor's cache when its CRC is computed
 
 Placed = tuple[int, BatchHeader]
 
@@ -41,43 +47,41 @@ def walk_batches(fs: FileSystem, fd: int, end: int) -> Iterator[tuple[int, Batch
 
     Raises RecordError where there is no batch, or one that is cut short.
     """
-    position = 0
-    reader = _Window(fs, fd, end)
+    chunk, chunk_position, position = memoryview(b""), 0, 0
     while position < end:
-        if end - position < HEADER_BYTES:
-            raise CorruptRecordError(f"{end - position} bytes are too few for a batch")
-        header = read_header(reader.take(position, HEADER_BYTES))
-        if position + header.size_bytes > end:
-            raise CorruptRecordError(f"a batch of {header.size_bytes} bytes with {end - position} bytes left")
-        yield position, header, reader.crc(position + ATTRIBUTES_POSITION, position + header.size_bytes) == header.crc
-        position += header.size_bytes
+        start = position - chunk_position
+        if start + HEADER_BYTES > len(chunk):
+            chunk, chunk_position, start = _chunk(fs, fd, position, end), position, 0
+        header = read_header(chunk[start : start + HEADER_BYTES])
+        size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
+        if position + size_bytes > end:
+            raise CorruptRecordError(f"a batch of {size_bytes} bytes with {end - position} bytes left")
+        if start + size_bytes > len(chunk) and size_bytes <= BATCHES_CHUNK_BYTES:
+            chunk, chunk_position, start = _chunk(fs, fd, position, end), position, 0
+        crc = crc32c(chunk[start + ATTRIBUTES_POSITION : start + size_bytes])
+        if start + size_bytes > len(chunk):
+            crc = _crc(fs, fd, chunk_position + len(chunk), position + size_bytes, crc)
+        yield position, header, crc == header.crc
+        position += size_bytes
 
 
-class _Window:
-    """The part of a file last read, at most `BATCHES_CHUNK_BYTES`, as the walk goes forward."""
+def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
+    """As much as is read at a time, and enough for a header; CorruptRecordError where the file is shorter."""
+    if end - position < HEADER_BYTES:
+        raise CorruptRecordError(f"{end - position} bytes are too few for a batch")
+    wanted = min(BATCHES_CHUNK_BYTES, end - position)
+    chunk = fs.pread(fd, wanted, position)
+    if len(chunk) < wanted:
+        raise CorruptRecordError(f"the file ends at {position + len(chunk)}, expected {end}")
+    return memoryview(chunk)
 
-    def __init__(self, fs: FileSystem, fd: int, end: int) -> None:
-        self._fs = fs
-        self._fd = fd
-        self._end = end
-        self._position = 0
-        self._bytes = memoryview(b"")
 
-    def take(self, position: int, length: int) -> memoryview:
-        """`length` bytes at `position`, at most a chunk; CorruptRecordError where the file is shorter."""
-        start = position - self._position
-        if start + length > len(self._bytes):
-            wanted = min(BATCHES_CHUNK_BYTES, self._end - position)
-            self._bytes, self._position, start = memoryview(self._fs.pread(self._fd, wanted, position)), position, 0
-            if len(self._bytes) < length:
-                raise CorruptRecordError(f"the file ends at {position + len(self._bytes)}, expected {self._end}")
-        return self._bytes[start : start + length]
-
-    def crc(self, position: int, end: int) -> int:
-        """CRC-32C of the bytes from `position` to `end`, of any length."""
-        crc = 0
-        while position < end:
-            part = self.take(position, min(BATCHES_CHUNK_BYTES, end - position))
-            crc = crc32c(part, crc)
-            position += len(part)
-        return crc
+def _crc(fs: FileSystem, fd: int, position: int, end: int, crc: int) -> int:
+    """The CRC-32C `crc` taken on to the end of a batch that is larger than a chunk."""
+    while position < end:
+        part = fs.pread(fd, min(BATCHES_CHUNK_BYTES, end - position), position)
+        if not part:
+            raise CorruptRecordError(f"the file ends at {position}, expected {end}")
+        crc = crc32c(part, crc)
+        position += len(part)
+    return crc

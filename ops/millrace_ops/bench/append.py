@@ -26,10 +26,11 @@ VALUE_BYTES = 1000
 def run() -> list[Figure]:
     """Measure; the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        return [_append(Path(directory), name, size_bytes, count) for name, size_bytes, count in BATCHES]
+        return [append_figure(Path(directory), name, size_bytes, count) for name, size_bytes, count in BATCHES]
 
 
-def _append(directory: Path, name: str, size_bytes: int, count: int) -> Figure:
+def append_figure(directory: Path, name: str, size_bytes: int, count: int) -> Figure:
+    """Appends of `count` batches of about `size_bytes`, in MB/s."""
     batch = encode_batch([NewRecord(bytes(VALUE_BYTES))] * (size_bytes // (VALUE_BYTES + 12)))
 
     def append() -> float:

@@ -13,6 +13,7 @@ class Benchmark(StrEnum):
     """The benchmarks there are."""
 
     APPEND = "append"
+    STORAGE = "storage"
     PRODUCE = "produce"
     FETCH = "fetch"
     LOAD = "load"

@@ -10,6 +10,7 @@ line that says the exact position and what is wrong.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 from collections.abc import Iterator
@@ -42,6 +43,11 @@ class ReadOnlyFileSystem(OsFileSystem):
         if create:
             raise PermissionError(f"{path}: read only")
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def lock(self, fd: int) -> None:
+        """Lock as a writer would, as far as a descriptor for reading may."""
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def dump(

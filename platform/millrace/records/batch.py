@@ -144,7 +144,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
     Raises CorruptRecordError for lengths and counts that can't be, UnsupportedMagicError for other formats.
     """
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    # What `_make` does, at half the cost: the struct has as many fields.
+    header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC_V2:
         if header.magic in (0, 1):
             raise UnsupportedMagicError(f"message format v{header.magic} at position {position} is not served")

@@ -1,0 +1,65 @@
+"""`millrace verify`: are the files of a log whole, byte by byte, while no broker has them open?
+
+Every batch's length, CRC and offsets are checked, and that index entries mean what they say. A finding names the
+file and the byte. With `--repair` what lies between an invalid message and the next valid one is dropped, and nothing
+else; the file as it was stays beside it as `.damaged`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace.fs import OsFileSystem
+from millrace_ops.cli.dump import ReadOnlyFileSystem
+from millrace_ops.cli.options import Json
+from millrace_ops.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millrace_broker.storage.repair import SegmentRepair, SegmentReport
+
+
+def verify(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="DIR_OR_FILE...", help="Data folders, partitions' folders, files NNN.log.")
+    ],
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Drop what is damaged, keeping a copy of each file that is changed.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check the files of logs that no broker has open; exit status 1 with findings.
+
+    With --repair the exit status is 0 if all is well afterwards.
+    """
+    from millrace_broker.storage import repair as offline
+
+    fs = ReadOnlyFileSystem()
+    logs = [log for path in paths for log in offline.find_segments(fs, str(path))]
+    repairs = offline.repair(OsFileSystem(), logs) if repair else []
+    with offline.locked(fs, logs):
+        reports = [offline.check_segment(fs, log) for log in logs]
+    _show_json(repairs, reports) if as_json else _show(repairs, reports)
+    raise typer.Exit(int(any(report.findings for report in reports)))
+
+
+def _show_json(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport]) -> None:
+    for repaired in repairs:
+        print_json({"repaired": asdict(repaired)})
+    for report in reports:
+        print_json(asdict(report))
+
+
+def _show(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport]) -> None:
+    for repaired in repairs:
+        kept = f"; as it was: {repaired.original}" if repaired.original else "; its indexes are made anew at the start"
+        print(f"{repaired.file}: {repaired.dropped_bytes} bytes dropped{kept}")
+    rows = [(one.file, one.batches, one.size_bytes, one.next_offset, len(one.findings)) for one in reports]
+    print_table(("segment", "batches", "bytes", "next offset", "findings"), rows)
+    for finding in (finding for report in reports for finding in report.findings):
+        print(f"{finding.file}: byte {finding.position}: {finding.reason}")

@@ -1,0 +1,189 @@
+"""Apache Kafka itself, from the jars that `make peers` brings: its tools, and a broker coordinated by ZooKeeper.
+
+    kafka = find_kafka("3.9")
+    kafka.run("kafka.tools.DumpLogSegments", "--files", "…/00000000000000000000.log")
+    with KafkaBroker(kafka, tmp_path / "data", zookeeper=zookeeper.address) as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+Every JVM has a bounded heap and ends with its test. Kafka's settings are those of one small broker; what
+`properties` says wins. Its log is `kafka.log` beside the data folder.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from millrace.client.cluster import Cluster
+from millrace.errors import SetupError
+from millrace.java import find_java
+
+PEERS = ".peers"
+LOOPBACK = "127.0.0.1"
+STARTED = "[KafkaServer id={}] started"
+JAVA_FLAGS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+LOG_FLAGS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+TOOL_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+POLL_INTERVAL_S = 0.05
+LOG_TAIL_CHARACTERS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """One version of Apache Kafka: the folder of its jars."""
+
+    libs: Path
+
+    @property
+    def class_path(self) -> str:
+        """What `java -cp` wants."""
+        return str(self.libs / "*")
+
+    def command(self, main_class: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
+        """The command line of one of Kafka's programs; SetupError without Java."""
+        return [str(find_java()), *JAVA_FLAGS, *flags, "-cp", self.class_path, main_class, *arguments]
+
+    def run(self, main_class: str, *arguments: str, stdin: bytes = b"") -> str:
+        """What a tool prints on both streams; SetupError where it fails or takes longer than a minute."""
+        command = self.command(main_class, *arguments, flags=("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",))
+        try:
+            result = subprocess.run(
+                command, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TOOL_TIMEOUT_S,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise SetupError(f"{main_class} takes longer than {TOOL_TIMEOUT_S:.0f} s") from None
+        output = result.stdout.decode(errors="replace")
+        if result.returncode:
+            raise SetupError(f"{main_class} ends with {result.returncode}:\n{output[-LOG_TAIL_CHARACTERS:]}")
+        return output
+
+
+def find_kafka(version: str, peers: Path | None = None) -> Kafka:
+    """The jars of a version like "3.9" in `peers` (default: `.peers` here); SetupError says how to get them."""
+    libs = (peers or Path(PEERS)).absolute() / f"kafka-{version}" / "libs"
+    if not any(libs.glob("kafka_2.13-*.jar")):
+        raise SetupError(f"Apache Kafka {version} is not in {libs}: `make peers` brings it (needs Maven's mvn)")
+    return Kafka(libs)
+
+
+class KafkaBroker:
+    """A broker of a version that knows ZooKeeper (3.x). Starts at once and returns when it serves; SetupError else.
+
+    Args:
+        kafka: the jars.
+        data_dir: where the logs lie; made if it is not there, kept at the end.
+        zookeeper: `HOST:PORT[/chroot]`.
+        properties: broker properties, above the small ones here.
+        broker_id: the id in the cluster.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        data_dir: Path,
+        *,
+        zookeeper: str,
+        properties: Mapping[str, str] | None = None,
+        broker_id: int = 1,
+    ) -> None:
+        self.data_dir = data_dir.absolute()
+        self.bootstrap = f"{LOOPBACK}:{_free_port()}"
+        self._kafka = kafka
+        self._properties = _small_broker(self.data_dir, self.bootstrap, zookeeper, broker_id) | dict(properties or {})
+        self._log_file = self.data_dir.parent / f"{self.data_dir.name}.kafka.log"
+        self._process: subprocess.Popen[bytes]
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the broker, which must not be running."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        settings = self.data_dir.parent / f"{self.data_dir.name}.properties"
+        settings.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()), encoding="utf-8")
+        command = self._kafka.command("kafka.Kafka", str(settings), flags=LOG_FLAGS)
+        with self._log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            self._await_started()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> int:
+        """SIGTERM and a wait; SIGKILL where it takes more than 30 s. A clean stop of a JVM has exit status 143."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """SIGKILL: what a crash of the process does."""
+        return self._end(signal.SIGKILL)
+
+    def read_log(self) -> str:
+        """All that it has printed since the last start."""
+        return self._log_file.read_text(errors="replace")
+
+    def _end(self, signal_number: signal.Signals) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(signal_number)
+        try:
+            return self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def _await_started(self) -> None:
+        """It serves a little before its controller has told it that it is there, and makes no topic till then."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._knows_itself():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise SetupError(f"Kafka does not start:\n{self.read_log()[-LOG_TAIL_CHARACTERS:]}")
+            time.sleep(POLL_INTERVAL_S)
+
+    def _knows_itself(self) -> bool:
+        broker_id = int(self._properties["broker.id"])
+        if STARTED.format(broker_id) not in self.read_log():
+            return False
+        with Cluster(self.bootstrap) as cluster:
+            return broker_id in cluster.metadata([]).brokers
+
+
+def _small_broker(data_dir: Path, address: str, zookeeper: str, broker_id: int) -> dict[str, str]:
+    return {
+        "broker.id": str(broker_id),
+        "listeners": f"PLAINTEXT://{address}",
+        "log.dirs": str(data_dir),
+        "zookeeper.connect": zookeeper,
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "num.network.threads": "1",
+        "num.io.threads": "2",
+        "log.cleaner.dedupe.buffer.size": "8388608",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,64 @@
+"""Apache Kafka as the judge: fixtures that find its jars, and skip where `make peers` has not brought them."""
+
+from pathlib import Path
+
+import pytest
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from millrace.client import Cluster, SimpleConsumer
+from millrace.errors import MillraceError, SetupError
+from millrace.records.batch import walk
+from millrace.records.record import decode_records
+from millrace.testing.kafka import find_kafka
+
+PEERS = Path(__file__).parents[2] / ".peers"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.peers)
+
+
+def kafka_or_skip(version):
+    try:
+        return find_kafka(version, PEERS)
+    except SetupError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka():
+    """The last version that knows ZooKeeper."""
+    return kafka_or_skip("3.9")
+
+
+@pytest.fixture(scope="session", params=["3.9", "4.1"])
+def any_kafka(request):
+    """Each version in turn, for tools that need no broker."""
+    return kafka_or_skip(request.param)
+
+
+@retry(retry=retry_if_exception_type(MillraceError), stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
+def await_leader(cluster, topic):
+    """Kafka serves a little before its controller has told it of the topics."""
+    SimpleConsumer(cluster).latest(topic, 0)
+
+
+@pytest.fixture(scope="session")
+def read_all():
+    """All records of a partition as (offset, timestamp, key, value, headers), by our own client."""
+
+    def read(bootstrap, topic):
+        with Cluster(bootstrap) as cluster:
+            await_leader(cluster, topic)
+            consumer = SimpleConsumer(cluster)
+            offset, end = consumer.earliest(topic, 0), consumer.latest(topic, 0)
+            found = []
+            while offset < end:
+                batches = consumer.fetch(topic, 0, offset).records
+                found += [record for record in decode_records(batches) if record.offset >= offset]
+                offset = max(header.next_offset for _, header in walk(batches))
+            return [(one.offset, one.timestamp_ms, one.key, one.value, one.headers) for one in found]
+
+    return read
