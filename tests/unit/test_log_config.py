@@ -43,7 +43,7 @@ def test_the_finest_unit_wins(properties: dict[str, str], retention_ms: int) -> 
         ({}, {"segment.byte": "1"}, "segment.byte"),
         ({}, {"segment.bytes": "13"}, "segment.bytes"),
         ({}, {"retention.ms": "-2"}, "retention.ms"),
-        ({}, {"cleanup.policy": "compact"}, "cleanup.policy"),
+        ({}, {"cleanup.policy": "compress"}, "cleanup.policy"),
         ({"log.message.timestamp.type": "Now"}, {}, "log.message.timestamp.type"),
         ({"log.flush.interval.messages": "0"}, {}, "log.flush.interval.messages"),
     ],

@@ -13,6 +13,7 @@ class Benchmark(StrEnum):
     """The benchmarks there are."""
 
     APPEND = "append"
+    COMPACTION = "compaction"
     PRODUCE = "produce"
     FETCH = "fetch"
     LOAD = "load"

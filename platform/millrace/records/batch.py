@@ -44,6 +44,7 @@ CODEC_MASK = 0x07
 TIMESTAMP_TYPE_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -99,6 +100,16 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """Whether it holds a transaction marker (spec A6) and no application records."""
         return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether its records count only once their transaction is committed."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When its tombstones may go (KIP-534); it stands in the base timestamp's place. None: not known yet."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
