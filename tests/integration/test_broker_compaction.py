@@ -3,6 +3,8 @@
 import json
 import urllib.request
 
+import confluent_kafka
+import kafka
 import pytest
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
@@ -46,6 +48,45 @@ def test_compaction_on_request_keeps_the_last_value_of_each_key_and_survives_a_r
     broker.restart()
     with Cluster(broker.bootstrap) as cluster:
         assert fetch_all(cluster, "users") == found
+
+
+def test_stock_clients_read_a_compacted_topic_to_its_end(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("users", 1, config=CONFIG)
+        for number in range(100):
+            SyncProducer(cluster).send("users", 0, [NewRecord(b"%d" % number, key=b"%d" % (number % 4))])
+    compact(broker)
+    expected = {b"%d" % (number % 4): b"%d" % number for number in range(96, 100)}
+    assert read_by_librdkafka(broker.bootstrap) == expected
+    assert read_by_kafka_python(broker.bootstrap) == expected
+
+
+def read_by_librdkafka(bootstrap):
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
+    consumer.assign([confluent_kafka.TopicPartition("users", 0, 0)])
+    found = {}
+    while True:
+        message = consumer.poll(20)
+        assert message is not None
+        assert message.error() is None
+        found[message.key()] = message.value()
+        if message.offset() == 99:
+            consumer.close()
+            return found
+
+
+def read_by_kafka_python(bootstrap):
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=20_000)
+    partition = kafka.TopicPartition("users", 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 0)
+    found = {}
+    for message in consumer:
+        found[message.key] = message.value
+        if message.offset == 99:
+            break
+    consumer.close()
+    return found
 
 
 def test_a_record_without_a_key_is_refused(broker):

@@ -339,7 +339,7 @@ def test_a_failed_rename_takes_the_log_offline_and_it_is_whole_when_opened_again
         pytest.fail("every rename failed")
 
 
-def test_transactions_are_where_compaction_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_transactions_are_where_compaction_ends() -> None:
     from millrace.records.batch import CRC_POSITION, HEADER, TRANSACTIONAL_FLAG, compute_crc, read_header
 
     store = Store()
@@ -350,11 +350,11 @@ def test_transactions_are_where_compaction_ends(caplog: pytest.LogCaptureFixture
     batch[CRC_POSITION : CRC_POSITION + 4] = compute_crc(batch, 0, len(batch)).to_bytes(4, "big")
     log.append(batch, leader_epoch=0)
     fill(log, 20, keys=2)
-    with caplog.at_level(logging.WARNING):
-        (report,) = store.compact()
-    assert report.first_dirty_offset == 20
+    (report,) = store.cleaner.run()
+    assert report.error == "not compacted from offset 20 on: a transaction begins there"
+    assert (report.passes, report.first_dirty_offset) == (1, 20)
     assert [record.offset for record in records(log)][:3] == [18, 19, 20]
-    assert "a transaction begins there" in caplog.text
+    assert store.cleaner.run() == []
 
 
 def test_compacted_and_deleted_logs_lose_old_segments_too() -> None:

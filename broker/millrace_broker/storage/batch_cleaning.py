@@ -19,7 +19,7 @@ kept without records where it bears the last sequence of its producer. Control b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.records.batch import (
@@ -39,6 +39,8 @@ from millrace.records.compression import codec_of, compress, decompress
 from millrace.records.varint import encode_varint
 from millrace_broker.storage.offset_map import OffsetMap
 from millrace_broker.storage.record_slices import RecordSlice, record_slices
+
+Pace = Callable[[Iterator[RecordSlice]], Iterator[RecordSlice]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +66,19 @@ class RecordCounts:
     keyless_dropped: int = 0
 
 
-def cleaned(header: BatchHeader, batch: memoryview, rules: CleaningRules, counts: RecordCounts) -> Buffer | None:
-    """What is left of a batch, None for nothing; RecordError for one whose records can't be read."""
+def cleaned(
+    header: BatchHeader, batch: memoryview, rules: CleaningRules, counts: RecordCounts, *, paced: Pace = iter
+) -> Buffer | None:
+    """What is left of a batch, None for nothing; RecordError for one whose records can't be read.
+
+    `paced` hands the records on, and may take its time.
+    """
     if header.is_control or header.base_offset >= rules.end_offset:
         counts.kept += header.record_count
         return batch
     body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
-    kept = [record for record in record_slices(body, header.record_count) if _stays(header, record, rules, counts)]
+    records = paced(record_slices(body, header.record_count))
+    kept = [record for record in records if _stays(header, record, rules, counts)]
     counts.kept += len(kept)
     counts.dropped += header.record_count - len(kept)
     if not kept:

@@ -32,7 +32,7 @@ from millrace_broker.storage.record_slices import record_slices
 from millrace_broker.storage.segment import LogSegment
 from millrace_broker.storage.throttle import Throttle
 
-READ_BYTES = 64 << 10
+READ_BYTES = 128 << 10
 WRITE_BYTES = 256 << 10
 MAX_POSITION = 2**31 - 1
 
@@ -51,7 +51,7 @@ def fill_map(
         for header, batch in _batches(fs, segment, segment.size_bytes if found is None else found[0], throttle):
             if header.is_transactional or header.is_control:
                 return max(header.base_offset, first_dirty_offset)
-            full_at = _put_batch(header, batch, offsets)
+            full_at = _put_batch(header, batch, offsets, throttle)
             if full_at is not None:
                 return max(full_at, first_dirty_offset)
             next_offset = header.next_offset
@@ -59,10 +59,10 @@ def fill_map(
     return next_offset
 
 
-def _put_batch(header: BatchHeader, batch: memoryview, offsets: OffsetMap) -> int | None:
+def _put_batch(header: BatchHeader, batch: memoryview, offsets: OffsetMap, throttle: Throttle) -> int | None:
     """The offset of the first record for which the map has no room, None where all had."""
     body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
-    for record in record_slices(body, header.record_count):
+    for record in throttle.paced(record_slices(body, header.record_count)):
         offset = header.base_offset + record.offset_delta
         if record.key is not None and not offsets.put(record.key, offset):
             return offset
@@ -103,7 +103,7 @@ class SegmentRewriter:
         dropped: BatchHeader | None = None
         for segment in group:
             for header, batch in _batches(self._fs, segment, 0, throttle):
-                left = cleaned(header, batch, self._rules, self.counts)
+                left = cleaned(header, batch, self._rules, self.counts, paced=throttle.paced)
                 dropped = header if left is None else None
                 if left is not None:
                     self._put(new, left, throttle)

@@ -24,7 +24,7 @@ from threading import Event, Lock
 
 from millrace.clock import Clock
 from millrace.config import MAX_LONG
-from millrace.errors import CompactionStoppedError, RecordError, StorageError
+from millrace.errors import CompactionStoppedError, InvalidRecordError, RecordError, StorageError
 from millrace.fs import FileSystem
 from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
 from millrace_broker.storage.batch_cleaning import CleaningRules, RecordCounts
@@ -95,7 +95,7 @@ class LogCleaner:
         self._running = Lock()
         self._stopping = Event()
         self._first_dirty: dict[TopicPartition, tuple[Log, int]] = {}
-        self._damaged: dict[TopicPartition, Log] = {}
+        self._set_aside: dict[TopicPartition, Log] = {}
         for directory in sorted({os.path.dirname(log.directory) for log in logs.logs().values()}):
             self._read_checkpoint(directory)
 
@@ -105,7 +105,8 @@ class LogCleaner:
         """Compact the logs that are due, the dirtiest first; with `force` every compacted log that has dirty segments.
 
         `last_sequences` is, for each partition, the last offset that each producer id wrote. What goes wrong with one
-        log is in its report; a log with a damaged batch is left alone from then on, unless forced.
+        log is in its report; a log with a damaged batch, or one of a transaction, is left alone from then on, unless
+        forced.
         """
         reports: list[CompactionReport] = []
         with self._running:
@@ -133,7 +134,7 @@ class LogCleaner:
             dirt = self._dirtiness(key, log, now_ms)
             config = log.config
             due = force or (
-                self._damaged.get(key) is not log
+                self._set_aside.get(key) is not log
                 and dirt.is_due(
                     min_ratio=config.min_cleanable_dirty_ratio,
                     max_compaction_lag_ms=config.max_compaction_lag_ms,
@@ -181,9 +182,9 @@ class LogCleaner:
                 log.flush()
                 self._logs.checkpoint()
                 self._run_passes(log, dirt.end_offset, last_sequences, progress)
-            self._damaged.pop(key, None)
+            self._set_aside.pop(key, None)
         except RecordError as error:
-            self._damaged[key] = log
+            self._set_aside[key] = log
             progress.error = str(error)
         except StorageError as error:
             progress.error = str(error)
@@ -212,16 +213,13 @@ class LogCleaner:
         progress: _Progress,
         throttle: Throttle,
     ) -> bool:
-        """One pass; false where it can get no further, or retention took a segment away meanwhile."""
+        """One pass; false where retention took a segment away meanwhile. RecordError where it can get no further."""
         start = progress.first_dirty_offset
         dirty = [segment for segment in segments if segment.next_offset > start]
         offsets = OffsetMap(self._config.dedupe_buffer_bytes, segments[-1].next_offset - start)
         end_offset = fill_map(self._fs, dirty, start, offsets, throttle)
         if end_offset <= start:
-            logger.warning(
-                "%s: not compacted from offset %d on: a transaction begins there", log.topic_partition, start
-            )
-            return False
+            raise InvalidRecordError(f"not compacted from offset {start} on: a transaction begins there")
         rules = CleaningRules(
             latest=offsets,
             end_offset=end_offset,

@@ -313,10 +313,12 @@ class LogSegment:
         """Rename the files, the log's last: once it has its name, all of them have."""
         before = self.file_paths()
         self._file_suffix = file_suffix
-        after = self.file_paths()
-        for source, target in reversed(list(zip(before, after, strict=True))):
-            self._fs.rename(source, target)
-        self.path, self.offset_index.path, self.time_index.path = after
+        for source, target in reversed(list(zip(before, self.file_paths(), strict=True))):
+            if self._fs.exists(source):
+                self._fs.rename(source, target)
+        self.path = self._file(LOG_SUFFIX)
+        self.offset_index.path = self._file(OFFSET_INDEX_SUFFIX)
+        self.time_index.path = self._file(TIME_INDEX_SUFFIX)
 
     def _file(self, suffix: str) -> str:
         return os.path.join(self._directory, segment_file_name(self.base_offset, suffix) + self._file_suffix)

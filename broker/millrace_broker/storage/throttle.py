@@ -1,20 +1,24 @@
 """A limit on the bytes per second of background work, and its breaks for the threads that serve clients.
 
-Work comes in portions of a few dozen KiB. After each one the worker waits at least `BREAK_S`: threads of one
-interpreter take turns, and without a break the event loop would have to ask for its turn, which takes milliseconds.
+Work comes in portions of a few dozen KiB, or a few hundred records. After each one the worker waits at least
+`BREAK_S`: threads of one interpreter take turns, and without a break the event loop would have to ask for its turn,
+which takes milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from millrace.clock import Clock
 from millrace.errors import CompactionStoppedError
 
 BREAK_S = 0.000_05
 MAX_WAIT_S = 1.0
+BREAK_ITEMS = 256
 
 Wait = Callable[[float], bool]
+T = TypeVar("T")
 
 
 class Throttle:
@@ -34,6 +38,13 @@ class Throttle:
         while (behind_ms := self._due_ms - self._clock.monotonic_ms()) > 1:
             self._pause(min(behind_ms / 1000, MAX_WAIT_S))
         self._pause(BREAK_S)
+
+    def paced(self, items: Iterable[T]) -> Iterator[T]:
+        """The same items, with a break after every `BREAK_ITEMS` of them. CompactionStoppedError."""
+        for count, item in enumerate(items, 1):
+            yield item
+            if not count % BREAK_ITEMS:
+                self._pause(BREAK_S)
 
     def _pause(self, seconds: float) -> None:
         if self._wait(seconds):
