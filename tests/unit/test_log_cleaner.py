@@ -175,6 +175,20 @@ def test_more_keys_than_fit_take_several_passes() -> None:
     assert log.verify().findings == ()
 
 
+def test_a_pass_may_begin_inside_a_batch() -> None:
+    store = Store(config=CleanerConfig(dedupe_buffer_bytes=1))
+    log = store.log(segment_bytes="2000")
+    for first in range(0, 60, 6):
+        batch = [NewRecord(b"x" * 30, key=b"%d" % (number * 7 % 12)) for number in range(first, first + 6)]
+        log.append(encode_batch(batch), leader_epoch=0)
+    (report,) = store.compact()
+    assert report.passes > 5
+    active_base = log.closed_segments[-1].next_offset
+    assert [record.offset for record in records(log) if record.offset < active_base] == list(
+        range(active_base - 12, active_base)
+    )
+
+
 def test_a_tombstone_stays_for_delete_retention_ms_and_then_goes() -> None:
     store = Store()
     log = store.log()

@@ -51,20 +51,24 @@ def fill_map(
         for header, batch in _batches(fs, segment, segment.size_bytes if found is None else found[0], throttle):
             if header.is_transactional or header.is_control:
                 return max(header.base_offset, first_dirty_offset)
-            full_at = _put_batch(header, batch, offsets, throttle)
+            full_at = _put_batch(header, batch, first_dirty_offset, offsets, throttle)
             if full_at is not None:
-                return max(full_at, first_dirty_offset)
+                return full_at
             next_offset = header.next_offset
         next_offset = max(next_offset, segment.next_offset)
     return next_offset
 
 
-def _put_batch(header: BatchHeader, batch: memoryview, offsets: OffsetMap, throttle: Throttle) -> int | None:
-    """The offset of the first record for which the map has no room, None where all had."""
+def _put_batch(
+    header: BatchHeader, batch: memoryview, first_dirty_offset: int, offsets: OffsetMap, throttle: Throttle
+) -> int | None:
+    """The offset of the first dirty record for which the map has no room, None where all had."""
     body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
     for record in throttle.paced(record_slices(body, header.record_count)):
         offset = header.base_offset + record.offset_delta
-        if record.key is not None and not offsets.put(record.key, offset):
+        if offset < first_dirty_offset or record.key is None:
+            continue
+        if not offsets.put(record.key, offset):
             return offset
     return None
 

@@ -195,13 +195,20 @@ class LogSegment:
         return None
 
     def max_timestamp_from(self, start_offset: int) -> int:
-        """The largest timestamp of batches that reach `start_offset` or beyond; -1 where there is none."""
-        if start_offset <= self.max_timestamp_offset:
+        """The largest timestamp of records at `start_offset` or beyond; -1 where there is none."""
+        if start_offset <= self.base_offset:
             return self.max_timestamp
         found = self.find(start_offset)
         if found is None:
             return NO_TIMESTAMP
-        return max(header.max_timestamp for _, header in scan_headers(self._fs, self.fd, found[0], self.size_bytes))
+        placed = scan_headers(self._fs, self.fd, found[0], self.size_bytes)
+        return max(self._newest(position, header, start_offset) for position, header in placed)
+
+    def _newest(self, position: int, header: BatchHeader, start_offset: int) -> int:
+        if start_offset <= header.base_offset:
+            return header.max_timestamp
+        times = (record.timestamp_ms for record in self._records(position, header) if record.offset >= start_offset)
+        return max(times, default=NO_TIMESTAMP)
 
     def _records(self, position: int, header: BatchHeader) -> list[Record]:
         batch = self._fs.pread(self.fd, header.size_bytes, position)
