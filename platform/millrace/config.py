@@ -45,9 +45,12 @@ class ConfigKey:
         try:
             if kind is bool:
                 return {"true": True, "false": False}[text.lower()]
-            return kind(text)
+            value = kind(text)
         except (ValueError, KeyError):
             raise InvalidConfigError(f"{self.name}={text}: not a {kind.__name__}") from None
+        if value != value:  # noqa: PLR0124 -- NaN alone is not equal to itself, and no bound holds it
+            raise InvalidConfigError(f"{self.name}={text}: not a number")
+        return value
 
     def _check_bounds(self, value: float) -> None:
         if self.minimum is not None and value < self.minimum:

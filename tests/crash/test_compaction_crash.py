@@ -1,6 +1,7 @@
 """The power is cut at every operation of a compaction: each key's last value is there, and the log is whole."""
 
 import uuid
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -137,6 +138,28 @@ def test_nothing_is_lost_where_the_checkpoints_are() -> None:
             if fs.exists(f"/data/{name}"):
                 fs.unlink(f"/data/{name}")
         check(fs, workload.appended)
+
+
+def test_a_value_stays_until_the_one_that_supersedes_it_is_on_the_disk() -> None:
+    fs = CrashFileSystem()
+    _, log = open_store(fs)
+    put(log, 10)
+    log.flush()
+    flushed = fs.after_kill()
+    whole = flushed.after_kill()
+    compact_unflushed(whole)
+    for cut_at in range(1, whole.operations + 1):
+        fs = flushed.after_kill()
+        fs.cut_power_at(cut_at)
+        with suppress(PowerCutError):
+            compact_unflushed(fs)
+        check(fs.after_cut(), 10)
+
+
+def compact_unflushed(fs: CrashFileSystem) -> None:
+    manager, log = open_store(fs)
+    put(log, 12)
+    LogCleaner(fs, ManualClock(), manager, CONFIG).run(force=True)
 
 
 def decided_swap() -> CrashFileSystem:
