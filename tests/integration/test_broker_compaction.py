@@ -1,6 +1,7 @@
 """A broker compacts a topic, by its own chore and when asked."""
 
 import json
+import time
 import urllib.request
 
 import confluent_kafka
@@ -11,6 +12,7 @@ from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.errors import BrokerError, ErrorCode, InvalidRecordError
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, decode_records
+from millrace.testing.broker import BrokerProcess
 
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": "2000", "file.delete.delay.ms": "0"}
 
@@ -48,6 +50,23 @@ def test_compaction_on_request_keeps_the_last_value_of_each_key_and_survives_a_r
     broker.restart()
     with Cluster(broker.bootstrap) as cluster:
         assert fetch_all(cluster, "users") == found
+
+
+def test_a_broker_compacts_by_itself_and_stops_cleanly_meanwhile(tmp_path):
+    properties = {"log.cleaner.backoff.ms": "10", "log.cleaner.io.max.bytes.per.second": "20000"}
+    with BrokerProcess(tmp_path / "broker", properties=properties) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("users", 1, config=CONFIG)
+            for number in range(100):
+                SyncProducer(cluster).send("users", 0, [NewRecord(b"%d" % number, key=b"%d" % (number % 4))])
+            before = (broker.data_dir / "users-0" / f"{0:020d}.log").stat().st_size
+            deadline = time.monotonic() + 30
+            while not (broker.data_dir / "cleaner-offset-checkpoint").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert (broker.data_dir / "users-0" / f"{0:020d}.log").stat().st_size < before
+        assert broker.stop() == 0
+        assert (broker.data_dir / ".kafka_cleanshutdown").exists()
 
 
 def test_stock_clients_read_a_compacted_topic_to_its_end(broker):

@@ -12,6 +12,10 @@ from millrace.records.record import NewRecord, Record, decode_records, encode_ba
 from millrace.testing.clock import ManualClock
 from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import CleanerConfig, CompactionReport, Log, LogCleaner, LogManager, TopicPartition
+from millrace_broker.storage.batch_cleaning import CleaningRules
+from millrace_broker.storage.compaction import SegmentRewriter, fill_map
+from millrace_broker.storage.offset_map import OffsetMap
+from millrace_broker.storage.throttle import Throttle
 
 T = TopicPartition("t", 0)
 COMPACT = {
@@ -457,3 +461,24 @@ def test_appends_and_reads_go_on_beside_a_compaction(tmp_path) -> None:
     assert sum(report.passes for report in reports) > 1
     assert log.verify().findings == ()
     manager.close()
+
+
+def test_a_limited_run_pays_for_the_bytes_that_it_reads_and_writes_and_no_more() -> None:
+    store = Store()
+    log = store.log()
+    fill(log, 40, keys=40)
+    size_bytes = sum(segment.size_bytes for segment in log.closed_segments)
+    taken: list[int] = []
+
+    class Counting(Throttle):
+        def take(self, size_bytes: int) -> None:
+            taken.append(size_bytes)
+
+    throttle = Counting(store.clock, lambda _: False, 1)
+    offsets = OffsetMap(1 << 12, 100)
+    end_offset = fill_map(store.fs, log.closed_segments, 0, offsets, throttle)
+    rules = CleaningRules(latest=offsets, end_offset=end_offset, now_ms=0, delete_retention_ms=0, last_sequences={})
+    rewriter = SegmentRewriter(store.fs, log.directory, log.config, rules)
+    for segment in log.closed_segments:
+        rewriter.rewrite([segment], throttle).release()
+    assert sum(taken) == 3 * size_bytes

@@ -169,5 +169,6 @@ def _batches(
 
 
 def _portion(fs: FileSystem, segment: LogSegment, position: int, length: int, throttle: Throttle) -> memoryview:
+    length = min(length, segment.size_bytes - position)
     throttle.take(length)
-    return memoryview(fs.pread(segment.fd, min(length, segment.size_bytes - position), position))
+    return memoryview(fs.pread(segment.fd, length, position))

@@ -1,6 +1,6 @@
 """The last offset of each key, in a fixed amount of memory: what a compaction pass knows.
 
-    slot  := digest u64 u64, offset i64          24 bytes; offset -1: free
+    slot  := digest u64 u64, offset + 1 u64      24 bytes; 0: free
 
 Open addressing with double hashing (Knuth, TAOCP 3, 6.4, Algorithm D): half of the digest chooses the slot, the other
 half the step, and a prime number of slots lets every step visit all of them. Keys are known by a 16-byte BLAKE2b
@@ -11,14 +11,13 @@ records supersede those of another one.
 from __future__ import annotations
 
 import struct
-from array import array
 from hashlib import blake2b
 from math import isqrt
+from mmap import mmap
 
 SLOT_BYTES = 24
 LOAD_FACTOR = 0.75
 MIN_SLOTS = 5
-NONE = -1
 
 _DIGEST = struct.Struct("<QQ")
 
@@ -31,9 +30,7 @@ class OffsetMap:
         wanted = min(max_bytes // SLOT_BYTES, int(max_keys / LOAD_FACTOR) + MIN_SLOTS)
         self._slots = _prime_up_to(max(wanted, MIN_SLOTS))
         self.capacity = int(self._slots * LOAD_FACTOR)
-        self._lows = array("Q", [0]) * self._slots
-        self._highs = array("Q", [0]) * self._slots
-        self._offsets = array("q", [NONE]) * self._slots
+        self._lows, self._highs, self._ends = (_zeros(self._slots) for _ in range(3))
         self._size = 0
 
     def __len__(self) -> int:
@@ -43,24 +40,24 @@ class OffsetMap:
         """Remember a key's offset, which must not be below an earlier one; false where a new key finds no room."""
         low, high = _digest(key)
         slot = self._slot(low, high)
-        if self._offsets[slot] == NONE:
+        if not self._ends[slot]:
             if self._size >= self.capacity:
                 return False
             self._size += 1
             self._lows[slot], self._highs[slot] = low, high
-        self._offsets[slot] = offset
+        self._ends[slot] = offset + 1
         return True
 
     def get(self, key: bytes) -> int:
         """The offset of a key; -1 where none was put."""
-        return self._offsets[self._slot(*_digest(key))]
+        return self._ends[self._slot(*_digest(key))] - 1
 
     def _slot(self, low: int, high: int) -> int:
         """The key's slot, or the free one that it would take."""
-        slots, offsets, lows, highs = self._slots, self._offsets, self._lows, self._highs
+        slots, ends, lows, highs = self._slots, self._ends, self._lows, self._highs
         slot = low % slots
         step = 0
-        while offsets[slot] != NONE and (lows[slot] != low or highs[slot] != high):
+        while ends[slot] and (lows[slot] != low or highs[slot] != high):
             step = step or 1 + high % (slots - 1)
             slot = (slot + step) % slots
         return slot
@@ -69,6 +66,11 @@ class OffsetMap:
 def _digest(key: bytes) -> tuple[int, int]:
     low, high = _DIGEST.unpack(blake2b(key, digest_size=16).digest())
     return low, high
+
+
+def _zeros(count: int) -> memoryview:
+    """Integers in memory that the operating system gives page by page, as it is touched."""
+    return memoryview(mmap(-1, 8 * count)).cast("Q")
 
 
 def _prime_up_to(number: int) -> int:
