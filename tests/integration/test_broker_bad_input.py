@@ -2,6 +2,8 @@
 
 import socket
 import struct
+import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -211,6 +213,22 @@ def test_a_waiting_fetch_is_woken_by_a_produce_and_holds_back_later_replies(brok
     raw.receive(ApiKey.API_VERSIONS, 0)
 
 
+def test_sigterm_answers_a_waiting_fetch_and_exits_0(broker, raw):
+    with Cluster(broker.bootstrap) as cluster:
+        SyncProducer(cluster).send("events", 0, [NewRecord(b"only")])
+    raw.send(ApiKey.FETCH, 12, fetch_fields("events", 1) | {"max_wait": 60_000})
+    raw.send(ApiKey.API_VERSIONS, 0, {})  # in line behind the fetch: once it is in, the fetch waits
+    while "millrace_purgatory_size 1.0" not in urllib.request.urlopen(f"{broker.admin_url}/metrics").read().decode():
+        pass
+    assert broker.stop() == 0
+    raw.correlation_id = 1
+    assert raw.receive(ApiKey.FETCH, 12).responses[0].partitions[0].error_code == ErrorCode.NONE
+    raw.correlation_id = 2
+    raw.receive(ApiKey.API_VERSIONS, 0)
+    assert raw.is_closed_by_peer()
+    assert "cutting off" not in broker.read_log()
+
+
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
@@ -239,3 +257,21 @@ def test_every_coordinator_is_said_to_be_unavailable(raw, version):
     answer = raw.request(ApiKey.FIND_COORDINATOR, version, {**keys, "key_type": 0})
     found = answer.coordinators[0] if version >= 4 else answer
     assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+def resident_mebibytes(pid):
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) // 1024
+
+
+def test_a_peer_that_asks_and_never_reads_costs_a_bounded_part_of_memory(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        producer = SyncProducer(cluster)
+        for _ in range(20):
+            producer.send("events", 0, [NewRecord(bytes(900_000))])
+    before = resident_mebibytes(broker.pid)
+    with RawConnection(broker) as greedy:
+        for _ in range(300):  # answers of some 5 GB in all
+            greedy.send(ApiKey.FETCH, 12, fetch_fields("events", 0) | {"max_bytes": 40 << 20})
+        assert still_serves(broker)
+        assert resident_mebibytes(broker.pid) - before < 60

@@ -109,4 +109,5 @@ def test_a_hundred_thousand_records_come_back(shared_broker, produce, consume, c
         assert got == (count, *record(count))
         count += 1
     assert count == RECORDS
-    assert codecs_in_log(shared_broker, topic) == {Codec[(codec or "none").upper()]}
+    asked = Codec[(codec or "none").upper()]
+    assert {asked} <= codecs_in_log(shared_broker, topic) <= {asked, Codec.NONE}  # what would not shrink stays as it is

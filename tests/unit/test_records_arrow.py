@@ -119,7 +119,7 @@ def test_a_wrong_crc_is_seen():
 def test_control_batches_are_passed_over():
     batch = bytearray(encode_batch([NewRecord(b"marker")]))
     batch[ATTRIBUTES_POSITION + 1] |= CONTROL_FLAG
-    assert kernel(resealed(batch) + encode_batch([NewRecord(b"a")], base_offset=1)) == [Record(1, 0, None, b"a")]
+    assert kernel(resealed(batch) + encode_batch([NewRecord(b"a")], base_offset=1)) == [Record(1, None, None, b"a")]
 
 
 def test_log_append_time_is_the_batch_s_timestamp():

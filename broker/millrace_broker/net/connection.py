@@ -26,6 +26,7 @@ from millrace.wire.frame import SIZE_BYTES, FrameBuffer
 from millrace.wire.header import RequestHeader, encode_response_header, read_request_header
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.send import send
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             parts += (size.to_bytes(SIZE_BYTES, "big"), slot.header, *message)
         self._ready_bytes = 0
         if parts:
-            self._transport.writelines(parts)
+            send(self._transport, parts)
         self._update_reading()
         self._close_if_drained()
 

@@ -135,7 +135,7 @@ def _with_kept(header: BatchHeader, kept: Sequence[RecordSlice]) -> BatchHeader:
 def _with_horizon(
     header: BatchHeader, body: bytes, kept: Sequence[RecordSlice], horizon_ms: int
 ) -> tuple[BatchHeader, bytes]:
-    moved = header._replace(attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=horizon_ms)
+    moved = header.with_delete_horizon(horizon_ms)
     shift_ms = header.base_timestamp - horizon_ms
     return (
         moved._replace(max_timestamp=_with_kept(header, kept).max_timestamp, record_count=len(kept)),

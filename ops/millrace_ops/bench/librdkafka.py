@@ -21,7 +21,7 @@ ERROR_BYTES = 512
 CONF_OK = 0
 FLUSH_TIMEOUT_MS = 120_000
 CONSUME_TIMEOUT_MS = 30_000
-OFFSET_BEGINNING = -2
+FIRST_OFFSET = 0  # librdkafka waits half a second before it asks for a logical offset of a leader it does not know yet
 
 
 class _Message(ctypes.Structure):
@@ -97,9 +97,9 @@ class Client:
         library.rd_kafka_topic_destroy(handle)
 
     def consume(self, topic: str, count: int) -> None:
-        """Consume at least `count` messages of partition 0 from the beginning."""
+        """Consume at least `count` messages of partition 0 from offset 0."""
         library, handle = self._library, self._topic(topic)
-        library.rd_kafka_consume_start(handle, 0, ctypes.c_int64(OFFSET_BEGINNING))
+        library.rd_kafka_consume_start(handle, 0, ctypes.c_int64(FIRST_OFFSET))
         got = 0
         while got < count:
             received = library.rd_kafka_consume_callback(handle, 0, CONSUME_TIMEOUT_MS, self._ignore, None)

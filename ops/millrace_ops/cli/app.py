@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from millrace import __version__
-from millrace_ops.cli import bench, broker, consume, demo, dump, produce, topics, up, warehouse
+from millrace_ops.cli import bench, broker, consume, demo, dump, import_legacy, produce, topics, up, warehouse
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -23,6 +23,7 @@ app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("dump")(dump.dump)
+app.command("import-legacy")(import_legacy.import_legacy)
 app.add_typer(warehouse.app, name="warehouse")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)

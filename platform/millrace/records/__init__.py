@@ -1,1 +1,1 @@
-"""Record formats: the batch of format v2, its records, compression, and decoding to Arrow."""
+"""Record formats: batches, the message sets and messages before them, conversion, compression, decoding to Arrow."""

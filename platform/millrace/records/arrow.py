@@ -111,7 +111,7 @@ def _decode_block(bodies: list[_Body], from_offset: int, until_offset: int) -> p
     values, at = _spans(data, at)
     header_counts, after_count = _varints(data, at)
     counts = [body.header.record_count for body in bodies]
-    offsets = _sums(np.repeat([body.header.base_offset for body in bodies], counts), offset_deltas)
+    offsets = _offsets(bodies, counts, offset_deltas)
     timestamps = _timestamps(bodies, counts, timestamp_deltas)
     headers = _headers(block, at, after_count, ends, header_counts)
     chosen = (offsets >= from_offset) & (offsets < until_offset)
@@ -189,8 +189,12 @@ def _spans(data: Octets, at: Integers) -> tuple[_Spans, Integers]:
     return _Spans(begins, ends, nulls), ends
 
 
-def _sums(bases: Integers, deltas: Integers) -> Integers:
-    """Base offsets plus deltas; CorruptRecordError where one leaves 64 bits."""
+def _offsets(bodies: list[_Body], counts: list[int], deltas: Integers) -> Integers:
+    """Base offsets plus deltas; CorruptRecordError where one is outside of its batch or leaves 64 bits."""
+    last_deltas = np.repeat([body.header.last_offset_delta for body in bodies], counts)
+    bases = np.repeat([body.header.base_offset for body in bodies], counts)
+    if bool(((deltas < 0) | (deltas > last_deltas)).any()):
+        raise CorruptRecordError("an offset is outside of its batch")
     if bool(_overflows(bases, deltas).any()):
         raise CorruptRecordError("an offset is beyond 64 bits")
     return bases + deltas

@@ -17,7 +17,9 @@
         57     4  recordCount              crc
         61     …  records                  crc          compressed as one block if codec != 0
 
-All integers are big-endian. Base offset and leader epoch lie outside the CRC, so a broker gives
+All integers are big-endian. With the delete horizon flag, which compaction sets, the base timestamp is the time from
+which the batch's tombstones and markers may go (KIP-534); record timestamps are deltas from it all the same.
+Base offset and leader epoch lie outside the CRC, so a broker gives
 a batch its place in the log by writing the first sixteen bytes anew (`placed`), the rest untouched.
 """
 
@@ -48,6 +50,8 @@ DELETE_HORIZON_FLAG = 0x40
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -97,19 +101,42 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & TIMESTAMP_TYPE_FLAG)
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether it is part of a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
     def is_control(self) -> bool:
         """Whether it holds a transaction marker (spec A6) and no application records."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
-    def is_transactional(self) -> bool:
-        """Whether its records count only once their transaction is committed."""
-        return bool(self.attributes & TRANSACTIONAL_FLAG)
-
-    @property
     def delete_horizon_ms(self) -> int | None:
-        """When its tombstones may go (KIP-534); it stands in the base timestamp's place. None: not known yet."""
+        """When tombstones and markers of the batch may go; None until compaction has met it once."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    def with_delete_horizon(self, delete_horizon_ms: int) -> BatchHeader:
+        """The header that has this delete horizon; its records are to be encoded anew."""
+        return self._replace(attributes=self.attributes | DELETE_HORIZON_FLAG, base_timestamp=delete_horizon_ms)
+
+
+def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int = 0) -> BatchHeader:
+    """A header without producer, leader epoch and times; what depends on the records is left at nought."""
+    return BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=MAGIC_V2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=0,
+    )
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

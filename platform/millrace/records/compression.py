@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from enum import IntEnum
 
 import cramjam
@@ -30,6 +31,8 @@ DECOMPRESSED_LIMIT_BYTES = 512 << 20
 XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 XERIAL_MAGIC = XERIAL_HEADER[:8]
 GZIP_WINDOW_BITS = 31
+STEP_BYTES_MIN = 64 << 10
+STEP_FACTOR = 8
 
 
 class Codec(IntEnum):
@@ -96,8 +99,7 @@ def _decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
         case Codec.LZ4:
             return _unlz4(bytes(data), limit_bytes)
         case Codec.ZSTD:
-            with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-                return reader.read(limit_bytes + 1)
+            return _unzstd(data, limit_bytes)
 
 
 def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
@@ -110,10 +112,34 @@ def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
 
 def _unlz4(data: bytes, limit_bytes: int) -> bytes:
     decompressor = lz4.frame.LZ4FrameDecompressor()
-    out = bytes(decompressor.decompress(data, max_length=limit_bytes + 1))
+
+    def read(size: int) -> bytes:
+        return b"" if decompressor.eof else bytes(decompressor.decompress(b"", size))
+
+    first = bytes(decompressor.decompress(data, min(_step_bytes(data), limit_bytes + 1)))
+    out = _joined(first, read, _step_bytes(data), limit_bytes)
     if not decompressor.eof and len(out) <= limit_bytes:
         raise CorruptRecordError("lz4 frame is cut short")
     return out
+
+
+def _unzstd(data: Buffer, limit_bytes: int) -> bytes:
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        return _joined(b"", reader.read, _step_bytes(data), limit_bytes)
+
+
+def _step_bytes(data: Buffer) -> int:
+    """How much to decompress at once: room is taken before it is known how much there is."""
+    return max(STEP_BYTES_MIN, STEP_FACTOR * len(data))
+
+
+def _joined(first: bytes, read: Callable[[int], bytes], step_bytes: int, limit_bytes: int) -> bytes:
+    """All that can be read, in steps, up to one byte above the limit."""
+    parts, size_bytes = [first], len(first)
+    while size_bytes <= limit_bytes and (part := read(min(step_bytes, limit_bytes + 1 - size_bytes))):
+        parts.append(part)
+        size_bytes += len(part)
+    return b"".join(parts)
 
 
 def _unsnap(data: bytes, limit_bytes: int) -> bytes:

@@ -11,27 +11,31 @@ The broker's hot path never comes here: it stores batches as they are. Bulk deco
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from millrace.errors import CorruptRecordError
+from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.records.batch import (
     CRC_POSITION,
     HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
-    MAGIC_V2,
-    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     check_crc,
     compute_crc,
+    new_header,
     walk,
 )
-from millrace.records.compression import Codec, codec_of, compress, decompress
+from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of, compress, decompress
 from millrace.records.varint import decode_varint, encode_varint
+
+MIN_DELTA, MAX_DELTA = -(2**63), 2**63 - 1
 
 Header = tuple[str, bytes | None]
 
@@ -55,24 +59,47 @@ class NewRecord(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-def encode_batch(records: Sequence[NewRecord], *, base_offset: int = 0, codec: Codec = Codec.NONE) -> bytes:
-    """One v2 batch of at least one record, without producer id or leader epoch."""
+class BatchProducer(NamedTuple):
+    """Who sends a batch, and as which of its batches (KIP-98); the default is nobody in particular."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+
+
+NO_PRODUCER = BatchProducer()
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    producer: BatchProducer = NO_PRODUCER,
+    flags: int = 0,
+) -> bytes:
+    """One v2 batch of at least one record, without leader epoch; `flags` are attribute bits beside the codec."""
     if not records:
         raise ValueError("a batch holds at least one record")
-    base_timestamp = records[0].timestamp_ms
-    body = compress(
-        codec, b"".join(_encode_record(record, delta, base_timestamp) for delta, record in enumerate(records))
+    header = new_header(base_offset, len(records) - 1, attributes=codec | flags)._replace(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=producer.base_sequence
     )
-    out = bytearray(HEADER_BYTES + len(body))
-    HEADER.pack_into(
-        out, 0,
-        base_offset, len(out) - LOG_OVERHEAD_BYTES, NO_LEADER_EPOCH, MAGIC_V2, 0, codec,
-        len(records) - 1, base_timestamp, max(record.timestamp_ms for record in records),
-        NO_PRODUCER_ID, -1, -1, len(records),
-    )  # fmt: skip
-    out[HEADER_BYTES:] = body
-    out[CRC_POSITION : CRC_POSITION + 4] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
-    return bytes(out)
+    return _encode(header, tuple(enumerate(records)))
+
+
+def encode_records(header: BatchHeader, records: Sequence[Record]) -> bytes:
+    """A batch of these records, perhaps none, with the header's place, span of offsets, producer and attributes.
+
+    Made anew are length, record count, CRC and times; but a delete horizon stays, as does the largest timestamp of
+    a batch of log append time or without records. InvalidRecordError for records that the header can't hold.
+    """
+    placed = tuple((record.offset - header.base_offset, record) for record in records)
+    for delta, record in placed:
+        if not 0 <= delta <= header.last_offset_delta:
+            raise InvalidRecordError(
+                f"offset {record.offset} is outside of a batch of {header.base_offset} to {header.last_offset}"
+            )
+    return _encode(header, placed)
 
 
 def decode_records(buffer: Buffer) -> Iterator[Record]:
@@ -85,7 +112,16 @@ def decode_records(buffer: Buffer) -> Iterator[Record]:
 
 def decode_batch(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
     """Records of one batch, of which `batch` is exactly the bytes. Raises RecordError for what can't be read."""
-    body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
+    return decode_body(header, decompress_body(header, batch))
+
+
+def decompress_body(header: BatchHeader, batch: memoryview, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
+    """The bytes of a batch's records, at most `limit_bytes` of them; errors as those of `decompress`."""
+    return decompress(codec_of(header.codec_id), batch[HEADER_BYTES:], limit_bytes)
+
+
+def decode_body(header: BatchHeader, body: bytes) -> Iterator[Record]:
+    """The records of a batch from their bytes; CorruptRecordError for what can't be read."""
     position = 0
     for _ in range(header.record_count):
         record, position = _decode_record(header, body, position)
@@ -94,7 +130,41 @@ def decode_batch(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
         raise CorruptRecordError(f"{len(body) - position} bytes after the last record of batch {header.base_offset}")
 
 
-def _encode_record(record: NewRecord, offset_delta: int, base_timestamp: int) -> bytes:
+def _encode(header: BatchHeader, placed: Sequence[tuple[int, NewRecord | Record]]) -> bytes:
+    base_timestamp, max_timestamp = _times(header, [record.timestamp_ms for _, record in placed])
+    records = b"".join(_encode_record(record, delta, base_timestamp) for delta, record in placed)
+    body = compress(codec_of(header.codec_id), records)
+    out = bytearray(HEADER_BYTES + len(body))
+    whole = header._replace(
+        batch_length=len(out) - LOG_OVERHEAD_BYTES,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=len(placed),
+    )
+    try:
+        HEADER.pack_into(out, 0, *whole)
+    except struct.error as error:
+        raise InvalidRecordError(
+            f"batch at offset {header.base_offset} has no place for its numbers: {error}"
+        ) from error
+    out[HEADER_BYTES:] = body
+    out[CRC_POSITION : CRC_POSITION + 4] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
+    return bytes(out)
+
+
+def _times(header: BatchHeader, timestamps: Sequence[int]) -> tuple[int, int]:
+    """(base, largest) timestamp of a batch; InvalidRecordError where they are too far apart for 64 bits."""
+    keeps_largest = header.is_log_append_time or not timestamps
+    largest = header.max_timestamp if keeps_largest else max(timestamps)
+    base = header.delete_horizon_ms
+    if base is None:
+        base = timestamps[0] if timestamps else largest
+    if timestamps and not MIN_DELTA <= min(timestamps) - base <= max(timestamps) - base <= MAX_DELTA:
+        raise InvalidRecordError(f"timestamps {min(timestamps)} to {max(timestamps)} do not fit into one batch")
+    return base, largest
+
+
+def _encode_record(record: NewRecord | Record, offset_delta: int, base_timestamp: int) -> bytes:
     body = b"".join(
         (
             b"\x00",
@@ -120,6 +190,8 @@ def _decode_record(header: BatchHeader, body: bytes, position: int) -> tuple[Rec
         raise CorruptRecordError(f"record of {length} bytes at {position} runs over its batch")
     timestamp_delta, position = decode_varint(body, position + 1)
     offset_delta, position = decode_varint(body, position)
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise CorruptRecordError(f"offset delta {offset_delta} in a batch of up to {header.last_offset_delta}")
     key, position = _decode_bytes(body, position)
     value, position = _decode_bytes(body, position)
     headers, position = decode_headers(body, position)

@@ -6,6 +6,7 @@ from millrace.errors import CorruptRecordError
 
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10
+MAX_UNSIGNED = 2**64 - 1
 
 
 def encode_varint(value: int) -> bytes:
@@ -20,7 +21,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(value, position after it); CorruptRecordError when it is cut short or longer than ten bytes."""
+    """(value, position after it); CorruptRecordError when it is cut short or longer than 64 bits."""
     result = shift = 0
     for count in range(MAX_VARLONG_BYTES):
         try:
@@ -29,6 +30,8 @@ def decode_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
             raise CorruptRecordError(f"variable-length integer at {position} is cut short") from None
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if result > MAX_UNSIGNED:
+                break
             return (result >> 1) ^ -(result & 1), position + count + 1
         shift += 7
-    raise CorruptRecordError(f"variable-length integer at {position} is longer than ten bytes")
+    raise CorruptRecordError(f"variable-length integer at {position} is longer than 64 bits")

@@ -1,0 +1,197 @@
+"""`millrace import-legacy`: the log of a Kafka 0.7 topic moved into a topic, each partition into that of its number.
+
+    DIR ──find_partitions──► partitions ──read_partition──► payloads ──batches_of──► SyncProducer
+                                                  └► damage: the import stops there, or counts it and goes on
+
+The order of each partition is kept. All that lies before a damage is sent before the import stops at it. Memory holds
+a batch, a chunk of a file, and one message with what it holds decompressed. A run that was stopped does not know of
+it when it starts again: it begins anew, so the topic should then be made anew too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.output import print_json
+from millrace_ops.cli.produce import CodecName, batches_of
+
+if TYPE_CHECKING:
+    from millrace.client import Cluster
+    from millrace.fs import FileSystem
+    from millrace.records.record import NewRecord
+    from millrace_ops.migration.legacy_log import LegacyPartition
+
+
+def import_legacy(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A 0.7 log directory with TOPIC_N in it, or one partition's directory.")
+    ],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the messages go; created if it is missing.")],
+    *,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    source_topic: Annotated[str | None, typer.Option(metavar="NAME", help="Its name in DIR, if another one.")] = None,
+    codec: Annotated[CodecName, typer.Option(help="How batches are compressed.")] = "none",
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Count damaged messages and go on, instead of stopping.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Move the log of a Kafka 0.7 topic into a topic.
+
+    Order and partitions are kept; each message becomes a record without a key, with the time of now. At a damaged
+    message the import stops, says the file and the position, and has exit status 1.
+    """
+    from millrace.client import Cluster
+    from millrace_ops.cli.dump import ReadOnlyFileSystem
+    from millrace_ops.migration.legacy_log import find_partitions
+
+    fs = ReadOnlyFileSystem()
+    partitions = find_partitions(fs, directory, source_topic or topic)
+    with Cluster(bootstrap) as cluster:
+        _ensure_partitions(cluster, topic, partitions[-1].partition + 1)
+        importer = _Importer(fs, cluster, topic, codec=codec, skip_corrupt=skip_corrupt)
+        try:
+            with _listener(_total_bytes(partitions)) as listener:
+                importer.run(partitions, listener)
+        finally:
+            _report(importer.done, as_json)
+
+
+@dataclass(slots=True)
+class Imported:
+    """What an import has done so far; `messages` are those that the broker has acknowledged."""
+
+    topic: str
+    partitions: int = 0
+    files: int = 0
+    messages: int = 0
+    damaged: int = 0
+    damaged_bytes: int = 0
+
+
+class ImportListener(Protocol):
+    """Who watches an import."""
+
+    def read(self, size_bytes: int, messages: int) -> None:
+        """So many bytes are read, and so many messages acknowledged."""
+
+    def damaged(self, damage: str) -> None:
+        """A damage is passed over."""
+
+
+class _Importer:
+    """Reads partitions one after the other and sends what they hold."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        cluster: Cluster,
+        topic: str,
+        *,
+        codec: CodecName,
+        skip_corrupt: bool,
+    ) -> None:
+        from millrace.client import SyncProducer
+        from millrace.records.compression import Codec
+
+        self.done = Imported(topic)
+        self._fs = fs
+        self._producer = SyncProducer(cluster)
+        self._codec = Codec[codec.upper()]
+        self._skip_corrupt = skip_corrupt
+        self._read_bytes = 0
+        self._stopped_at: str | None = None
+
+    def run(self, partitions: list[LegacyPartition], listener: ImportListener) -> None:
+        """Move all partitions; CorruptRecordError at a damage that is not to be skipped."""
+        from millrace.errors import CorruptRecordError
+
+        for partition in partitions:
+            self.done.partitions += 1
+            for batch in batches_of(self._records(partition, listener)):
+                self._producer.send(self.done.topic, partition.partition, batch, codec=self._codec)
+                self.done.messages += len(batch)
+                listener.read(self._read_bytes, self.done.messages)
+            if self._stopped_at is not None:
+                raise CorruptRecordError(self._stopped_at)
+
+    def _records(self, partition: LegacyPartition, listener: ImportListener) -> Iterator[NewRecord]:
+        """The partition's records; ends before its end at a damage that is not to be skipped."""
+        from millrace.records.record import NewRecord
+        from millrace_ops.migration.legacy_log import Damage, read_partition
+
+        path = None
+        for file, item in read_partition(self._fs, partition):
+            self.done.files += file.path != path
+            path = file.path
+            if isinstance(item, Damage):
+                damage = f"{file.path}: position {item.position}: {item.reason}"
+                if not self._skip_corrupt:
+                    self._stopped_at = damage
+                    return
+                self.done.damaged += 1
+                self.done.damaged_bytes += item.size_bytes
+                listener.damaged(f"{damage}; {item.size_bytes} bytes skipped")
+            else:
+                yield from map(NewRecord, item.payloads)
+            self._read_bytes += item.size_bytes
+
+
+class _LineListener:
+    """Writes a line to stderr for each damage."""
+
+    def read(self, size_bytes: int, messages: int) -> None:
+        """Say nothing."""
+
+    def damaged(self, damage: str) -> None:
+        """Write the damage."""
+        print(damage, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _listener(total_bytes: int) -> Iterator[ImportListener]:
+    """A progress bar where a person watches; both on stderr."""
+    from rich.console import Console
+
+    console = Console(stderr=True, markup=False, highlight=False)
+    if not console.is_terminal:
+        yield _LineListener()
+        return
+    from millrace_ops.cli.import_progress import BarListener
+
+    with BarListener(console, total_bytes) as listener:
+        yield listener
+
+
+def _ensure_partitions(cluster: Cluster, topic: str, partitions: int) -> None:
+    from millrace.client import Admin
+    from millrace.errors import InvalidPartitionsError
+
+    admin = Admin(cluster)
+    found = admin.topics().get(topic)
+    if found is None:
+        admin.create_topic(topic, partitions, -1)
+    elif len(found.partitions) < partitions:
+        raise InvalidPartitionsError(f"topic {topic} has {len(found.partitions)} partition(s), {partitions} are needed")
+
+
+def _total_bytes(partitions: list[LegacyPartition]) -> int:
+    return sum(file.size_bytes for partition in partitions for file in partition.files)
+
+
+def _report(done: Imported, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(done))
+        return
+    damaged = f"; {done.damaged} damaged place(s), {done.damaged_bytes} bytes, skipped" if done.damaged else ""
+    print(
+        f"{done.messages} message(s) from {done.files} file(s) of {done.partitions} partition(s) "
+        f"acknowledged by {done.topic}{damaged}"
+    )

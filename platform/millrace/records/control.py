@@ -1,0 +1,83 @@
+"""Control batches: the markers that end a transaction (spec A6; KIP-98).
+
+A control batch is a v2 batch with the control and transactional flags, one record, no codec and no sequence:
+
+    key    := version i16 = 0, type i16              0 abort, 1 commit
+    value  := version i16 = 0, coordinatorEpoch i32
+
+Versions above 0 may append fields, so what follows the known ones is passed over. Other types belong to other
+parts of Kafka (its metadata log) and end no transaction. A marker is written by the broker, never by a producer,
+and never handed to applications.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError, InvalidRecordError
+from millrace.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
+from millrace.records.record import BatchProducer, NewRecord, Record, decode_batch, encode_batch
+
+KEY = struct.Struct(">hh")
+VALUE = struct.Struct(">hi")
+VERSION = 0
+
+
+class ControlType(IntEnum):
+    """How a transaction ended."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of one producer's transaction in one partition, and which coordinator says so."""
+
+    control_type: ControlType
+    coordinator_epoch: int
+
+
+def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int) -> bytes:
+    """The control batch of a marker; the log gives it offset and leader epoch."""
+    record = NewRecord(
+        key=KEY.pack(VERSION, marker.control_type),
+        value=VALUE.pack(VERSION, marker.coordinator_epoch),
+        timestamp_ms=timestamp_ms,
+    )
+    producer = BatchProducer(producer_id, producer_epoch)
+    return encode_batch([record], producer=producer, flags=CONTROL_FLAG | TRANSACTIONAL_FLAG)
+
+
+def decode_marker(header: BatchHeader, batch: memoryview) -> EndTransactionMarker | None:
+    """The marker in a control batch, of which `batch` is exactly the bytes; its CRC is not looked at.
+
+    None where compaction has taken it, or where it is of another type. Raises CorruptRecordError for what can't be
+    read, InvalidRecordError for a batch without the control flag or of several records.
+    """
+    if not header.is_control:
+        raise InvalidRecordError(f"batch at offset {header.base_offset} is no control batch")
+    records = list(decode_batch(header, batch))
+    if not records:
+        return None
+    if len(records) > 1:
+        raise InvalidRecordError(f"control batch at offset {header.base_offset} holds {len(records)} records")
+    return _marker_of(records[0])
+
+
+def _marker_of(record: Record) -> EndTransactionMarker | None:
+    _, type_id = _fields(KEY, record.key, record.offset)
+    if type_id not in tuple(ControlType):
+        return None
+    _, coordinator_epoch = _fields(VALUE, record.value, record.offset)
+    return EndTransactionMarker(ControlType(type_id), coordinator_epoch)
+
+
+def _fields(form: struct.Struct, data: bytes | None, offset: int) -> tuple[int, int]:
+    if data is None or len(data) < form.size:
+        raise CorruptRecordError(f"control record at offset {offset} is cut short")
+    version, field = form.unpack_from(data)
+    if version < 0:
+        raise CorruptRecordError(f"control record at offset {offset} has version {version}")
+    return version, field

@@ -1,0 +1,217 @@
+"""Message sets, the formats v0 and v1 that came before the batch (spec A2; Kafka 0.8 to 0.10, KIP-31, KIP-32).
+
+    set      := entry*
+    entry    := offset i64, size i32, message                  size: bytes of the message
+
+    offset  size  field          covered by
+         0     4  crc            -            CRC-32 (RFC 1952's) of magic … value
+         4     1  magic          crc          0 or 1
+         5     1  attributes     crc          0-2 codec (no zstd), 3 timestamp type (v1)
+         6     8  timestamp      crc          v1 only; milliseconds, -1: none
+         …   4+n  key            crc          length i32 (-1: null), bytes
+         …   4+n  value          crc          length i32 (-1: null), bytes
+
+A message with a codec is a wrapper: its value is a compressed set, of messages of its own magic without a codec. Its
+offset is that of its last message. Offsets inside are absolute in v0. In v1 they are relative: the wrapper's offset
+and the last one's stand for the same place, so a broker can move a wrapper without opening it. A wrapper whose
+offset is below its last relative one comes from a producer, which knows no offsets, and its own count as they are.
+
+The timestamp of a wrapper is its messages' largest; if its type is log append time, it is the time of them all.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError, InvalidRecordError, UnsupportedMagicError
+from millrace.records.batch import CODEC_MASK, NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, Buffer
+from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of
+from millrace.records.message_codecs import compress_block, decompress_block
+from millrace.records.record import Record
+
+MAGIC_V0 = 0
+MAGIC_V1 = 1
+
+ENTRY = struct.Struct(">qi")
+START = struct.Struct(">Ibb")
+TIMESTAMP = struct.Struct(">q")
+LENGTH = struct.Struct(">i")
+CRC_BYTES = 4
+MIN_MESSAGE_BYTES = START.size + 2 * LENGTH.size
+
+
+class Message(NamedTuple):
+    """One entry of a set as it lies there: a record, or a wrapper around several."""
+
+    offset: int
+    magic: int
+    attributes: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    size_bytes: int
+
+    @property
+    def codec(self) -> Codec:
+        """Attributes bits 0-2; UnsupportedCodecError for one that is not defined."""
+        return codec_of(self.attributes & CODEC_MASK)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the timestamp is the broker's; v0 has no timestamps."""
+        return self.magic == MAGIC_V1 and bool(self.attributes & TIMESTAMP_TYPE_FLAG)
+
+
+def walk_messages(buffer: Buffer) -> Iterator[tuple[int, Message]]:
+    """Yield (position, message) of each whole entry, its CRC checked; a tail that is cut short ends the walk.
+
+    Raises CorruptRecordError, or UnsupportedMagicError for another format.
+    """
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position >= ENTRY.size:
+        offset, size = ENTRY.unpack_from(view, position)
+        if size < MIN_MESSAGE_BYTES:
+            raise CorruptRecordError(f"message of {size} bytes at position {position} is below a header's")
+        end = position + ENTRY.size + size
+        if end > len(view):
+            return
+        yield position, _read_message(offset, view[position + ENTRY.size : end], position)
+        position = end
+
+
+def open_messages(
+    buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+) -> Iterator[tuple[Message, list[Record]]]:
+    """Each whole entry with its record or, of a wrapper, records.
+
+    Raises RecordError for what can't be read, RecordTooLargeError as soon as all wrappers together hold more than
+    `limit_bytes`.
+    """
+    left_bytes = limit_bytes
+    for _, message in walk_messages(buffer):
+        if message.codec is Codec.NONE:
+            yield message, [Record(message.offset, message.timestamp_ms, message.key, message.value)]
+            continue
+        if message.value is None:
+            raise CorruptRecordError(f"wrapper at offset {message.offset} has no value")
+        block = decompress_block(message.codec, message.value, left_bytes)
+        left_bytes -= len(block)
+        yield message, _inner_records(message, block)
+
+
+def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
+    """Records of every whole entry; errors as those of `open_messages`. In v0 no record has a timestamp."""
+    for _, records in open_messages(buffer, limit_bytes):
+        yield from records
+
+
+def encode_message_set(
+    records: Sequence[Record], *, magic: int, codec: Codec = Codec.NONE, log_append_time: bool = False
+) -> bytes:
+    """A set of at least one record: an entry for each, or one wrapper if there is a codec.
+
+    What the format has no place for is left out: headers, and in v0 timestamps. InvalidRecordError for numbers beyond
+    their fields, UnsupportedCodecError for zstd.
+    """
+    if not records:
+        raise ValueError("a message set holds at least one record")
+    time_flag = TIMESTAMP_TYPE_FLAG if log_append_time and magic == MAGIC_V1 else 0
+    if codec is Codec.NONE:
+        return b"".join(_encode_entry(record, magic, time_flag) for record in records)
+    base_offset = records[0].offset if magic == MAGIC_V1 else 0
+    inner = b"".join(_encode_entry(one._replace(offset=one.offset - base_offset), magic, time_flag) for one in records)
+    largest_timestamp = max(record.timestamp_ms for record in records)
+    wrapper = Record(records[-1].offset, largest_timestamp, None, compress_block(codec, inner, magic))
+    return _encode_entry(wrapper, magic, codec | time_flag)
+
+
+def _read_message(offset: int, message: memoryview, position: int) -> Message:
+    crc, magic, attributes = START.unpack_from(message)
+    if magic not in (MAGIC_V0, MAGIC_V1):
+        raise UnsupportedMagicError(f"magic {magic} at position {position} is not that of a message set")
+    actual = zlib.crc32(message[CRC_BYTES:])
+    if actual != crc:
+        raise CorruptRecordError(
+            f"message at offset {offset}, position {position}: CRC-32 is {actual:#010x}, the header says {crc:#010x}"
+        )
+    timestamp_ms, at = NO_TIMESTAMP, START.size
+    if magic == MAGIC_V1:
+        timestamp_ms, at = _integer(TIMESTAMP, message, at), at + TIMESTAMP.size
+    key, at = _nullable_bytes(message, at)
+    value, at = _nullable_bytes(message, at)
+    if at != len(message):
+        raise CorruptRecordError(f"{len(message) - at} bytes after the value of the message at position {position}")
+    return Message(offset, magic, attributes, timestamp_ms, key, value, ENTRY.size + len(message))
+
+
+def _nullable_bytes(message: memoryview, at: int) -> tuple[bytes | None, int]:
+    length = _integer(LENGTH, message, at)
+    at += LENGTH.size
+    if length == -1:
+        return None, at
+    if length < 0 or at + length > len(message):
+        raise CorruptRecordError(f"field of {length} bytes runs over its message of {len(message)}")
+    return bytes(message[at : at + length]), at + length
+
+
+def _integer(form: struct.Struct, message: memoryview, at: int) -> int:
+    try:
+        return int(form.unpack_from(message, at)[0])
+    except struct.error:
+        raise CorruptRecordError(f"message of {len(message)} bytes ends inside a field") from None
+
+
+def _inner_records(wrapper: Message, block: bytes) -> list[Record]:
+    messages = [message for _, message in walk_messages(block)]
+    rest_bytes = len(block) - sum(message.size_bytes for message in messages)
+    if not messages or rest_bytes:
+        raise CorruptRecordError(
+            f"wrapper at offset {wrapper.offset} holds {len(messages)} messages and {rest_bytes} bytes that are none"
+        )
+    for message in messages:
+        _check_inner(wrapper, message, messages[-1].offset)
+    base_offset = _base_offset(wrapper, messages[-1].offset)
+    return [
+        Record(
+            base_offset + message.offset,
+            wrapper.timestamp_ms if wrapper.is_log_append_time else message.timestamp_ms,
+            message.key,
+            message.value,
+        )
+        for message in messages
+    ]
+
+
+def _check_inner(wrapper: Message, message: Message, last_offset: int) -> None:
+    if message.codec is not Codec.NONE:
+        raise InvalidRecordError(f"wrapper at offset {wrapper.offset} holds another wrapper")
+    if message.magic != wrapper.magic:
+        raise InvalidRecordError(
+            f"wrapper at offset {wrapper.offset} of magic {wrapper.magic} holds a message of magic {message.magic}"
+        )
+    if not 0 <= message.offset <= last_offset:
+        raise InvalidRecordError(
+            f"wrapper at offset {wrapper.offset} holds offset {message.offset}, and {last_offset} as the last one"
+        )
+
+
+def _base_offset(wrapper: Message, last_offset: int) -> int:
+    return max(wrapper.offset - last_offset, 0) if wrapper.magic == MAGIC_V1 else 0
+
+
+def _encode_entry(record: Record, magic: int, attributes: int) -> bytes:
+    try:
+        timestamp = TIMESTAMP.pack(record.timestamp_ms) if magic == MAGIC_V1 else b""
+        fields = _encode_nullable(record.key) + _encode_nullable(record.value)
+        covered = struct.pack(">bb", magic, attributes) + timestamp + fields
+        return ENTRY.pack(record.offset, CRC_BYTES + len(covered)) + zlib.crc32(covered).to_bytes(4, "big") + covered
+    except struct.error as error:
+        raise InvalidRecordError(f"record at offset {record.offset} has no place in a message: {error}") from error
+
+
+def _encode_nullable(value: bytes | None) -> bytes:
+    return LENGTH.pack(-1) if value is None else LENGTH.pack(len(value)) + value

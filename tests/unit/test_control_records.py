@@ -1,0 +1,84 @@
+"""Transaction markers, written and read."""
+
+import struct
+
+import pytest
+from kafka.record.default_records import DefaultRecordBatch
+
+from millrace.errors import CorruptRecordError, InvalidRecordError
+from millrace.records.batch import CONTROL_FLAG, new_header, read_header
+from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker
+from millrace.records.record import NewRecord, Record, decode_records, encode_batch, encode_records
+
+VALUE = struct.pack(">hi", 0, 17)
+
+
+def marker_batch(kind=ControlType.COMMIT):
+    return encode_marker(EndTransactionMarker(kind, 17), producer_id=9, producer_epoch=3, timestamp_ms=1234)
+
+
+def decoded(batch):
+    return decode_marker(read_header(batch), memoryview(batch))
+
+
+def control_batch(*records):
+    return encode_batch([NewRecord(value, key) for key, value in records], flags=CONTROL_FLAG)
+
+
+@pytest.mark.parametrize("kind", ControlType)
+def test_a_marker_comes_back(kind):
+    batch = marker_batch(kind)
+    header = read_header(batch)
+    assert decoded(batch) == EndTransactionMarker(kind, 17)
+    assert header.is_control
+    assert header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, -1)
+    assert (header.record_count, header.base_timestamp, header.max_timestamp) == (1, 1234, 1234)
+
+
+@pytest.mark.parametrize("kind", ControlType)
+def test_kafka_python_reads_it(kind):
+    batch = DefaultRecordBatch(marker_batch(kind))
+    assert batch.validate_crc()
+    assert batch.is_control_batch
+    assert batch.is_transactional
+    (record,) = batch
+    assert (record.version, record.type) == (0, kind)
+    assert record.value == VALUE
+
+
+def test_applications_never_see_it():
+    assert list(decode_records(marker_batch() + encode_batch([NewRecord(b"x")]))) == [Record(0, -1, None, b"x")]
+
+
+def test_later_versions_may_append_fields():
+    batch = control_batch((struct.pack(">hhq", 1, 0, 5), struct.pack(">hiq", 2, 8, 5)))
+    assert decoded(batch) == EndTransactionMarker(ControlType.ABORT, 8)
+
+
+def test_no_marker_where_compaction_took_it_or_of_another_type():
+    assert decoded(encode_records(new_header(7, attributes=CONTROL_FLAG), [])) is None
+    assert decoded(control_batch((struct.pack(">hh", 0, 2), b""))) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, VALUE),
+        (b"\0\0\0", VALUE),
+        (struct.pack(">hh", 0, 1), None),
+        (struct.pack(">hh", 0, 1), VALUE[:-1]),
+        (struct.pack(">hh", -1, 1), VALUE),
+        (struct.pack(">hh", 0, 1), struct.pack(">hi", -1, 0)),
+    ],
+)
+def test_what_is_no_marker(key, value):
+    with pytest.raises(CorruptRecordError):
+        decoded(control_batch((key, value)))
+
+
+def test_batches_that_are_none():
+    with pytest.raises(InvalidRecordError, match="no control batch"):
+        decoded(encode_batch([NewRecord(b"x")]))
+    with pytest.raises(InvalidRecordError, match="holds 2 records"):
+        decoded(control_batch((struct.pack(">hh", 0, 1), VALUE), (struct.pack(">hh", 0, 1), VALUE)))
