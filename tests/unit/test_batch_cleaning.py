@@ -1,6 +1,7 @@
 """One batch, one pass: what stays of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -144,6 +145,17 @@ def test_a_tombstone_gets_a_delete_horizon_and_goes_when_it_has_passed(codec: Co
 def test_a_tombstone_above_the_passes_end_gets_no_horizon_yet() -> None:
     batch = made([*values(b"b"), NewRecord(None, key=b"a", timestamp_ms=700)])
     assert clean(batch, rules({}, end_offset=BASE + 1))[0] == batch
+
+
+@pytest.mark.parametrize("timestamp_ms", [-(2**63), -(2**63) + NOW_MS])
+def test_a_tombstone_of_a_time_that_no_delta_reaches_stays_as_it_is(timestamp_ms: int) -> None:
+    batch = made([NewRecord(None, key=b"a", timestamp_ms=timestamp_ms)])
+    assert clean(batch, rules({}))[0] == batch
+
+
+def test_a_delete_retention_without_end_gives_no_horizon() -> None:
+    batch = made([NewRecord(None, key=b"a", timestamp_ms=5)])
+    assert clean(batch, replace(rules({}), delete_retention_ms=2**63 - 1))[0] == batch
 
 
 def test_a_superseded_tombstone_goes_at_once() -> None:

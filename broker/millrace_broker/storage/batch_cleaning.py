@@ -36,6 +36,7 @@ from millrace.records.batch import (
     compute_crc,
 )
 from millrace.records.compression import codec_of, compress, decompress
+from millrace.records.record import MAX_DELTA, MIN_DELTA
 from millrace.records.varint import encode_varint
 from millrace_broker.storage.offset_map import OffsetMap
 from millrace_broker.storage.record_slices import RecordSlice, record_slices
@@ -84,8 +85,9 @@ def cleaned(
     if not kept:
         bears_sequence = rules.last_sequences.get(header.producer_id) == header.last_offset
         return without_records(header, NO_TIMESTAMP) if bears_sequence else None
-    if _needs_horizon(header, kept, rules):
-        return _rebuilt(*_with_horizon(header, body, kept, rules.now_ms + rules.delete_retention_ms))
+    horizon_ms = rules.now_ms + rules.delete_retention_ms
+    if _needs_horizon(header, kept, rules) and _can_have_horizon(header, kept, horizon_ms):
+        return _rebuilt(*_with_horizon(header, body, kept, horizon_ms))
     if len(kept) == header.record_count:
         return batch
     return _rebuilt(_with_kept(header, kept), b"".join(body[record.start : record.end] for record in kept))
@@ -122,6 +124,14 @@ def _needs_horizon(header: BatchHeader, kept: Sequence[RecordSlice], rules: Clea
     end_delta = rules.end_offset - header.base_offset
     return header.delete_horizon_ms is None and any(
         not record.has_value and record.offset_delta < end_delta for record in kept
+    )
+
+
+def _can_have_horizon(header: BatchHeader, kept: Sequence[RecordSlice], horizon_ms: int) -> bool:
+    """Whether the time between horizon and records fits; with times millions of years off, tombstones stay."""
+    shift_ms = header.base_timestamp - horizon_ms
+    return horizon_ms <= MAX_DELTA and all(
+        MIN_DELTA <= record.timestamp_delta + shift_ms <= MAX_DELTA for record in kept
     )
 
 
