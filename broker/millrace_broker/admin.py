@@ -3,6 +3,7 @@
     GET  /healthz                  200 and the broker's state
     GET  /metrics                  Prometheus text
     POST /maintenance/retention    delete what retention allows; answers with what was deleted per partition
+    POST /maintenance/compaction   compact logs by key; answers with bytes and records per partition
     POST /maintenance/verify       walk every log's segments; answers with findings per partition
 
 It listens on loopback unless told otherwise; beyond loopback every request needs `Authorization: Bearer TOKEN`.
@@ -36,6 +37,10 @@ class Maintenance(Protocol):
 
     async def apply_retention(self) -> Sequence[Any]:
         """Delete old segments."""
+        ...
+
+    async def compact(self) -> Sequence[Any]:
+        """Keep the last value of each key."""
         ...
 
     async def verify(self) -> Sequence[Any]:
@@ -109,6 +114,7 @@ class AdminEndpoint:
                 web.get("/healthz", self._health),
                 web.get("/metrics", self._metrics),
                 web.post("/maintenance/retention", self._retention),
+                web.post("/maintenance/compaction", self._compaction),
                 web.post("/maintenance/verify", self._verify),
             ]
         )
@@ -135,6 +141,9 @@ class AdminEndpoint:
 
     async def _retention(self, _: web.Request) -> web.Response:
         return await _reported("retention", self._maintenance.apply_retention)
+
+    async def _compaction(self, _: web.Request) -> web.Response:
+        return await _reported("compaction", self._maintenance.compact)
 
     async def _verify(self, _: web.Request) -> web.Response:
         return await _reported("verify", self._maintenance.verify)

@@ -33,7 +33,7 @@ from millrace_broker.net.server import Server
 from millrace_broker.options import Address, BrokerOptions
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.storage import LogConfig, LogManager, TopicPartition
+from millrace_broker.storage import CleanerConfig, LogCleaner, LogConfig, LogManager, TopicPartition
 
 if TYPE_CHECKING:
     from millrace_broker.admin import AdminEndpoint
@@ -55,6 +55,7 @@ class Broker:
         self._leads = False
         self._loop: asyncio.AbstractEventLoop
         self._logs: LogManager
+        self._cleaner: LogCleaner
         self._replicas: ReplicaManager
         self._metadata: MetadataCache
         self._server: Server
@@ -102,6 +103,15 @@ class Broker:
         """Walk every log's segments in a worker thread; a report per partition."""
         return await asyncio.to_thread(self._logs.verify)
 
+    async def compact(self) -> Sequence[Any]:
+        """Compact every compacted log in a worker thread, due or not; a report per partition."""
+        return await self._compact(force=True)
+
+    async def _compact(self, *, force: bool) -> Sequence[Any]:
+        reports = await asyncio.to_thread(self._cleaner.run, force=force)
+        self._logs.release_replaced()
+        return reports
+
     def _metadata_store(self) -> MetadataStore:
         options = self._options
         if options.zookeeper is None:
@@ -126,6 +136,17 @@ class Broker:
         )
         self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
         self._logs.start()
+        config = self._options.broker
+        self._cleaner = LogCleaner(
+            self._fs,
+            SystemClock(),
+            self._logs,
+            CleanerConfig(
+                dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+                bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+            ),
+        )
+        self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
         if self._fs.exists(self._admin_address_file):
             self._fs.unlink(self._admin_address_file)
         for topic_partition in self._logs.logs():
@@ -202,6 +223,8 @@ class Broker:
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.remove_deleted)),
             (config.log_flush_offset_checkpoint_interval_ms, lambda: asyncio.to_thread(self._logs.checkpoint)),
         )
+        if config.log_cleaner_enable:
+            chores += ((config.log_cleaner_backoff_ms, lambda: self._compact(force=False)),)
         for interval_ms, work in chores:
             self._closing.push_async_callback(_cancel, asyncio.create_task(_repeat(interval_ms, work)))
 

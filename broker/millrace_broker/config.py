@@ -63,6 +63,25 @@ BROKER_CONFIG = ConfigTable(
             minimum=1,
             doc="Milliseconds between two writes of the recovery point checkpoint.",
         ),
+        ConfigKey(name="log.cleaner.enable", default=True, doc="Compact the logs whose cleanup.policy asks for it."),
+        ConfigKey(
+            name="log.cleaner.backoff.ms",
+            default=15_000,
+            minimum=1,
+            doc="Milliseconds between two looks for logs to compact.",
+        ),
+        ConfigKey(
+            name="log.cleaner.dedupe.buffer.size",
+            default=128 << 20,
+            minimum=1 << 10,
+            doc="Bytes of memory for the keys of one compaction pass, 24 for a key's slot.",
+        ),
+        ConfigKey(
+            name="log.cleaner.io.max.bytes.per.second",
+            default=1e300,
+            minimum=1,
+            doc="Bytes that compaction reads and writes in a second at most.",
+        ),
         ConfigKey(name="zookeeper.session.timeout.ms", default=18_000, minimum=1, doc="ZooKeeper's session timeout."),
         ConfigKey(
             name="zookeeper.connection.timeout.ms",
@@ -104,6 +123,10 @@ class BrokerConfig:
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
     shutdown_drain_timeout_ms: int

@@ -34,7 +34,7 @@ class ConfigKey:
     def parse(self, text: str) -> Value:
         """The typed value of a text; InvalidConfigError where it does not fit."""
         value = self._typed(text.strip())
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
         if self.choices is not None and not set(str(value).split(",")) <= set(self.choices):
             raise InvalidConfigError(f"{self.name}={text}: expected one of {', '.join(self.choices)}")
@@ -45,11 +45,14 @@ class ConfigKey:
         try:
             if kind is bool:
                 return {"true": True, "false": False}[text.lower()]
-            return kind(text)
+            value = kind(text)
         except (ValueError, KeyError):
             raise InvalidConfigError(f"{self.name}={text}: not a {kind.__name__}") from None
+        if value != value:  # noqa: PLR0124 -- NaN alone is not equal to itself, and no bound holds it
+            raise InvalidConfigError(f"{self.name}={text}: not a number")
+        return value
 
-    def _check_bounds(self, value: int) -> None:
+    def _check_bounds(self, value: float) -> None:
         if self.minimum is not None and value < self.minimum:
             raise InvalidConfigError(f"{self.name}={value}: below the minimum {self.minimum}")
         if self.maximum is not None and value > self.maximum:

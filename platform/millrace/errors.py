@@ -9,7 +9,8 @@
     │   └── UnsupportedCodecError      an unknown compression codec
     ├── LogError               the log can't do what was asked
     │   ├── OffsetOutOfRangeError      below the log start offset or above the end
-    │   └── StorageError               the disk failed; nothing was appended
+    │   ├── StorageError               the disk failed; nothing was appended
+    │   └── CompactionStoppedError     the broker stops; the log is as it was
     ├── TopicError
     │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
@@ -138,6 +139,10 @@ class StorageError(LogError):
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
+
+
+class CompactionStoppedError(LogError):
+    """A compaction ended half-way because the broker stops; the log is as it was."""
 
 
 class TopicError(MillraceError):

@@ -278,3 +278,16 @@ def test_a_closed_log_takes_nothing_and_closes_again(open_log: OpenLog) -> None:
     log.flush()
     with pytest.raises(StorageError, match="closed"):
         log.append(batch(1), leader_epoch=0)
+
+
+def test_the_largest_timestamp_is_that_of_a_record_above_the_start(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(batch(9, 5, 7), leader_epoch=0)
+    log.append(batch(6), leader_epoch=0)
+    assert log.offset_of_max_timestamp() == (9, 0)
+    log.raise_log_start_offset(1)
+    assert log.offset_of_max_timestamp() == (7, 2)
+    log.raise_log_start_offset(3)
+    assert log.offset_of_max_timestamp() == (6, 3)
+    log.raise_log_start_offset(4)
+    assert log.offset_of_max_timestamp() is None

@@ -43,7 +43,10 @@ def test_the_finest_unit_wins(properties: dict[str, str], retention_ms: int) -> 
         ({}, {"segment.byte": "1"}, "segment.byte"),
         ({}, {"segment.bytes": "13"}, "segment.bytes"),
         ({}, {"retention.ms": "-2"}, "retention.ms"),
-        ({}, {"cleanup.policy": "compact"}, "cleanup.policy"),
+        ({}, {"cleanup.policy": "compress"}, "cleanup.policy"),
+        ({}, {"min.cleanable.dirty.ratio": "1.01"}, "min.cleanable.dirty.ratio"),
+        ({}, {"min.cleanable.dirty.ratio": "nan"}, "min.cleanable.dirty.ratio"),
+        ({"log.cleaner.min.cleanable.ratio": "-0.1"}, {}, "log.cleaner.min.cleanable.ratio"),
         ({"log.message.timestamp.type": "Now"}, {}, "log.message.timestamp.type"),
         ({"log.flush.interval.messages": "0"}, {}, "log.flush.interval.messages"),
     ],
@@ -53,3 +56,19 @@ def test_what_is_unknown_or_out_of_range_is_refused_by_name(
 ) -> None:
     with pytest.raises(InvalidConfigError, match=named.replace(".", r"\.")):
         LogConfig.from_properties(broker, topic)
+
+
+def test_compaction_has_kafkas_properties_at_both_levels() -> None:
+    broker = {
+        "log.cleanup.policy": "compact",
+        "log.cleaner.min.cleanable.ratio": "0.25",
+        "log.cleaner.min.compaction.lag.ms": "1",
+        "log.cleaner.max.compaction.lag.ms": "2",
+        "log.cleaner.delete.retention.ms": "3",
+    }
+    config = LogConfig.from_properties(broker, {"cleanup.policy": "compact,delete"})
+    assert (config.is_compacted, config.is_deleted) == (True, True)
+    assert (config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms) == (0.25, 1)
+    assert (config.max_compaction_lag_ms, config.delete_retention_ms) == (2, 3)
+    assert config.roll_ms == 2
+    assert LogConfig.from_properties(broker, {"cleanup.policy": "delete"}).roll_ms == config.segment_ms

@@ -10,15 +10,26 @@ from __future__ import annotations
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log import Log, LogAppendInfo
+from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.manager import LogManager
-from millrace_broker.storage.reports import Finding, LogRecovery, RecoveryReport, RetentionReport, VerifyReport
+from millrace_broker.storage.reports import (
+    CompactionReport,
+    Finding,
+    LogRecovery,
+    RecoveryReport,
+    RetentionReport,
+    VerifyReport,
+)
 
 __all__ = [
     "BROKER_CONFIG",
     "TOPIC_CONFIG",
+    "CleanerConfig",
+    "CompactionReport",
     "Finding",
     "Log",
     "LogAppendInfo",
+    "LogCleaner",
     "LogConfig",
     "LogManager",
     "LogRecovery",

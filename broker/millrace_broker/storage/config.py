@@ -14,10 +14,13 @@ from millrace.config import MAX_INT, MAX_LONG, ConfigKey, ConfigTable, Value
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
+DELETE = "delete"
+COMPACT = "compact"
 UNLIMITED = -1
 
 _HOUR_MS = 3_600_000
-_WEEK_MS = 168 * _HOUR_MS
+_DAY_MS = 24 * _HOUR_MS
+_WEEK_MS = 7 * _DAY_MS
 
 TOPIC_CONFIG = ConfigTable(
     (
@@ -87,7 +90,38 @@ TOPIC_CONFIG = ConfigTable(
             doc="Whose time a record bears: the producer's or the broker's.",
         ),
         ConfigKey(
-            name="cleanup.policy", default="delete", choices=("delete",), doc="What becomes of old segments: deleted."
+            name="cleanup.policy",
+            default=DELETE,
+            choices=(DELETE, COMPACT),
+            doc="What becomes of old segments: deleted, compacted by key, or (delete,compact) both.",
+        ),
+        ConfigKey(
+            name="min.cleanable.dirty.ratio",
+            default=0.5,
+            minimum=0,
+            maximum=1,
+            doc="Share of a log that compaction has not seen yet above which it is compacted.",
+        ),
+        ConfigKey(
+            name="min.compaction.lag.ms",
+            default=0,
+            minimum=0,
+            maximum=MAX_LONG,
+            doc="How long a record stays uncompacted at least.",
+        ),
+        ConfigKey(
+            name="max.compaction.lag.ms",
+            default=MAX_LONG,
+            minimum=1,
+            maximum=MAX_LONG,
+            doc="How long a record stays uncompacted at most, whatever the dirty ratio.",
+        ),
+        ConfigKey(
+            name="delete.retention.ms",
+            default=_DAY_MS,
+            minimum=0,
+            maximum=MAX_LONG,
+            doc="How long a tombstone stays after the compaction that it belongs to.",
         ),
         ConfigKey(
             name="file.delete.delay.ms",
@@ -123,6 +157,10 @@ BROKER_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     "flush.ms": (Synonym("log.flush.interval.ms"),),
     "message.timestamp.type": (Synonym("log.message.timestamp.type"),),
     "cleanup.policy": (Synonym("log.cleanup.policy"),),
+    "min.cleanable.dirty.ratio": (Synonym("log.cleaner.min.cleanable.ratio"),),
+    "min.compaction.lag.ms": (Synonym("log.cleaner.min.compaction.lag.ms"),),
+    "max.compaction.lag.ms": (Synonym("log.cleaner.max.compaction.lag.ms"),),
+    "delete.retention.ms": (Synonym("log.cleaner.delete.retention.ms"),),
     "file.delete.delay.ms": (Synonym("log.segment.delete.delay.ms"),),
 }
 
@@ -159,8 +197,27 @@ class LogConfig:
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
     message_timestamp_type: str = CREATE_TIME
-    cleanup_policy: str = "delete"
+    cleanup_policy: str = DELETE
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_LONG
+    delete_retention_ms: int = _DAY_MS
     file_delete_delay_ms: int = 60_000
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether `cleanup.policy` holds `compact`."""
+        return COMPACT in self.cleanup_policy.split(",")
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether `cleanup.policy` holds `delete`."""
+        return DELETE in self.cleanup_policy.split(",")
+
+    @property
+    def roll_ms(self) -> int:
+        """`segment.ms`, or less: only closed segments are compacted, so `max.compaction.lag.ms` closes them too."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @classmethod
     def from_properties(cls, broker_defaults: Mapping[str, str], topic_overrides: Mapping[str, str]) -> Self:

@@ -7,13 +7,16 @@
   recovery-point-offset-checkpoint        up to where each log is on the disk
   log-start-offset-checkpoint             first offset of logs whose head was cut inside a segment
   replication-offset-checkpoint           high watermarks
+  cleaner-offset-checkpoint               first dirty offset of each compacted log
   <topic>-<partition>/
     partition.metadata                    the topic's id
     leader-epoch-checkpoint               first offset of each leader epoch
     <20-digit base offset>.log            batches
     <20-digit base offset>.index          offset -> position
     <20-digit base offset>.timeindex      timestamp -> offset
-    <any of the three>.deleted            cut by retention, to be removed
+    <any of the three>.deleted            cut by retention or replaced by compaction, to be removed
+    <any of the three>.cleaned            being written by compaction
+    <any of the three>.swap               complete, about to take the place of what it was made of
   <topic>-<partition>.<32 hex>-delete/    a deleted partition, to be removed
 """
 
@@ -29,6 +32,7 @@ META_PROPERTIES = "meta.properties"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
@@ -37,6 +41,8 @@ OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 DELETED_FILE_SUFFIX = ".deleted"
+CLEANED_FILE_SUFFIX = ".cleaned"
+SWAP_FILE_SUFFIX = ".swap"
 DELETED_DIR_SUFFIX = "-delete"
 
 MAX_NAME_BYTES = 255

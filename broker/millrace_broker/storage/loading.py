@@ -5,6 +5,19 @@ from the one that the recovery point falls in is walked batch by batch. The log 
 no valid batch, or at the first gap between two segments there: what lies behind is cut, and the warning says how
 many bytes. Segments that end at or below the recovery point are never cut: their bytes were synced, and
 damage in them is for `verify` to report.
+
+Offsets left out inside a segment are what compaction leaves, or the sign of damage (a base offset lies outside its
+batch's CRC):
+
+| segment | offsets may be left out |
+|---|---|
+| after a clean shutdown, or ends at or below the recovery point | yes: its bytes were synced |
+| closed, above the recovery point | if all of it is valid and it ends where the next one begins |
+| the newest | below the recovery point |
+
+Compaction works below the recovery point, which may be above the one that was checkpointed; hence the second row, and
+it keeps the last batch of each segment. A lost tail or a changed base offset breaks its rule, and then only what lies
+below the recovery point is granted gaps.
 """
 
 from __future__ import annotations
@@ -14,6 +27,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from millrace.config import MAX_LONG
 from millrace.fs import FileSystem
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.filenames import (
@@ -22,6 +36,7 @@ from millrace_broker.storage.filenames import (
     parse_segment_file_name,
 )
 from millrace_broker.storage.segment import LogSegment
+from millrace_broker.storage.segment_swap import finish_swaps
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +62,7 @@ def load_log(
     OSError passes.
     """
     loaded = LoadedLog(next_offset=log_start_offset)
+    finish_swaps(fs, directory)
     bases = _tidy(fs, directory)
     for base, next_base in zip(bases, [*bases[1:], None], strict=False):
         segment = LogSegment(fs, directory, base, config)
@@ -54,7 +70,7 @@ def load_log(
         if next_base is not None and (clean or next_base <= recovery_point):
             # At the recovery point itself the batches are synced, but perhaps not the last index entries.
             _take_closed(loaded, segment, next_base, trust_indexes=clean or next_base < recovery_point)
-        elif not _take_newest(loaded, segment, next_base, clean=clean):
+        elif not _take_newest(loaded, segment, next_base, recovery_point=recovery_point, clean=clean):
             _drop(fs, directory, loaded, [each for each in bases if each > base])
             break
     if loaded.next_offset < log_start_offset:
@@ -70,7 +86,7 @@ def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trus
     """A segment whose batches are synced: they stay as they are, good or bad; its indexes are made anew if need be."""
     if trust_indexes and segment.load_closed(next_base):
         return
-    bad_bytes, reason = segment.recover(truncate=False)
+    bad_bytes, reason = segment.recover(truncate=False, gaps_up_to_offset=next_base)
     segment.finish()
     segment.sync()
     segment.seal()
@@ -81,10 +97,12 @@ def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trus
         logger.error("%s: damaged at position %d, %d bytes: %s", segment.path, position, bad_bytes, reason)
 
 
-def _take_newest(loaded: LoadedLog, segment: LogSegment, next_base: int | None, *, clean: bool) -> bool:
+def _take_newest(
+    loaded: LoadedLog, segment: LogSegment, next_base: int | None, *, recovery_point: int, clean: bool
+) -> bool:
     """A segment whose tail may be lost; false where the log must end with it though others follow."""
     if not clean or not segment.load_active():
-        _recover(loaded, segment)
+        _recover(loaded, segment, next_base, MAX_LONG if clean else recovery_point)
     loaded.next_offset = segment.next_offset
     if next_base is None:
         return True
@@ -95,14 +113,22 @@ def _take_newest(loaded: LoadedLog, segment: LogSegment, next_base: int | None, 
     return True
 
 
-def _recover(loaded: LoadedLog, segment: LogSegment) -> None:
-    cut_bytes, reason = segment.recover(truncate=True)
+def _recover(loaded: LoadedLog, segment: LogSegment, next_base: int | None, gaps_up_to_offset: int) -> None:
     loaded.recovered_segments += 1
+    if next_base is not None and _is_whole(segment, next_base):
+        return
+    cut_bytes, reason = segment.recover(truncate=True, gaps_up_to_offset=gaps_up_to_offset)
     loaded.truncated_bytes += cut_bytes
     if cut_bytes:
         segment.sync()
         position = segment.size_bytes
         logger.warning("%s: truncated %d bytes at position %d: %s", segment.path, cut_bytes, position, reason)
+
+
+def _is_whole(segment: LogSegment, next_base: int) -> bool:
+    """Build the indexes of a closed segment, offsets left out or not; false where it is damaged or ends too early."""
+    bad_bytes, _ = segment.recover(truncate=False, gaps_up_to_offset=next_base)
+    return not bad_bytes and segment.next_offset == next_base
 
 
 def _tidy(fs: FileSystem, directory: str) -> list[int]:

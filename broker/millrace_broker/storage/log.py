@@ -8,9 +8,16 @@
 batch through the sparse index; `flush` moves the recovery point; `apply_retention` takes whole segments
 from the front. A crash may cost what lies above the recovery point, from the first damaged byte on, and nothing below.
 
-Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset` and `close` belong to one
-thread, the event loop's. `flush`, `verify` and `remove_deleted` may run on one other thread at the same time: they read
-the log end offset *before* the segments, hold each segment by `retain`, and flushes exclude one another by a lock.
+Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced` and
+`close` belong to one thread, the event loop's. `flush`, `verify` and `remove_deleted` may run on one other thread at
+the same time: they read the log end offset *before* the segments, hold each segment by `retain`, and flushes exclude
+one another by a lock.
+
+Compaction has a worker thread of its own, and comes here for `replace_segments` alone. It and whatever else gives
+names to segment files or closes them, retention and `close`, exclude one another by the lock of names; appends and
+reads never take it. Whoever puts another list in the place of the list of segments holds the lock of segments for that
+assignment. A replaced segment stays open until the log's own thread, which may be reading it, calls
+`release_replaced`.
 """
 
 from __future__ import annotations
@@ -33,8 +40,9 @@ from millrace_broker.storage.loading import load_log
 from millrace_broker.storage.reports import LogRecovery, RetentionReport, VerifyReport
 from millrace_broker.storage.retention import SegmentFacts, deletable, policies_of
 from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.segment_swap import swap_in
 from millrace_broker.storage.segments import Segments
-from millrace_broker.storage.validation import validate_produced
+from millrace_broker.storage.validation import check_keys, validate_produced
 from millrace_broker.storage.verification import verify_log
 
 Batches = Sequence[tuple[int, BatchHeader]]
@@ -70,6 +78,9 @@ class Log:
         self._fs = fs
         self._clock = clock
         self._flush_lock = Lock()
+        self._names_lock = Lock()
+        self._segments_lock = Lock()
+        self._replaced: deque[LogSegment] = deque()
         self._offline: str | None = None
         self._closed = False
         self._names_changed = True
@@ -115,6 +126,8 @@ class Log:
     def reconfigure(self, config: LogConfig) -> None:
         """Take other settings from the next append on; an open segment keeps its index sizes."""
         self.config = config
+        self._roll_ms = config.roll_ms
+        self._needs_keys = config.is_compacted
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
 
     # Appending.
@@ -130,6 +143,8 @@ class Log:
             raise StorageError(f"{self.directory}: offline: {self._offline or 'closed'}")
         view = memoryview(batches)
         found: Batches = validate_produced(view, self.config.max_message_bytes)
+        if self._needs_keys:
+            check_keys(view, found)
         append_time_ms = NO_TIMESTAMP
         if self._stamps_append_time:
             append_time_ms = self._clock.now_ms()
@@ -176,7 +191,7 @@ class Log:
             )
         if active.size_bytes and (
             active.size_bytes + size_bytes > config.segment_bytes
-            or max_timestamp - active.first_timestamp > config.segment_ms
+            or max_timestamp - active.first_timestamp > self._roll_ms
             or active.is_index_full
             or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         ):
@@ -190,7 +205,8 @@ class Log:
             segment.recover(truncate=True)
         self._segments.active.finish()
         self._names_changed = True
-        self._segments = self._segments.with_added(segment)
+        with self._segments_lock:
+            self._segments = self._segments.with_added(segment)
         return segment
 
     def _undo_write(self, segment: LogSegment) -> None:
@@ -298,8 +314,10 @@ class Log:
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp (KIP-734); None where there is none."""
         with storage_errors(self.directory):
-            newest = max(segment.max_timestamp_from(self.log_start_offset) for segment in self._segments)
-        return None if newest == NO_TIMESTAMP else self.offset_for_timestamp(newest)
+            newest = {segment.max_timestamp_from(self.log_start_offset) for segment in self._segments} - {NO_TIMESTAMP}
+        # A segment that compaction left without records still bears a time.
+        found = map(self.offset_for_timestamp, sorted(newest, reverse=True))
+        return next(filter(None, found), None)
 
     # Retention.
 
@@ -314,7 +332,12 @@ class Log:
 
         Their files get another name now and are removed by `remove_deleted` after `file.delete.delay.ms`.
         """
-        facts = self._segment_facts()
+        self.release_replaced()
+        with self._names_lock:
+            return self._apply_retention(up_to_offset)
+
+    def _apply_retention(self, up_to_offset: int | None) -> RetentionReport:
+        facts = [facts_of(segment) for segment in self._segments]
         reasons = deletable(
             facts,
             policies_of(self.config),
@@ -348,21 +371,11 @@ class Log:
                     removed += 1
         return removed
 
-    def _segment_facts(self) -> list[SegmentFacts]:
-        return [
-            SegmentFacts(
-                base_offset=segment.base_offset,
-                next_offset=segment.next_offset,
-                size_bytes=segment.size_bytes,
-                max_timestamp=segment.max_timestamp,
-            )
-            for segment in self._segments
-        ]
-
     def _delete_first(self) -> None:
         """Take the oldest segment out. Its names are synced before the next goes, so a crash leaves no gap."""
         segment = self._segments[0]
-        self._segments = self._segments.without_first(1)
+        with self._segments_lock:
+            self._segments = self._segments.without_first(1)
         self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
         due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
         with storage_errors(segment.path):
@@ -372,17 +385,51 @@ class Log:
             self._fs.fsync_dir(self.directory)
         segment.release()
 
+    # Compaction.
+
+    @property
+    def closed_segments(self) -> tuple[LogSegment, ...]:
+        """The segments that nothing is appended to any more, oldest first."""
+        return self._segments[:-1]
+
+    def replace_segments(self, old: Sequence[LogSegment], new: LogSegment) -> bool:
+        """Put a compacted segment in the place of those that it was made of, on compaction's thread.
+
+        False, and nothing is changed, where one of them is no longer here. StorageError takes the log offline: which of
+        them the disk has in place is told only by opening the log again.
+        """
+        with self._names_lock:
+            if self._closed or self._offline is not None or not self._segments.holds(old):
+                return False
+            try:
+                deleted = swap_in(self._fs, self.directory, old, new)
+            except OSError as error:
+                self._offline = f"a compacted segment could not be put in place: {error}"
+                raise storage_error(self.directory, error) from error
+            with self._segments_lock:
+                self._segments = self._segments.with_replaced(old, new)
+            due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
+            self._deleted.extend((due_ms, path) for path in deleted)
+            self._replaced.extend(old)
+        return True
+
+    def release_replaced(self) -> None:
+        """Close the segments that compaction has replaced; readers that hold one by `retain` keep it."""
+        while self._replaced:
+            self._replaced.popleft().release()
+
     # The rest.
 
     def verify(self) -> VerifyReport:
         """Read every batch that is in the log now and check bytes, offsets and indexes; StorageError."""
         end, segments = self.log_end_offset, self._segments
         with storage_errors(self.directory):
-            return verify_log(self._fs, self.topic_partition, self.log_start_offset, end, segments)
+            return verify_log(self._fs, self.topic_partition, self.log_start_offset, end, segments[:])
 
     def close(self) -> None:
         """Flush, and give the files back; closing again does nothing. StorageError where the flush fails."""
-        with self._flush_lock:
+        self.release_replaced()
+        with self._names_lock, self._flush_lock:
             if self._closed:
                 return
             self._closed = True
@@ -395,7 +442,8 @@ class Log:
 
     def abandon(self) -> None:
         """Give the files back without a flush, for a log that is deleted."""
-        with self._flush_lock:
+        self.release_replaced()
+        with self._names_lock, self._flush_lock:
             if not self._closed:
                 self._closed = True
                 for segment in self._segments:
@@ -407,3 +455,13 @@ class Log:
         with storage_errors(self.directory):
             for segment in self._segments:
                 segment.seal()
+
+
+def facts_of(segment: LogSegment) -> SegmentFacts:
+    """What retention and compaction look at when they choose."""
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        next_offset=segment.next_offset,
+        size_bytes=segment.size_bytes,
+        max_timestamp=segment.max_timestamp,
+    )

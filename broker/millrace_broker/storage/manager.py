@@ -3,9 +3,9 @@
 A folder belongs to one broker of one cluster, and says by a marker whether the last shutdown synced all of
 it. The marker is removed before anything is written, so a crash at any later point means recovery.
 
-Threads: `start`, `create`, `delete`, `apply_retention` and `close` belong to one thread, the event loop's. `flush_due`,
-`checkpoint`, `verify` and `remove_deleted` may run on any other at the same time: the table of logs is
-replaced, never changed, and checkpoints are written one at a time.
+Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced` and `close` belong to one thread, the event
+loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same time: the table of
+logs is replaced, never changed, and checkpoints are written one at a time.
 """
 
 from __future__ import annotations
@@ -85,6 +85,10 @@ class LogManager:
         """The log of a partition, None where there is none."""
         return self._logs.get(topic_partition)
 
+    def configured(self) -> Mapping[TopicPartition, Log]:
+        """The logs whose topic's settings are known, as of now."""
+        return {key: log for key, log in self._logs.items() if key in self._configured}
+
     def topic_id(self, topic_partition: TopicPartition) -> uuid.UUID | None:
         """The id of the topic that a log belongs to; None for an unknown log and one without an id."""
         return self._topic_ids.get(topic_partition)
@@ -123,7 +127,12 @@ class LogManager:
 
     def apply_retention(self) -> list[RetentionReport]:
         """Apply every log's retention settings; logs whose settings are not known yet are left out. StorageError."""
-        return [log.apply_retention() for key, log in self._logs.items() if key in self._configured]
+        return [log.apply_retention() for log in self.configured().values()]
+
+    def release_replaced(self) -> None:
+        """Let go of the segments that compaction has replaced, on the logs' own thread."""
+        for log in self._logs.values():
+            log.release_replaced()
 
     def remove_deleted(self) -> int:
         """Remove files and folders whose `file.delete.delay.ms` is over; returns how many. StorageError."""

@@ -47,6 +47,28 @@ class RetentionReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionReport:
+    """What compaction made of one log's closed segments.
+
+    Records kept are those of the last pass, records dropped those of all passes, those without a key among them.
+    `error` says why it went no further; "" where all is well.
+    """
+
+    topic: str
+    partition: int
+    passes: int
+    segments_before: int
+    segments_after: int
+    bytes_before: int
+    bytes_after: int
+    records_kept: int
+    records_dropped: int
+    keyless_dropped: int
+    first_dirty_offset: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """Something wrong in a file: the batch or index entry that begins at byte `position`."""
 

@@ -76,7 +76,9 @@ class BySize:
 
 
 def policies_of(config: LogConfig) -> tuple[RetentionPolicy, ...]:
-    """The policies that a log's settings ask for."""
+    """The policies that a log's settings ask for; a log that is only compacted goes by its start alone."""
+    if not config.is_deleted:
+        return (ByLogStartOffset(),)
     return ByLogStartOffset(), ByTime(config.retention_ms), BySize(config.retention_bytes)
 
 

@@ -41,10 +41,14 @@ MAX_RESUME_POSITIONS = 64
 class LogSegment:
     """Batches from `base_offset` on, in one file."""
 
-    def __init__(self, fs: FileSystem, directory: str, base_offset: int, config: LogConfig) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, file_suffix: str = ""
+    ) -> None:
+        """`file_suffix` is what the names of a segment that is not in its place yet end with."""
         self.base_offset = base_offset
         self.next_offset = base_offset
-        self.path = os.path.join(directory, segment_file_name(base_offset, LOG_SUFFIX))
+        self._file_suffix = file_suffix
+        self.path = os.path.join(directory, segment_file_name(base_offset, LOG_SUFFIX) + file_suffix)
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
@@ -191,13 +195,20 @@ class LogSegment:
         return None
 
     def max_timestamp_from(self, start_offset: int) -> int:
-        """The largest timestamp of batches that reach `start_offset` or beyond; -1 where there is none."""
-        if start_offset <= self.max_timestamp_offset:
+        """The largest timestamp of records at `start_offset` or beyond; -1 where there is none."""
+        if start_offset <= self.base_offset:
             return self.max_timestamp
         found = self.find(start_offset)
         if found is None:
             return NO_TIMESTAMP
-        return max(header.max_timestamp for _, header in scan_headers(self._fs, self.fd, found[0], self.size_bytes))
+        placed = scan_headers(self._fs, self.fd, found[0], self.size_bytes)
+        return max(self._newest(position, header, start_offset) for position, header in placed)
+
+    def _newest(self, position: int, header: BatchHeader, start_offset: int) -> int:
+        if start_offset <= header.base_offset:
+            return header.max_timestamp
+        times = (record.timestamp_ms for record in self._records(position, header) if record.offset >= start_offset)
+        return max(times, default=NO_TIMESTAMP)
 
     def _records(self, position: int, header: BatchHeader) -> list[Record]:
         batch = self._fs.pread(self.fd, header.size_bytes, position)
@@ -234,10 +245,11 @@ class LogSegment:
         except RecordError:
             return False
 
-    def recover(self, *, truncate: bool) -> tuple[int, str]:
+    def recover(self, *, truncate: bool, gaps_up_to_offset: int = 0) -> tuple[int, str]:
         """Walk all batches, build the indexes anew, and cut what is no valid batch.
 
-        Returns (bytes cut, why). With `truncate` false the bytes stay, and only the indexes end there.
+        Returns (bytes cut, why). With `truncate` false the bytes stay, and only the indexes end there. Offsets may
+        be left out below `gaps_up_to_offset` only.
         """
         self.offset_index.clear()
         self.time_index.clear()
@@ -246,7 +258,7 @@ class LogSegment:
         self.next_offset, end, reason = self.base_offset, 0, ""
         try:
             for position, header, crc_holds in walk_batches(self._fs, self.fd, self.size_bytes):
-                self._check_walked(header, crc_holds=crc_holds)
+                self._check_walked(header, crc_holds=crc_holds, gaps_up_to_offset=gaps_up_to_offset)
                 self.add(position, header.size_bytes, header.last_offset, header.max_timestamp)
                 end = position + header.size_bytes
         except RecordError as error:
@@ -257,11 +269,13 @@ class LogSegment:
             self.size_bytes = end
         return cut_bytes, reason
 
-    def _check_walked(self, header: BatchHeader, *, crc_holds: bool) -> None:
+    def _check_walked(self, header: BatchHeader, *, crc_holds: bool, gaps_up_to_offset: int) -> None:
         if not crc_holds:
             raise CorruptRecordError(f"the CRC-32C of the batch at offset {header.base_offset} does not match")
         codec_of(header.codec_id)
-        if header.base_offset != self.next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+        follows = header.base_offset == self.next_offset
+        after_gap = self.next_offset < header.base_offset and header.next_offset <= gaps_up_to_offset
+        if not (follows or after_gap) or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise CorruptRecordError(f"offset {header.base_offset} where {self.next_offset} is expected")
 
     def _load_tail(self, start: int) -> bool:
@@ -302,8 +316,19 @@ class LogSegment:
         """The paths of the segment's files, the log's first."""
         return [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
 
+    def change_suffix(self, file_suffix: str) -> None:
+        """Rename the files, the log's last: once it has its name, all of them have."""
+        before = self.file_paths()
+        self._file_suffix = file_suffix
+        for source, target in reversed(list(zip(before, self.file_paths(), strict=True))):
+            if self._fs.exists(source):
+                self._fs.rename(source, target)
+        self.path = self._file(LOG_SUFFIX)
+        self.offset_index.path = self._file(OFFSET_INDEX_SUFFIX)
+        self.time_index.path = self._file(TIME_INDEX_SUFFIX)
+
     def _file(self, suffix: str) -> str:
-        return os.path.join(self._directory, segment_file_name(self.base_offset, suffix))
+        return os.path.join(self._directory, segment_file_name(self.base_offset, suffix) + self._file_suffix)
 
     def _index_max_timestamp(self) -> None:
         last = self.time_index.last

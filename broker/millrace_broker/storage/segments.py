@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 from millrace_broker.storage.segment import LogSegment
@@ -39,6 +39,16 @@ class Segments:
     def with_added(self, segment: LogSegment) -> Segments:
         """The same with a new active segment."""
         return Segments((*self._segments, segment))
+
+    def holds(self, segments: Sequence[LogSegment]) -> bool:
+        """Whether these are here, side by side, and the active one is not among them."""
+        index = self.floor_index(segments[0].base_offset)
+        return self._segments[index : index + len(segments)] == tuple(segments) and self.active not in segments
+
+    def with_replaced(self, old: Sequence[LogSegment], new: LogSegment) -> Segments:
+        """The same with one segment in the place of several neighbours."""
+        index = self.floor_index(old[0].base_offset)
+        return Segments((*self._segments[:index], new, *self._segments[index + len(old) :]))
 
     def without_first(self, count: int) -> Segments:
         """The same without the `count` oldest."""

@@ -9,16 +9,20 @@
 | not a control batch | InvalidRecordError |
 | as many records as offsets, at least one | InvalidRecordError |
 | nothing behind the last whole batch, at least one batch | CorruptRecordError |
+| in a compacted topic: every record has a key | InvalidRecordError (`check_keys`) |
 
-The base offset that the producer wrote means nothing. Records inside are not looked at: the broker
+The base offset that the producer wrote means nothing. Records inside are looked at for the last rule only: the broker
 keeps what it was given.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
-from millrace.records.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, check_crc, walk
-from millrace.records.compression import Codec, codec_of
+from millrace.records.batch import CODEC_MASK, CONTROL_FLAG, HEADER_BYTES, BatchHeader, check_crc, walk
+from millrace.records.compression import Codec, codec_of, decompress
+from millrace_broker.storage.record_slices import record_slices
 
 MAX_CODEC_ID = max(Codec)
 
@@ -50,3 +54,12 @@ def _check_header(header: BatchHeader) -> None:
         raise InvalidRecordError(
             f"a batch of {header.record_count} records that spans {header.last_offset_delta + 1} offsets"
         )
+
+
+def check_keys(batches: memoryview, found: Sequence[tuple[int, BatchHeader]]) -> None:
+    """InvalidRecordError for a record without a key, RecordError for one that can't be read."""
+    for position, header in found:
+        body = decompress(codec_of(header.codec_id), batches[position + HEADER_BYTES : position + header.size_bytes])
+        for record in record_slices(body, header.record_count):
+            if record.key is None:
+                raise InvalidRecordError(f"record {record.offset_delta} has no key, and the topic is compacted by key")

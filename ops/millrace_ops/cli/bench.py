@@ -14,6 +14,7 @@ class Benchmark(StrEnum):
 
     APPEND = "append"
     STORAGE = "storage"
+    COMPACTION = "compaction"
     PRODUCE = "produce"
     FETCH = "fetch"
     LOAD = "load"

@@ -1,0 +1,115 @@
+"""Which log to compact next, and how far: pure choices over what is known of each log (spec B7; Kafka's names).
+
+    log start offset        first dirty offset          end of the cleanable part      log end offset
+          |   clean: once per key   |   dirty: not looked at   |   not yet: too young, unsynced, active   |
+
+The dirtiest log is the one with the largest share of dirty bytes in what a compaction would rewrite. It is due when
+that share is above `min.cleanable.dirty.ratio`, or when its oldest dirty record is older than `max.compaction.lag.ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from millrace_broker.storage.retention import SegmentFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dirtiness:
+    """How much of a log there is to compact. `oldest_dirty_ms` is -1 where no time is known."""
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    oldest_dirty_ms: int = -1
+
+    @property
+    def ratio(self) -> float:
+        """Dirty bytes to all that would be rewritten."""
+        return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
+
+    def is_due(self, *, min_ratio: float, max_compaction_lag_ms: int, now_ms: int) -> bool:
+        """Whether the log's settings ask for a compaction."""
+        overdue = self.oldest_dirty_ms >= 0 and now_ms - self.oldest_dirty_ms > max_compaction_lag_ms
+        return self.dirty_bytes > 0 and (overdue or self.ratio > min_ratio)
+
+
+def first_dirty_offset(checkpoint: int | None, *, log_start_offset: int, log_end_offset: int) -> int:
+    """Where the last compaction ended; the log's start where that is unknown or can't be."""
+    if checkpoint is None or not log_start_offset <= checkpoint <= log_end_offset:
+        return log_start_offset
+    return checkpoint
+
+
+def end_of_cleanable(
+    closed: Sequence[SegmentFacts], *, up_to_offset: int, min_compaction_lag_ms: int, now_ms: int
+) -> int:
+    """The offset below which segments may be compacted: whole closed ones, up to `up_to_offset`, older than the lag.
+
+    `up_to_offset` is what is both on the disk and committed: a value must not go while the one that supersedes it
+    can still be lost. Segments are judged by their newest record.
+    """
+    end = closed[0].base_offset if closed else 0
+    for segment in closed:
+        too_young = min_compaction_lag_ms > 0 and segment.max_timestamp > now_ms - min_compaction_lag_ms
+        if too_young or segment.next_offset > up_to_offset:
+            break
+        end = segment.next_offset
+    return end
+
+
+def dirtiness(
+    closed: Sequence[SegmentFacts], *, first_dirty_offset: int, end_offset: int, oldest_dirty_ms: int = -1
+) -> Dirtiness:
+    """Sum up the segments below `end_offset`; one that the first dirty offset falls in counts as dirty."""
+    cleanable = [segment for segment in closed if segment.base_offset < end_offset]
+    clean_bytes = sum(segment.size_bytes for segment in cleanable if segment.next_offset <= first_dirty_offset)
+    return Dirtiness(
+        first_dirty_offset=first_dirty_offset,
+        end_offset=end_offset,
+        clean_bytes=clean_bytes,
+        dirty_bytes=sum(segment.size_bytes for segment in cleanable) - clean_bytes,
+        oldest_dirty_ms=oldest_dirty_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """What one segment can hold."""
+
+    size_bytes: int
+    index_entries: int
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A segment to be compacted, as far as grouping goes."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    index_entries: int
+
+
+def group_sizes(members: Iterable[GroupMember], limits: GroupLimits) -> list[int]:
+    """How many neighbours in turn become one segment: none grows above the limits, so small segments are united."""
+    counts: list[int] = []
+    base_offset = size_bytes = index_entries = 0
+    for member in members:
+        size_bytes += member.size_bytes
+        index_entries += member.index_entries
+        fits = (
+            size_bytes <= limits.size_bytes
+            and index_entries <= limits.index_entries
+            and member.next_offset - base_offset <= limits.offsets
+        )
+        if counts and fits:
+            counts[-1] += 1
+        else:
+            counts.append(1)
+            base_offset = member.base_offset
+            size_bytes, index_entries = member.size_bytes, member.index_entries
+    return counts

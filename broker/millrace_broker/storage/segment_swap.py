@@ -1,0 +1,100 @@
+"""Putting a compacted segment in the place of those it was made of, so that a crash leaves the old ones or the new one.
+
+    step                                                       what a crash behind it leaves
+    1  write and sync <base>.{log,index,timeindex}.cleaned     the old ones; `.cleaned` is removed at the next start
+    2  rename .cleaned -> .swap, the .log last                 the old ones, unless the .log.swap is there
+    3  sync the folder                                         the new one, from here on: the start does 4 to 6
+    4  rename the old files -> .deleted
+    5  rename .swap -> no suffix, the .log last
+    6  sync the folder
+
+A `.log.swap` is the decision: it holds all that stays of the segments from its base offset to its end, each byte of it
+synced before the name existed. The suffixes and what a start makes of them are Kafka's. An index that did not come
+along is built anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from millrace.errors import RecordError
+from millrace.fs import FileSystem
+from millrace_broker.storage.filenames import (
+    CLEANED_FILE_SUFFIX,
+    DELETED_FILE_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_FILE_SUFFIX,
+    parse_segment_file_name,
+)
+from millrace_broker.storage.scan import walk_batches
+from millrace_broker.storage.segment import LogSegment
+
+logger = logging.getLogger(__name__)
+
+
+def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogSegment) -> list[str]:
+    """Steps 2 to 6; returns the paths that are left to be removed. OSError passes, and leaves what a crash would."""
+    new.change_suffix(SWAP_FILE_SUFFIX)
+    fs.fsync_dir(directory)
+    deleted: list[str] = []
+    for segment in old:
+        for path in filter(fs.exists, segment.file_paths()):
+            fs.rename(path, path + DELETED_FILE_SUFFIX)
+            deleted.append(path + DELETED_FILE_SUFFIX)
+    new.change_suffix("")
+    fs.fsync_dir(directory)
+    return deleted
+
+
+def finish_swaps(fs: FileSystem, directory: str) -> None:
+    """At the start: remove `.cleaned` files, and bring each swap that was decided to its end. OSError passes."""
+    names = fs.listdir(directory)
+    leftovers = [name for name in names if name.endswith(CLEANED_FILE_SUFFIX)]
+    decided = [name for name in names if name.endswith(LOG_SUFFIX + SWAP_FILE_SUFFIX)]
+    for name in decided:
+        end_offset = _end_of_valid(fs, os.path.join(directory, name))
+        if end_offset is None and name.removesuffix(SWAP_FILE_SUFFIX) in names:
+            logger.error("%s: the compacted segment %s is damaged; the old one stays", directory, name)
+            leftovers.append(name)
+        else:
+            _finish_swap(fs, directory, name, end_offset)
+    names = fs.listdir(directory)
+    leftovers += [name for name in names if name.endswith(SWAP_FILE_SUFFIX) and name not in leftovers]
+    for name in leftovers:
+        fs.unlink(os.path.join(directory, name))
+    if leftovers or decided:
+        fs.fsync_dir(directory)
+
+
+def _finish_swap(fs: FileSystem, directory: str, log_name: str, end_offset: int | None) -> None:
+    final_name = log_name.removesuffix(SWAP_FILE_SUFFIX)
+    parsed = parse_segment_file_name(final_name)
+    base_offset = parsed[0] if parsed is not None else 0
+    replaced = range(base_offset, base_offset + 1 if end_offset is None else end_offset)
+    for name in fs.listdir(directory):
+        found = parse_segment_file_name(name)
+        if found is not None and found[0] in replaced:
+            fs.unlink(os.path.join(directory, name))
+    stem = log_name.removesuffix(LOG_SUFFIX + SWAP_FILE_SUFFIX)
+    swapped = [name for name in fs.listdir(directory) if name.startswith(stem) and name.endswith(SWAP_FILE_SUFFIX)]
+    for name in sorted(swapped, key=log_name.__eq__):
+        fs.rename(os.path.join(directory, name), os.path.join(directory, name.removesuffix(SWAP_FILE_SUFFIX)))
+    logger.info("%s: %s took the place of segments %d to %s", directory, final_name, base_offset, end_offset)
+
+
+def _end_of_valid(fs: FileSystem, path: str) -> int | None:
+    """The offset after the last batch of a file; None where it is damaged or empty."""
+    fd = fs.open(path)
+    end_offset = None
+    try:
+        for _, header, crc_holds in walk_batches(fs, fd, fs.size(fd)):
+            if not crc_holds:
+                return None
+            end_offset = header.next_offset
+    except RecordError:
+        return None
+    finally:
+        fs.close(fd)
+    return end_offset

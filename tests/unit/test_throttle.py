@@ -1,0 +1,41 @@
+import pytest
+
+from millrace.errors import CompactionStoppedError
+from millrace.testing.clock import ManualClock
+from millrace_broker.storage.throttle import BREAK_ITEMS, Throttle
+
+
+def test_work_takes_as_long_as_its_rate_demands_and_no_longer() -> None:
+    clock = ManualClock()
+
+    def wait(seconds: float) -> bool:
+        clock.advance(round(seconds * 1000))
+        return False
+
+    throttle = Throttle(clock, wait, bytes_per_second=10_000)
+    for _ in range(20):
+        throttle.take(1000)
+    assert 1990 <= clock.monotonic_ms() <= 2010
+    clock.advance(60_000)
+    throttle.take(50_000)
+    assert clock.monotonic_ms() >= 66_990
+
+
+def test_whoever_stops_it_is_heard_at_the_next_portion() -> None:
+    with pytest.raises(CompactionStoppedError):
+        Throttle(ManualClock(), lambda _: True, bytes_per_second=1e300).take(1)
+
+
+def test_many_small_items_are_broken_up_too() -> None:
+    breaks: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        breaks.append(seconds)
+        return len(breaks) == 3
+
+    throttle = Throttle(ManualClock(), wait, bytes_per_second=1e300)
+    items = throttle.paced(range(BREAK_ITEMS * 10))
+    assert [next(items) for _ in range(BREAK_ITEMS * 3)] == list(range(BREAK_ITEMS * 3))
+    assert len(breaks) == 2
+    with pytest.raises(CompactionStoppedError):
+        next(items)
