@@ -19,7 +19,14 @@ from typing import Any, Self
 
 from millrace import __version__
 from millrace.client.addresses import Address
-from millrace.errors import AnswerLostError, BrokerUnreachableError, ClientError, ErrorCode, UnsupportedVersionError
+from millrace.errors import (
+    AnswerLostError,
+    BrokerUnreachableError,
+    ClientError,
+    ErrorCode,
+    MalformedRequestError,
+    UnsupportedVersionError,
+)
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, Fields, decode, encode
 from millrace.wire.encoder import INT16, INT32
@@ -93,10 +100,16 @@ class Connection:
         """Send a message and return the decoded answer. `wait_s` is how long the broker was asked to hold it.
 
         Raises AnswerLostError where the answer does not come: whether the request was carried out is not known.
+        MalformedRequestError for an answer that can't be decoded; nothing more is read from such a broker.
         """
         version = self.version(api_key)
         self._send(api_key, version, fields)
-        return decode(api_key, version, Direction.RESPONSE, self._receive(api_key, version, wait_s))
+        body = self._receive(api_key, version, wait_s)
+        try:
+            return decode(api_key, version, Direction.RESPONSE, body)
+        except MalformedRequestError:
+            self.close()
+            raise
 
     def send(self, api_key: ApiKey, fields: Fields) -> None:
         """Send a message that has no answer: Produce with acks=0."""
