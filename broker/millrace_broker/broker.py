@@ -98,6 +98,10 @@ class Broker:
         """Delete what retention allows; a report per partition."""
         return self._logs.apply_retention()
 
+    async def expire_producers(self) -> int:
+        """Forget idempotent producers that have been silent for long; how many."""
+        return self._logs.expire_producers()
+
     async def verify(self) -> Sequence[Any]:
         """Walk every log's segments in a worker thread; a report per partition."""
         return await asyncio.to_thread(self._logs.verify)
@@ -198,6 +202,7 @@ class Broker:
         config = self._options.broker
         chores: tuple[tuple[int, Callable[[], Awaitable[Any]]], ...] = (
             (config.log_retention_check_interval_ms, self.apply_retention),
+            (config.producer_id_expiration_check_interval_ms, self.expire_producers),
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.flush_due)),
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.remove_deleted)),
             (config.log_flush_offset_checkpoint_interval_ms, lambda: asyncio.to_thread(self._logs.checkpoint)),

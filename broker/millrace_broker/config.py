@@ -63,6 +63,12 @@ BROKER_CONFIG = ConfigTable(
             minimum=1,
             doc="Milliseconds between two writes of the recovery point checkpoint.",
         ),
+        ConfigKey(
+            name="producer.id.expiration.check.interval.ms",
+            default=600_000,
+            minimum=1,
+            doc="Milliseconds between two looks for producers to forget.",
+        ),
         ConfigKey(name="zookeeper.session.timeout.ms", default=18_000, minimum=1, doc="ZooKeeper's session timeout."),
         ConfigKey(
             name="zookeeper.connection.timeout.ms",
@@ -104,6 +110,7 @@ class BrokerConfig:
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
+    producer_id_expiration_check_interval_ms: int
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
     shutdown_drain_timeout_ms: int

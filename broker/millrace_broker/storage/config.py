@@ -17,6 +17,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 UNLIMITED = -1
 
 _HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
 _WEEK_MS = 168 * _HOUR_MS
 
 TOPIC_CONFIG = ConfigTable(
@@ -140,14 +141,27 @@ def _synonym_key(topic_name: str, synonym: Synonym) -> ConfigKey:
     )
 
 
+BROKER_ONLY = (
+    ConfigKey(
+        name="producer.id.expiration.ms",
+        default=_DAY_MS,
+        minimum=1,
+        maximum=MAX_LONG,
+        doc="Silence of a producer after which a log forgets its last sequence number.",
+    ),
+)
+
 BROKER_CONFIG = ConfigTable(
-    _synonym_key(topic_name, synonym) for topic_name, synonyms in BROKER_SYNONYMS.items() for synonym in synonyms
+    (
+        *BROKER_ONLY,
+        *(_synonym_key(topic_name, synonym) for topic_name, names in BROKER_SYNONYMS.items() for synonym in names),
+    )
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """One log's settings; the fields are `TOPIC_CONFIG`'s properties."""
+    """One log's settings; the fields are `TOPIC_CONFIG`'s properties, and the broker's own that a log heeds."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = _WEEK_MS
@@ -161,6 +175,7 @@ class LogConfig:
     message_timestamp_type: str = CREATE_TIME
     cleanup_policy: str = "delete"
     file_delete_delay_ms: int = 60_000
+    producer_id_expiration_ms: int = _DAY_MS
 
     @classmethod
     def from_properties(cls, broker_defaults: Mapping[str, str], topic_overrides: Mapping[str, str]) -> Self:
@@ -173,7 +188,7 @@ class LogConfig:
 
 
 def _broker_values(properties: Mapping[str, str]) -> dict[str, Value]:
-    values: dict[str, Value] = {}
+    values = BROKER_CONFIG.parse({key.name: properties[key.name] for key in BROKER_ONLY if key.name in properties})
     for topic_name, synonyms in BROKER_SYNONYMS.items():
         for synonym in synonyms:
             if synonym.name in properties:

@@ -13,7 +13,9 @@
     <20-digit base offset>.log            batches
     <20-digit base offset>.index          offset -> position
     <20-digit base offset>.timeindex      timestamp -> offset
-    <any of the three>.deleted            cut by retention, to be removed
+    <20-digit base offset>.txnindex       aborted transactions; only where there are any
+    <20-digit offset>.snapshot            producers as of a segment's base offset, or of a clean shutdown
+    <any of these>.deleted                cut by retention, to be removed
   <topic>-<partition>.<32 hex>-delete/    a deleted partition, to be removed
 """
 
@@ -35,7 +37,9 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_FILE_SUFFIX = ".deleted"
 DELETED_DIR_SUFFIX = "-delete"
 
@@ -65,6 +69,12 @@ def parse_segment_file_name(name: str) -> tuple[int, str] | None:
     if match is None or match[2] not in SEGMENT_SUFFIXES:
         return None
     return int(match[1]), match[2]
+
+
+def parse_snapshot_file_name(name: str) -> int | None:
+    """The offset of a producer snapshot, None for any other name."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    return int(match[1]) if match is not None and match[2] == PRODUCER_SNAPSHOT_SUFFIX else None
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:

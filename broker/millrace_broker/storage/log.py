@@ -23,17 +23,21 @@ from typing import NamedTuple
 from millrace.clock import Clock
 from millrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import NO_TIMESTAMP, PLACE, BatchHeader
+from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, PLACE, BatchHeader, read_header
+from millrace.records.control import EndTransactionMarker, encode_marker
 from millrace_broker.storage.append_time import stamped
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
 from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
+from millrace_broker.storage.producer_state import BatchMetadata
+from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import LogRecovery, RetentionReport, VerifyReport
 from millrace_broker.storage.retention import SegmentFacts, deletable, policies_of
 from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
 from millrace_broker.storage.segments import Segments
+from millrace_broker.storage.transaction_index import AbortedTransaction, find_aborted
 from millrace_broker.storage.validation import validate_produced
 from millrace_broker.storage.verification import verify_log
 
@@ -75,16 +79,21 @@ class Log:
         self._names_changed = True
         self._deleted: deque[tuple[int, str]] = deque()
         self.reconfigure(config)
+        self.producers = ProducerStateManager(fs, directory)
         with storage_errors(directory):
             loaded = load_log(
                 fs, directory, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
             )
-        self._segments = Segments(loaded.segments)
-        self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
-        self.log_end_offset = loaded.next_offset
+            self._segments = Segments(loaded.segments)
+            self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
+            self.log_end_offset = loaded.next_offset
+            self.producers.load(
+                loaded.segments, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
+            )
         self.recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
         self.leader_epochs = LeaderEpochs(fs, directory)
         self.leader_epochs.truncate(self.log_end_offset)
+        self.expire_producers()
         self._last_flush_ms = clock.monotonic_ms()
         self.recovery = LogRecovery(
             topic=topic_partition.topic,
@@ -122,28 +131,60 @@ class Log:
     def append(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo:
         """Validate what a producer sent and put it at the end of the log, as one write.
 
-        Raises RecordError for bytes that break a rule and StorageError where the disk fails; the log is then as before.
+        A batch that its producer sent before is not appended again: its place of then is the answer (KIP-98).
+        Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence, and
+        StorageError where the disk fails; the log is then as before.
         A batch that is written but can't be synced as `flush.messages` demands takes the log offline:
         what the disk holds is unknown until the log is opened again.
         """
-        if self._offline is not None or self._closed:
-            raise StorageError(f"{self.directory}: offline: {self._offline or 'closed'}")
+        self._check_open()
         view = memoryview(batches)
         found: Batches = validate_produced(view, self.config.max_message_bytes)
+        has_producer = found[0][1].producer_id != NO_PRODUCER_ID
+        if has_producer and (duplicate := self.producers.check(found[0][1])) is not None:
+            return self._place_of(duplicate)
         append_time_ms = NO_TIMESTAMP
         if self._stamps_append_time:
             append_time_ms = self._clock.now_ms()
             view, found = stamped(view, found, append_time_ms)
-        if leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
         first_offset = self.log_end_offset
         max_timestamp = self._write(view, found, leader_epoch)
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self._flush_appended()
+        if has_producer:
+            self.producers.append(found[0][1], first_offset)
+        self._flush_if_due()
         return LogAppendInfo(first_offset, self.log_end_offset - 1, append_time_ms, max_timestamp)
+
+    def append_control(
+        self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int
+    ) -> LogAppendInfo:
+        """Append the marker that ends a producer's transaction; an abort goes into the transaction index.
+
+        Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
+        """
+        self._check_open()
+        self.producers.check_marker(producer_id, producer_epoch, marker)
+        now_ms = self._clock.now_ms()
+        batch = encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
+        header, offset = read_header(batch), self.log_end_offset
+        self._write(memoryview(batch), [(0, header)], leader_epoch)
+        aborted = self.producers.append_marker(header, marker, offset)
+        if aborted is not None:
+            self._segments.active.transaction_index.append(aborted)
+        self._flush_if_due()
+        return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
+
+    def _check_open(self) -> None:
+        if self._offline is not None or self._closed:
+            raise StorageError(f"{self.directory}: offline: {self._offline or 'closed'}")
+
+    def _place_of(self, batch: BatchMetadata) -> LogAppendInfo:
+        append_time_ms = batch.timestamp if self._stamps_append_time else NO_TIMESTAMP
+        return LogAppendInfo(batch.first_offset, batch.last_offset, append_time_ms, batch.timestamp)
 
     def _write(self, view: memoryview, found: Batches, leader_epoch: int) -> int:
         """Give offsets and write; returns the largest timestamp."""
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
         offset = self.log_end_offset
         buffers: list[Buffer] = []
         placed: list[tuple[int, int, int, int]] = []
@@ -186,6 +227,7 @@ class Log:
     def _roll(self) -> LogSegment:
         """Finish the active segment and begin the next; nothing is synced here, `flush` does it in order."""
         with storage_errors(self.directory):
+            self.producers.take_snapshot(self.log_end_offset)
             segment = LogSegment(self._fs, self.directory, self.log_end_offset, self.config)
             segment.recover(truncate=True)
         self._segments.active.finish()
@@ -228,6 +270,8 @@ class Log:
                     self._sync(segment, seal=segment is not segments.active)
                 finally:
                     segment.release()
+        with storage_errors(self.directory):
+            self.producers.sync_snapshots()
         if self._names_changed:
             self._names_changed = False
             self._sync_names()
@@ -251,7 +295,9 @@ class Log:
             self._offline = f"fsync of the folder failed: {error}"
             raise storage_error(self.directory, error) from error
 
-    def _flush_appended(self) -> None:
+    def _flush_if_due(self) -> None:
+        if self.log_end_offset - self.recovery_point < self.config.flush_messages:
+            return
         try:
             self.flush()
         except StorageError as error:
@@ -300,6 +346,28 @@ class Log:
         with storage_errors(self.directory):
             newest = max(segment.max_timestamp_from(self.log_start_offset) for segment in self._segments)
         return None if newest == NO_TIMESTAMP else self.offset_for_timestamp(newest)
+
+    # Producers and transactions.
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The end of what a `read_committed` reader may see: the first open transaction, or the high watermark."""
+        return self.producers.last_stable_offset(high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that reach into the offsets from start up to end; StorageError."""
+        found: list[AbortedTransaction] = []
+        segments = self._segments
+        with storage_errors(self.directory):
+            for segment in segments[segments.floor_index(start_offset) :]:
+                more, is_complete = find_aborted(segment.transaction_index.entries(), start_offset, end_offset)
+                found += more
+                if is_complete:
+                    break
+        return found
+
+    def expire_producers(self) -> int:
+        """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""
+        return self.producers.expire(self._clock.now_ms(), self.config.producer_id_expiration_ms)
 
     # Retention.
 
@@ -366,7 +434,8 @@ class Log:
         self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
         due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
         with storage_errors(segment.path):
-            for path in segment.file_paths():
+            snapshot = self.producers.snapshot_path(segment.base_offset)
+            for path in (*segment.file_paths(), *([snapshot] if self._fs.exists(snapshot) else [])):
                 self._fs.rename(path, path + DELETED_FILE_SUFFIX)
                 self._deleted.append((due_ms, path + DELETED_FILE_SUFFIX))
             self._fs.fsync_dir(self.directory)
@@ -390,19 +459,24 @@ class Log:
                 if self._offline is None:
                     self._close_segments()
             finally:
-                for segment in self._segments:
-                    segment.release()
+                self._release_files()
 
     def abandon(self) -> None:
         """Give the files back without a flush, for a log that is deleted."""
         with self._flush_lock:
             if not self._closed:
                 self._closed = True
-                for segment in self._segments:
-                    segment.release()
+                self._release_files()
+
+    def _release_files(self) -> None:
+        self.producers.close()
+        for segment in self._segments:
+            segment.release()
 
     def _close_segments(self) -> None:
         self._segments.active.finish()
+        with storage_errors(self.directory):
+            self._names_changed |= self.producers.take_snapshot(self.log_end_offset)
         self._flush()
         with storage_errors(self.directory):
             for segment in self._segments:

@@ -3,9 +3,9 @@
 A folder belongs to one broker of one cluster, and says by a marker whether the last shutdown synced all of
 it. The marker is removed before anything is written, so a crash at any later point means recovery.
 
-Threads: `start`, `create`, `delete`, `apply_retention` and `close` belong to one thread, the event loop's. `flush_due`,
-`checkpoint`, `verify` and `remove_deleted` may run on any other at the same time: the table of logs is
-replaced, never changed, and checkpoints are written one at a time.
+Threads: `start`, `create`, `delete`, `apply_retention`, `expire_producers` and `close` belong to one thread, the event
+loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same time: the table of
+logs is replaced, never changed, and checkpoints are written one at a time.
 """
 
 from __future__ import annotations
@@ -122,6 +122,10 @@ class LogManager:
     def apply_retention(self) -> list[RetentionReport]:
         """Apply every log's retention settings; logs whose settings are not known yet are left out. StorageError."""
         return [log.apply_retention() for key, log in self._logs.items() if key in self._configured]
+
+    def expire_producers(self) -> int:
+        """Let every log forget the producers that have been silent for long; returns how many."""
+        return sum(log.expire_producers() for log in self._logs.values())
 
     def remove_deleted(self) -> int:
         """Remove files and folders whose `file.delete.delay.ms` is over; returns how many. StorageError."""

@@ -1,4 +1,4 @@
-"""One stretch of a log: `<base offset>.log` with its two indexes.
+"""One stretch of a log: `<base offset>.log` with its indexes.
 
     .log  := batch*      RecordBatch v2, offsets increasing, no gap between the bytes
 
@@ -19,7 +19,7 @@ from threading import Lock
 
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
+from millrace.records.batch import HEADER_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
 from millrace.records.compression import codec_of
 from millrace.records.record import Record, decode_batch
 from millrace_broker.storage.config import LogConfig
@@ -28,11 +28,13 @@ from millrace_broker.storage.filenames import (
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 from millrace_broker.storage.offset_index import OffsetIndex
 from millrace_broker.storage.scan import Placed, scan_headers, walk_batches
 from millrace_broker.storage.time_index import TimeIndex
+from millrace_broker.storage.transaction_index import TransactionIndex
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_RESUME_POSITIONS = 64
@@ -48,6 +50,8 @@ class LogSegment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
+        self.was_recovered = False
+        self.has_producer_ids = True  # until a recovery has looked
         self._fs = fs
         self._directory = directory
         self._interval_bytes = config.index_interval_bytes
@@ -62,6 +66,8 @@ class LogSegment:
             self.offset_index = OffsetIndex(fs, self._file(OFFSET_INDEX_SUFFIX), config.segment_index_bytes)
             undo.callback(self.offset_index.close)
             self.time_index = TimeIndex(fs, self._file(TIME_INDEX_SUFFIX), config.segment_index_bytes)
+            undo.callback(self.time_index.close)
+            self.transaction_index = TransactionIndex(fs, self._file(TRANSACTION_INDEX_SUFFIX))
             undo.pop_all()
 
     # Appending: the log's own thread, on the active segment.
@@ -100,12 +106,14 @@ class LogSegment:
         """Take the index entries that are only in memory to their files."""
         self.offset_index.write()
         self.time_index.write()
+        self.transaction_index.write()
 
     def sync(self) -> None:
         """Block until batches and index entries are on the disk. Names are the folder's business."""
         self._fs.fsync(self.fd)
         self.offset_index.sync()
         self.time_index.sync()
+        self.transaction_index.sync()
 
     def seal(self) -> None:
         """After `finish` and `sync`: let go of the indexes' memory."""
@@ -242,6 +250,7 @@ class LogSegment:
         self.offset_index.clear()
         self.time_index.clear()
         self._unindexed_bytes = 0
+        self.was_recovered, self.has_producer_ids = True, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.next_offset, end, reason = self.base_offset, 0, ""
         try:
@@ -263,6 +272,8 @@ class LogSegment:
         codec_of(header.codec_id)
         if header.base_offset != self.next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise CorruptRecordError(f"offset {header.base_offset} where {self.next_offset} is expected")
+        if header.producer_id != NO_PRODUCER_ID:
+            self.has_producer_ids = True
 
     def _load_tail(self, start: int) -> bool:
         end = start
@@ -276,7 +287,11 @@ class LogSegment:
         return end == self.size_bytes
 
     def _indexes_are_sane(self) -> bool:
-        return self.offset_index.is_sane(max(self.size_bytes - 1, 0)) and self.time_index.is_sane(MAX_RELATIVE_OFFSET)
+        return (
+            self.offset_index.is_sane(max(self.size_bytes - 1, 0))
+            and self.time_index.is_sane(MAX_RELATIVE_OFFSET)
+            and self.transaction_index.is_sane(self.base_offset)
+        )
 
     # The end of it.
 
@@ -297,10 +312,12 @@ class LogSegment:
         self._fs.close(self.fd)
         self.offset_index.close()
         self.time_index.close()
+        self.transaction_index.close()
 
     def file_paths(self) -> list[str]:
-        """The paths of the segment's files, the log's first."""
-        return [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+        """The paths of the segment's files, the log's first; OSError passes."""
+        paths = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+        return [path for path in paths if self._fs.exists(path)]
 
     def _file(self, suffix: str) -> str:
         return os.path.join(self._directory, segment_file_name(self.base_offset, suffix))

@@ -8,6 +8,8 @@
 | a known codec | UnsupportedCodecError |
 | not a control batch | InvalidRecordError |
 | as many records as offsets, at least one | InvalidRecordError |
+| with a producer id: alone in its append, with an epoch and a sequence (KIP-98) | InvalidRecordError |
+| transactional only with a producer id | InvalidRecordError |
 | nothing behind the last whole batch, at least one batch | CorruptRecordError |
 
 The base offset that the producer wrote means nothing. Records inside are not looked at: the broker
@@ -17,7 +19,15 @@ keeps what it was given.
 from __future__ import annotations
 
 from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
-from millrace.records.batch import CODEC_MASK, CONTROL_FLAG, BatchHeader, check_crc, walk
+from millrace.records.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    check_crc,
+    walk,
+)
 from millrace.records.compression import Codec, codec_of
 
 MAX_CODEC_ID = max(Codec)
@@ -33,6 +43,8 @@ def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple
             raise RecordTooLargeError(f"a batch of {size_bytes} bytes is above max.message.bytes={max_message_bytes}")
         check_crc(batches, position, header)
         _check_header(header)
+        if header.producer_id != NO_PRODUCER_ID:
+            _check_producer(header, is_alone=size_bytes == len(batches))
         found.append((position, header))
         end = position + size_bytes
     if not found or end != len(batches):
@@ -46,7 +58,19 @@ def _check_header(header: BatchHeader) -> None:
         codec_of(attributes & CODEC_MASK)
     if attributes & CONTROL_FLAG:
         raise InvalidRecordError("a producer may not send control batches")
+    if attributes & TRANSACTIONAL_FLAG and header.producer_id == NO_PRODUCER_ID:
+        raise InvalidRecordError("a transactional batch without a producer id")
     if header.record_count != header.last_offset_delta + 1:
         raise InvalidRecordError(
             f"a batch of {header.record_count} records that spans {header.last_offset_delta + 1} offsets"
         )
+
+
+def _check_producer(header: BatchHeader, *, is_alone: bool) -> None:
+    if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
+        raise InvalidRecordError(
+            f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence}: "
+            "none may be negative"
+        )
+    if not is_alone:
+        raise InvalidRecordError("a batch with a producer id comes alone")

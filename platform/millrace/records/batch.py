@@ -47,6 +47,8 @@ CONTROL_FLAG = 0x20
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -94,6 +96,11 @@ class BatchHeader(NamedTuple):
     def is_log_append_time(self) -> bool:
         """Whether timestamps are the broker's (true) or the producer's."""
         return bool(self.attributes & TIMESTAMP_TYPE_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it is part of a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
 
     @property
     def is_control(self) -> bool:

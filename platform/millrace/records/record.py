@@ -22,7 +22,9 @@ from millrace.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
     NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -55,8 +57,26 @@ class NewRecord(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-def encode_batch(records: Sequence[NewRecord], *, base_offset: int = 0, codec: Codec = Codec.NONE) -> bytes:
-    """One v2 batch of at least one record, without producer id or leader epoch."""
+class BatchProducer(NamedTuple):
+    """Who sends a batch, and as which of its batches (KIP-98); the default is nobody in particular."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+
+
+NO_PRODUCER = BatchProducer()
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    producer: BatchProducer = NO_PRODUCER,
+    flags: int = 0,
+) -> bytes:
+    """One v2 batch of at least one record, without leader epoch; `flags` are attribute bits beside the codec."""
     if not records:
         raise ValueError("a batch holds at least one record")
     base_timestamp = records[0].timestamp_ms
@@ -66,9 +86,9 @@ def encode_batch(records: Sequence[NewRecord], *, base_offset: int = 0, codec: C
     out = bytearray(HEADER_BYTES + len(body))
     HEADER.pack_into(
         out, 0,
-        base_offset, len(out) - LOG_OVERHEAD_BYTES, NO_LEADER_EPOCH, MAGIC_V2, 0, codec,
+        base_offset, len(out) - LOG_OVERHEAD_BYTES, NO_LEADER_EPOCH, MAGIC_V2, 0, codec | flags,
         len(records) - 1, base_timestamp, max(record.timestamp_ms for record in records),
-        NO_PRODUCER_ID, -1, -1, len(records),
+        producer.producer_id, producer.epoch, producer.base_sequence, len(records),
     )  # fmt: skip
     out[HEADER_BYTES:] = body
     out[CRC_POSITION : CRC_POSITION + 4] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
