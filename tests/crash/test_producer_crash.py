@@ -171,17 +171,20 @@ def test_a_failed_append_leaves_the_state_as_it_was(operation: str) -> None:
 
 
 def test_a_snapshot_removed_with_its_batches_stays_removed() -> None:
+    plain = encode_batch([NewRecord(b"plain")])
     fs = fresh_fs()
     log = open_log(fs, 0)
-    while log.segment_count == 1:
-        log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
+    log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
+    while log.segment_count < 3:
+        log.append(plain, leader_epoch=-1)
     base = log.log_end_offset - 1
+    log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
     log.close()
     fs.truncate(fs.open(f"{FOLDER}/{base:020d}.log"), 1)
     log = open_log(fs, base)
-    assert log.log_end_offset == base
-    log.append(encode_batch([NewRecord(b"plain")]), leader_epoch=-1)
+    for _ in range(2):
+        log.append(plain, leader_epoch=-1)
     fs.fail("fsync_dir")
     with pytest.raises(StorageError):
         log.flush()
-    check(open_log(fs.after_cut(), base), base + 1)
+    check(open_log(fs.after_cut(), base), base + 2)
