@@ -33,6 +33,13 @@ TOPIC_CONFIG = ConfigTable(
             doc="Span of record timestamps after which a segment is rolled.",
         ),
         ConfigKey(
+            name="segment.jitter.ms",
+            default=0,
+            minimum=0,
+            maximum=MAX_LONG,
+            doc="Up to so much of segment.ms is left out by chance, so that partitions do not roll all at once.",
+        ),
+        ConfigKey(
             name="segment.index.bytes",
             default=10 << 20,
             minimum=12,
@@ -87,6 +94,7 @@ TOPIC_CONFIG = ConfigTable(
             choices=(CREATE_TIME, LOG_APPEND_TIME),
             doc="Whose time a record bears: the producer's or the broker's.",
         ),
+        ConfigKey(name="preallocate", default=False, doc="Take a segment's room on the disk when it is begun."),
         ConfigKey(
             name="cleanup.policy", default="delete", choices=("delete",), doc="What becomes of old segments: deleted."
         ),
@@ -111,6 +119,7 @@ class Synonym(NamedTuple):
 BROKER_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     "segment.bytes": (Synonym("log.segment.bytes"),),
     "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
     "segment.index.bytes": (Synonym("log.index.size.max.bytes"),),
     "index.interval.bytes": (Synonym("log.index.interval.bytes"),),
     "retention.ms": (
@@ -123,6 +132,7 @@ BROKER_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     "flush.messages": (Synonym("log.flush.interval.messages"),),
     "flush.ms": (Synonym("log.flush.interval.ms"),),
     "message.timestamp.type": (Synonym("log.message.timestamp.type"),),
+    "preallocate": (Synonym("log.preallocate"),),
     "cleanup.policy": (Synonym("log.cleanup.policy"),),
     "file.delete.delay.ms": (Synonym("log.segment.delete.delay.ms"),),
 }
@@ -165,6 +175,7 @@ class LogConfig:
 
     segment_bytes: int = 1 << 30
     segment_ms: int = _WEEK_MS
+    segment_jitter_ms: int = 0
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     retention_ms: int = _WEEK_MS
@@ -173,6 +184,7 @@ class LogConfig:
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
     message_timestamp_type: str = CREATE_TIME
+    preallocate: bool = False
     cleanup_policy: str = "delete"
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = _DAY_MS

@@ -31,11 +31,13 @@ from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
 from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
+from millrace_broker.storage.offsets_before import offsets_before
 from millrace_broker.storage.producer_state import BatchMetadata
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import LogRecovery, RetentionReport, VerifyReport
 from millrace_broker.storage.retention import SegmentFacts, deletable, policies_of
-from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.rolling import Rolling
+from millrace_broker.storage.segment import LogSegment
 from millrace_broker.storage.segments import Segments
 from millrace_broker.storage.transaction_index import AbortedTransaction, find_aborted
 from millrace_broker.storage.validation import validate_produced
@@ -74,6 +76,7 @@ class Log:
         self._fs = fs
         self._clock = clock
         self._flush_lock = Lock()
+        self._rolling = Rolling(clock, config, seed=str(topic_partition))
         self._offline: str | None = None
         self._closed = False
         self._names_changed = True
@@ -87,6 +90,7 @@ class Log:
             self._segments = Segments(loaded.segments)
             self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
             self.log_end_offset = loaded.next_offset
+            self._rolling.begin(self._segments.active)
             self.producers.load(
                 loaded.segments, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
             )
@@ -123,7 +127,7 @@ class Log:
 
     def reconfigure(self, config: LogConfig) -> None:
         """Take other settings from the next append on; an open segment keeps its index sizes."""
-        self.config = config
+        self.config = self._rolling.config = config
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
 
     # Appending.
@@ -209,20 +213,12 @@ class Log:
 
     def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int) -> LogSegment:
         """The active segment, rolled first where the batches don't belong in it."""
-        active = self._segments.active
-        config = self.config
-        if size_bytes > config.segment_bytes:
+        if size_bytes > self.config.segment_bytes:
             raise RecordTooLargeError(
-                f"{size_bytes} bytes in one append are above segment.bytes={config.segment_bytes}"
+                f"{size_bytes} bytes in one append are above segment.bytes={self.config.segment_bytes}"
             )
-        if active.size_bytes and (
-            active.size_bytes + size_bytes > config.segment_bytes
-            or max_timestamp - active.first_timestamp > config.segment_ms
-            or active.is_index_full
-            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-        ):
-            return self._roll()
-        return active
+        active = self._segments.active
+        return self._roll() if self._rolling.is_due(active, size_bytes, last_offset, max_timestamp) else active
 
     def _roll(self) -> LogSegment:
         """Finish the active segment and begin the next; nothing is synced here, `flush` does it in order."""
@@ -230,6 +226,7 @@ class Log:
             self.producers.take_snapshot(self.log_end_offset)
             segment = LogSegment(self._fs, self.directory, self.log_end_offset, self.config)
             segment.recover(truncate=True)
+            self._rolling.begin(segment)
         self._segments.active.finish()
         self._names_changed = True
         self._segments = self._segments.with_added(segment)
@@ -286,7 +283,8 @@ class Log:
             self._offline = f"fsync failed: {error}"
             raise storage_error(segment.path, error) from error
         if seal:
-            segment.seal()
+            with storage_errors(segment.path):
+                segment.seal()
 
     def _sync_names(self) -> None:
         try:
@@ -347,6 +345,16 @@ class Log:
             newest = max(segment.max_timestamp_from(self.log_start_offset) for segment in self._segments)
         return None if newest == NO_TIMESTAMP else self.offset_for_timestamp(newest)
 
+    def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
+        """Where a reader may begin, newest first: getOffsetsBefore of Kafka 0.7 and 0.8 (`storage.offsets_before`)."""
+        end = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
+        starts = [
+            (max(segment.base_offset, self.log_start_offset), segment.max_timestamp)
+            for segment in self._segments
+            if segment.size_bytes and segment.base_offset < end
+        ]
+        return offsets_before(starts, (end, self._clock.now_ms()), timestamp_ms, max_count)
+
     # Producers and transactions.
 
     def last_stable_offset(self, high_watermark: int) -> int:
@@ -355,15 +363,10 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that reach into the offsets from start up to end; StorageError."""
-        found: list[AbortedTransaction] = []
         segments = self._segments
         with storage_errors(self.directory):
-            for segment in segments[segments.floor_index(start_offset) :]:
-                more, is_complete = find_aborted(segment.transaction_index.entries(), start_offset, end_offset)
-                found += more
-                if is_complete:
-                    break
-        return found
+            indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])
+            return find_aborted(indexes, start_offset, end_offset)
 
     def expire_producers(self) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""

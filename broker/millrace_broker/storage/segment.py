@@ -57,6 +57,7 @@ class LogSegment:
         self._interval_bytes = config.index_interval_bytes
         self._unindexed_bytes = 0
         self._resume_positions: dict[int, int] = {}
+        self._has_reserve = False
         self._users = 1
         self._users_lock = Lock()
         with ExitStack() as undo:
@@ -78,6 +79,11 @@ class LogSegment:
         self._fs.pwritev(self.fd, buffers, position)
         self.size_bytes = position + size_bytes
         return position
+
+    def reserve(self, size_bytes: int) -> None:
+        """Take room on the disk for a segment of this size; `seal` gives back what was not used."""
+        self._fs.reserve(self.fd, size_bytes)
+        self._has_reserve = True
 
     def undo_write(self) -> None:
         """Cut what a failed `write` may have left behind the known end."""
@@ -119,6 +125,9 @@ class LogSegment:
         """After `finish` and `sync`: let go of the indexes' memory."""
         self.offset_index.seal()
         self.time_index.seal()
+        if self._has_reserve:
+            self._fs.truncate(self.fd, self.size_bytes)
+            self._has_reserve = False
 
     @property
     def is_sealed(self) -> bool:
@@ -199,13 +208,16 @@ class LogSegment:
         return None
 
     def max_timestamp_from(self, start_offset: int) -> int:
-        """The largest timestamp of batches that reach `start_offset` or beyond; -1 where there is none."""
-        if start_offset <= self.max_timestamp_offset:
+        """The largest timestamp of the records from `start_offset` on; -1 where there is none."""
+        if start_offset <= self.base_offset:
             return self.max_timestamp
         found = self.find(start_offset)
         if found is None:
             return NO_TIMESTAMP
-        return max(header.max_timestamp for _, header in scan_headers(self._fs, self.fd, found[0], self.size_bytes))
+        position, first = found
+        kept = (each.timestamp_ms for each in self._records(position, first) if each.offset >= start_offset)
+        later = scan_headers(self._fs, self.fd, position + first.size_bytes, self.size_bytes)
+        return max([*kept, *(header.max_timestamp for _, header in later)], default=NO_TIMESTAMP)
 
     def _records(self, position: int, header: BatchHeader) -> list[Record]:
         batch = self._fs.pread(self.fd, header.size_bytes, position)

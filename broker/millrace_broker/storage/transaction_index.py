@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple
 
@@ -111,12 +111,15 @@ class TransactionIndex:
         return [AbortedTransaction(*fields) for _, *fields in _ENTRY.iter_unpack(data)]
 
 
-def find_aborted(
-    entries: Sequence[AbortedTransaction], start_offset: int, end_offset: int
-) -> tuple[list[AbortedTransaction], bool]:
-    """The transactions that reach into the offsets from start up to end, and whether the search may end here."""
-    found = [each for each in entries if each.last_offset >= start_offset and each.first_offset < end_offset]
-    return found, any(each.last_stable_offset >= end_offset for each in entries)
+def find_aborted(indexes: Iterable[TransactionIndex], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The transactions that reach into the offsets from start up to end; `indexes` from the segment of the start on."""
+    found: list[AbortedTransaction] = []
+    for index in indexes:
+        entries = index.entries()
+        found += [each for each in entries if each.last_offset >= start_offset and each.first_offset < end_offset]
+        if any(each.last_stable_offset >= end_offset for each in entries):
+            break
+    return found
 
 
 def _packed(transactions: Sequence[AbortedTransaction]) -> bytes:

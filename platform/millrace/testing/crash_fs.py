@@ -197,6 +197,12 @@ class CrashFileSystem:
         data = self._files[fd].data
         data[:] = data[:size].ljust(size, b"\0")
 
+    def reserve(self, fd: int, size: int) -> None:
+        """Fail where there is no room; nothing is set aside."""
+        self._before("reserve")
+        if size - len(self._files[fd].data) > self._room():
+            raise _os_error(errno.ENOSPC, "disk")
+
     def fsync(self, fd: int) -> None:
         """Sync bytes and size, not the name."""
         self._before("fsync")

@@ -1,0 +1,52 @@
+"""When the active segment is finished and the next one begun (spec B2).
+
+    segment.bytes     its size would come above it
+    segment.ms        its first record is older: by the records' own times, by the clock where they have none
+    index             it has no room left, or can't hold the offset
+
+Of `segment.ms` up to `segment.jitter.ms` is left out, drawn anew for each segment: partitions that were made together
+do not roll, and sync, together.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from millrace.clock import Clock
+from millrace.records.batch import NO_TIMESTAMP
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
+
+
+class Rolling:
+    """The rule for one log; `seed` makes its chance repeatable."""
+
+    def __init__(self, clock: Clock, config: LogConfig, seed: str) -> None:
+        self.config = config
+        self._clock = clock
+        self._chance = Random(seed)  # noqa: S311 -- it spreads load and keeps no secret
+        self._begun_at_ms = clock.now_ms()
+        self._jitter_ms = 0
+
+    def begin(self, segment: LogSegment) -> None:
+        """A segment becomes active; its room is taken if `preallocate` says so. OSError passes."""
+        if self.config.preallocate:
+            segment.reserve(self.config.segment_bytes)
+        self._begun_at_ms = self._clock.now_ms()
+        self._jitter_ms = self._chance.randint(0, min(self.config.segment_jitter_ms, self.config.segment_ms))
+
+    def is_due(self, active: LogSegment, size_bytes: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether `size_bytes` more, up to an offset and a timestamp, belong in a new segment."""
+        if not active.size_bytes:
+            return False
+        config = self.config
+        if active.first_timestamp != NO_TIMESTAMP:
+            age_ms = max_timestamp - active.first_timestamp
+        else:
+            age_ms = self._clock.now_ms() - self._begun_at_ms
+        return (
+            active.size_bytes + size_bytes > config.segment_bytes
+            or age_ms > config.segment_ms - self._jitter_ms
+            or active.is_index_full
+            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+        )
