@@ -64,6 +64,12 @@ BROKER_CONFIG = ConfigTable(
             doc="Milliseconds between two writes of the recovery point checkpoint.",
         ),
         ConfigKey(
+            name="replica.high.watermark.checkpoint.interval.ms",
+            default=5_000,
+            minimum=1,
+            doc="Milliseconds between two writes of the high watermarks' checkpoint.",
+        ),
+        ConfigKey(
             name="producer.id.expiration.check.interval.ms",
             default=600_000,
             minimum=1,
@@ -110,6 +116,7 @@ class BrokerConfig:
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
     producer_id_expiration_check_interval_ms: int
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int

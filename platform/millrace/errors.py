@@ -15,6 +15,7 @@
     │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
     │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
     │   └── StorageError               the disk failed; nothing was appended
+    │       └── DataDirInUseError          another broker holds the data directory
     ├── TopicError
     │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
@@ -175,6 +176,10 @@ class StorageError(LogError):
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
+
+
+class DataDirInUseError(StorageError):
+    """Another broker holds the data directory."""
 
 
 class TopicError(MillraceError):

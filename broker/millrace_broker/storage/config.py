@@ -161,9 +161,18 @@ BROKER_ONLY = (
     ),
 )
 
+RECOVERY_THREADS = ConfigKey(
+    name="num.recovery.threads.per.data.dir",
+    default=1,
+    minimum=1,
+    maximum=MAX_INT,
+    doc="Threads that open and recover the logs of one data directory at the start.",
+)
+
 BROKER_CONFIG = ConfigTable(
     (
         *BROKER_ONLY,
+        RECOVERY_THREADS,
         *(_synonym_key(topic_name, synonym) for topic_name, names in BROKER_SYNONYMS.items() for synonym in names),
     )
 )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from threading import Lock
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from millrace_broker.storage.append_time import stamped
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
+from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
 from millrace_broker.storage.offsets_before import offsets_before
@@ -69,6 +71,7 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean: bool = False,
+        health: DirHealth | None = None,
     ) -> None:
         """Open the log of an existing folder, recovering it unless the shutdown was clean; StorageError."""
         self.topic_partition = topic_partition
@@ -77,7 +80,7 @@ class Log:
         self._clock = clock
         self._flush_lock = Lock()
         self._rolling = Rolling(clock, config, seed=str(topic_partition))
-        self._offline: str | None = None
+        self._health = health or DirHealth(directory)
         self._closed = False
         self._names_changed = True
         self._deleted: deque[tuple[int, str]] = deque()
@@ -87,17 +90,14 @@ class Log:
             loaded = load_log(
                 fs, directory, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
             )
-            self._segments = Segments(loaded.segments)
-            self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
-            self.log_end_offset = loaded.next_offset
-            self._rolling.begin(self._segments.active)
-            self.producers.load(
-                loaded.segments, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
-            )
+        self._segments = Segments(loaded.segments)
+        self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
+        self.log_end_offset = loaded.next_offset
         self.recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
-        self.leader_epochs = LeaderEpochs(fs, directory)
-        self.leader_epochs.truncate(self.log_end_offset)
-        self.expire_producers()
+        with ExitStack() as undo:
+            undo.callback(self._release_files)
+            self._load_state()
+            undo.pop_all()
         self._last_flush_ms = clock.monotonic_ms()
         self.recovery = LogRecovery(
             topic=topic_partition.topic,
@@ -109,6 +109,17 @@ class Log:
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
         )
+
+    def _load_state(self) -> None:
+        """What is known beside the batches: leaders, producers, the active segment's age."""
+        self.leader_epochs = LeaderEpochs(self._fs, self.directory)
+        self.leader_epochs.truncate(self.log_end_offset)
+        with storage_errors(self.directory):
+            self._rolling.begin(self._segments.active)
+            self.producers.load(
+                tuple(self._segments), log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
+            )
+        self.expire_producers()
 
     @property
     def size_bytes(self) -> int:
@@ -138,8 +149,8 @@ class Log:
         A batch that its producer sent before is not appended again: its place of then is the answer (KIP-98).
         Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence, and
         StorageError where the disk fails; the log is then as before.
-        A batch that is written but can't be synced as `flush.messages` demands takes the log offline:
-        what the disk holds is unknown until the log is opened again.
+        A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
+        what the disk holds is unknown until the folder is opened again.
         """
         self._check_open()
         view = memoryview(batches)
@@ -178,8 +189,8 @@ class Log:
         return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
 
     def _check_open(self) -> None:
-        if self._offline is not None or self._closed:
-            raise StorageError(f"{self.directory}: offline: {self._offline or 'closed'}")
+        if self._health.reason is not None or self._closed:
+            raise StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
 
     def _place_of(self, batch: BatchMetadata) -> LogAppendInfo:
         append_time_ms = batch.timestamp if self._stamps_append_time else NO_TIMESTAMP
@@ -236,14 +247,15 @@ class Log:
         try:
             segment.undo_write()
         except OSError as error:
-            self._offline = f"a failed write could not be undone: {error}"
+            self._health.fail(f"{segment.path}: a failed write could not be undone: {error}")
 
     # Flushing.
 
     def flush(self) -> None:
         """Block until all that is appended so far is on the disk; a closed log has nothing to flush.
 
-        Raises StorageError. A failed fsync takes the log offline: the kernel may have dropped what it could not write.
+        Raises StorageError. A failed fsync takes the data folder offline: the kernel may have dropped what it could not
+        write.
         """
         with self._flush_lock:
             if not self._closed:
@@ -251,56 +263,47 @@ class Log:
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed (monotonic `now_ms`), or a closed segment waits to be synced."""
-        if self.recovery_point >= self.log_end_offset or self._offline is not None:
+        if self.recovery_point >= self.log_end_offset or self._health.reason is not None:
             return False
         overdue = now_ms - self._last_flush_ms >= self.config.flush_ms
         return overdue or self.recovery_point < self._segments.active.base_offset
 
-    def _flush(self) -> None:
-        if self._offline is not None:
-            raise StorageError(f"{self.directory}: offline: {self._offline}")
+    def _flush(self, *, closing: bool = False) -> None:
+        if self._health.reason is not None:
+            raise StorageError(f"{self.directory}: offline: {self._health.reason}")
         end, segments = self.log_end_offset, self._segments
         self._last_flush_ms = self._clock.monotonic_ms()
         for segment in segments[segments.floor_index(self.recovery_point - 1) :]:
             if not segment.is_sealed and segment.retain():
                 try:
-                    self._sync(segment, seal=segment is not segments.active)
+                    if not self._sync(segment, is_growing=segment is segments.active and not closing):
+                        end = min(end, segment.next_offset)
                 finally:
                     segment.release()
-        with storage_errors(self.directory):
+        with self._health.guard(self.directory):
             self.producers.sync_snapshots()
-        if self._names_changed:
-            self._names_changed = False
-            self._sync_names()
+            if self._names_changed:
+                self._names_changed = False
+                self._fs.fsync_dir(self.directory)
         self.recovery_point = max(self.recovery_point, end)
 
-    def _sync(self, segment: LogSegment, *, seal: bool) -> None:
-        with storage_errors(segment.path):
-            segment.write_indexes()
-        try:
-            segment.sync()
-        except OSError as error:
-            self._offline = f"fsync failed: {error}"
-            raise storage_error(segment.path, error) from error
-        if seal:
-            with storage_errors(segment.path):
-                segment.seal()
+    def _sync(self, segment: LogSegment, *, is_growing: bool) -> bool:
+        """Sync a segment; false where the disk has no room for its indexes, so that a crash must have them made anew.
 
-    def _sync_names(self) -> None:
-        try:
-            self._fs.fsync_dir(self.directory)
-        except OSError as error:
-            self._offline = f"fsync of the folder failed: {error}"
-            raise storage_error(self.directory, error) from error
+        Those of a growing segment may wait: whatever the recovery point, it is walked after a crash.
+        """
+        with self._health.guard(segment.path):
+            has_room = segment.write_indexes()
+            if is_growing or not has_room:
+                segment.sync_batches()
+            else:
+                segment.sync()
+                segment.seal()
+        return is_growing or has_room
 
     def _flush_if_due(self) -> None:
-        if self.log_end_offset - self.recovery_point < self.config.flush_messages:
-            return
-        try:
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
-        except StorageError as error:
-            self._offline = self._offline or str(error)
-            raise
 
     # Reading.
 
@@ -459,7 +462,7 @@ class Log:
                 return
             self._closed = True
             try:
-                if self._offline is None:
+                if self._health.reason is None:
                     self._close_segments()
             finally:
                 self._release_files()
@@ -480,7 +483,6 @@ class Log:
         self._segments.active.finish()
         with storage_errors(self.directory):
             self._names_changed |= self.producers.take_snapshot(self.log_end_offset)
-        self._flush()
-        with storage_errors(self.directory):
-            for segment in self._segments:
-                segment.seal()
+        self._flush(closing=True)
+        if not self._segments.active.is_sealed:
+            raise StorageError(f"{self.directory}: no room for the indexes")

@@ -23,6 +23,7 @@ from millrace.records.batch import HEADER_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, B
 from millrace.records.compression import codec_of
 from millrace.records.record import Record, decode_batch
 from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.filenames import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -108,15 +109,25 @@ class LogSegment:
         if self.size_bytes:
             self._index_max_timestamp()
 
-    def write_indexes(self) -> None:
-        """Take the index entries that are only in memory to their files."""
-        self.offset_index.write()
-        self.time_index.write()
-        self.transaction_index.write()
+    def write_indexes(self) -> bool:
+        """Take the index entries that are only in memory to their files; false where the disk is full."""
+        try:
+            self.offset_index.write()
+            self.time_index.write()
+            self.transaction_index.write()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            return False
+        return True
+
+    def sync_batches(self) -> None:
+        """Block until the batches are on the disk."""
+        self._fs.fsync(self.fd)
 
     def sync(self) -> None:
         """Block until batches and index entries are on the disk. Names are the folder's business."""
-        self._fs.fsync(self.fd)
+        self.sync_batches()
         self.offset_index.sync()
         self.time_index.sync()
         self.transaction_index.sync()
