@@ -152,7 +152,8 @@ class Log:
         A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
         what the disk holds is unknown until the folder is opened again.
         """
-        self._check_open()
+        if self._health.reason is not None or self._closed:
+            raise self._not_open()
         view = memoryview(batches)
         found: Batches = validate_produced(view, self.config.max_message_bytes)
         has_producer = found[0][1].producer_id != NO_PRODUCER_ID
@@ -166,7 +167,8 @@ class Log:
         max_timestamp = self._write(view, found, leader_epoch)
         if has_producer:
             self.producers.append(found[0][1], first_offset)
-        self._flush_if_due()
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
         return LogAppendInfo(first_offset, self.log_end_offset - 1, append_time_ms, max_timestamp)
 
     def append_control(
@@ -176,7 +178,8 @@ class Log:
 
         Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
         """
-        self._check_open()
+        if self._health.reason is not None or self._closed:
+            raise self._not_open()
         self.producers.check_marker(producer_id, producer_epoch, marker)
         now_ms = self._clock.now_ms()
         batch = encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
@@ -185,12 +188,12 @@ class Log:
         aborted = self.producers.append_marker(header, marker, offset)
         if aborted is not None:
             self._segments.active.transaction_index.append(aborted)
-        self._flush_if_due()
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
         return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
 
-    def _check_open(self) -> None:
-        if self._health.reason is not None or self._closed:
-            raise StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
+    def _not_open(self) -> StorageError:
+        return StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
 
     def _place_of(self, batch: BatchMetadata) -> LogAppendInfo:
         append_time_ms = batch.timestamp if self._stamps_append_time else NO_TIMESTAMP
@@ -300,10 +303,6 @@ class Log:
                 segment.sync()
                 segment.seal()
         return is_growing or has_room
-
-    def _flush_if_due(self) -> None:
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush()
 
     # Reading.
 

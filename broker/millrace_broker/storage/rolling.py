@@ -39,11 +39,8 @@ class Rolling:
         """Whether `size_bytes` more, up to an offset and a timestamp, belong in a new segment."""
         if not active.size_bytes:
             return False
-        config = self.config
-        if active.first_timestamp != NO_TIMESTAMP:
-            age_ms = max_timestamp - active.first_timestamp
-        else:
-            age_ms = self._clock.now_ms() - self._begun_at_ms
+        config, began_ms = self.config, active.first_timestamp
+        age_ms = max_timestamp - began_ms if began_ms != NO_TIMESTAMP else self._clock.now_ms() - self._begun_at_ms
         return (
             active.size_bytes + size_bytes > config.segment_bytes
             or age_ms > config.segment_ms - self._jitter_ms

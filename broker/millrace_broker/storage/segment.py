@@ -51,6 +51,7 @@ class LogSegment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
+        self.is_index_full = False
         self.was_recovered = False
         self.has_producer_ids = True  # until a recovery has looked
         self._fs = fs
@@ -102,6 +103,7 @@ class LogSegment:
             self.offset_index.append(last_offset - self.base_offset, position)
             self._index_max_timestamp()
             self._unindexed_bytes = 0
+            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
         self._unindexed_bytes += size_bytes
 
     def finish(self) -> None:
@@ -144,11 +146,6 @@ class LogSegment:
     def is_sealed(self) -> bool:
         """Whether nothing is appended any more and all of it was synced."""
         return self.offset_index.is_sealed and self.time_index.is_sealed
-
-    @property
-    def is_index_full(self) -> bool:
-        """Whether an index has no room left: time to roll."""
-        return self.offset_index.is_full or self.time_index.is_full
 
     # Reading.
 
@@ -256,6 +253,7 @@ class LogSegment:
             return False
         self.offset_index.grow()
         self.time_index.grow()
+        self.is_index_full = self.offset_index.is_full or self.time_index.is_full
         last, newest = self.offset_index.last, self.time_index.last
         start = last[1] if last is not None else 0
         if newest is not None:
@@ -273,6 +271,7 @@ class LogSegment:
         self.offset_index.clear()
         self.time_index.clear()
         self._unindexed_bytes = 0
+        self.is_index_full = False
         self.was_recovered, self.has_producer_ids = True, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.next_offset, end, reason = self.base_offset, 0, ""

@@ -31,6 +31,7 @@ from millrace.records.batch import (
 from millrace.records.compression import Codec, codec_of
 
 MAX_CODEC_ID = max(Codec)
+_SPECIAL_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
 
 
 def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple[int, BatchHeader]]:
@@ -56,14 +57,19 @@ def _check_header(header: BatchHeader) -> None:
     attributes = header.attributes
     if attributes & CODEC_MASK > MAX_CODEC_ID:
         codec_of(attributes & CODEC_MASK)
-    if attributes & CONTROL_FLAG:
-        raise InvalidRecordError("a producer may not send control batches")
-    if attributes & TRANSACTIONAL_FLAG and header.producer_id == NO_PRODUCER_ID:
-        raise InvalidRecordError("a transactional batch without a producer id")
+    if attributes & _SPECIAL_FLAGS:
+        _check_flags(header)
     if header.record_count != header.last_offset_delta + 1:
         raise InvalidRecordError(
             f"a batch of {header.record_count} records that spans {header.last_offset_delta + 1} offsets"
         )
+
+
+def _check_flags(header: BatchHeader) -> None:
+    if header.is_control:
+        raise InvalidRecordError("a producer may not send control batches")
+    if header.producer_id == NO_PRODUCER_ID:
+        raise InvalidRecordError("a transactional batch without a producer id")
 
 
 def _check_producer(header: BatchHeader, *, is_alone: bool) -> None:
