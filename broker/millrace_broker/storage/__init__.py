@@ -2,7 +2,7 @@
 
 `LogManager` opens the data folders, `Log` is one partition. A record's way: `Log.append` -> `validation` ->
 `LogSegment`; a read's way: `Log.read` -> `Segments` -> `OffsetIndex` -> `LogSegment`. `loading` brings a log back
-after a crash.
+after a crash, `producer_state_manager` what the log knows of its producers.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log import Log, LogAppendInfo
 from millrace_broker.storage.manager import LogManager
 from millrace_broker.storage.reports import Finding, LogRecovery, RecoveryReport, RetentionReport, VerifyReport
+from millrace_broker.storage.transaction_index import AbortedTransaction
 
 __all__ = [
     "BROKER_CONFIG",
     "TOPIC_CONFIG",
+    "AbortedTransaction",
     "Finding",
     "Log",
     "LogAppendInfo",

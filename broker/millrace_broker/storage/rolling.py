@@ -24,7 +24,8 @@ class Rolling:
     def __init__(self, clock: Clock, config: LogConfig, seed: str) -> None:
         self.config = config
         self._clock = clock
-        self._chance = Random(seed)  # noqa: S311 -- it spreads load and keeps no secret
+        self._seed = seed
+        self._chance: Random | None = None
         self._begun_at_ms = clock.now_ms()
         self._jitter_ms = 0
 
@@ -33,7 +34,13 @@ class Rolling:
         if self.config.preallocate:
             segment.reserve(self.config.segment_bytes)
         self._begun_at_ms = self._clock.now_ms()
-        self._jitter_ms = self._chance.randint(0, min(self.config.segment_jitter_ms, self.config.segment_ms))
+        self._jitter_ms = self._drawn(min(self.config.segment_jitter_ms, self.config.segment_ms))
+
+    def _drawn(self, up_to_ms: int) -> int:
+        if not up_to_ms:
+            return 0
+        self._chance = self._chance or Random(self._seed)  # noqa: S311 -- it spreads load and keeps no secret
+        return self._chance.randint(0, up_to_ms)
 
     def is_due(self, active: LogSegment, size_bytes: int, last_offset: int, max_timestamp: int) -> bool:
         """Whether `size_bytes` more, up to an offset and a timestamp, belong in a new segment."""
