@@ -310,9 +310,12 @@ def test_a_log_that_met_a_full_disk_is_whole_and_goes_on(flush_messages: int, ro
     fs = fresh_fs()
     log = open_log(fs, config=LogConfig(segment_bytes=300, index_interval_bytes=0, flush_messages=flush_messages))
     fs.capacity_bytes = room_bytes
+    open_files = set()
     for _ in range(3):
         with pytest.raises(StorageError, match="No space left"):
             fill(log)
+        open_files.add(fs.open_files)
+    assert len(open_files) == 1
     end = log.log_end_offset
     assert end > 0
     assert [record.offset for record in read_all(log)] == list(range(end))

@@ -130,7 +130,10 @@ def test_a_segment_for_which_there_is_no_room_is_not_begun() -> None:
 
     with pytest.raises(StorageError, match="No space left"):
         fill()
-    end = log.log_end_offset
+    end, open_files = log.log_end_offset, fs.open_files
+    with pytest.raises(StorageError, match="No space left"):
+        fill()
+    assert fs.open_files == open_files
     fs.capacity_bytes = None
     assert log.append(batch(), leader_epoch=-1).first_offset == end
     assert log.verify().findings == ()

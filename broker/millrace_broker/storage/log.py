@@ -239,8 +239,11 @@ class Log:
         with storage_errors(self.directory):
             self.producers.take_snapshot(self.log_end_offset)
             segment = LogSegment(self._fs, self.directory, self.log_end_offset, self.config)
-            segment.recover(truncate=True)
-            self._rolling.begin(segment)
+            with ExitStack() as undo:
+                undo.callback(segment.release)
+                segment.recover(truncate=True)
+                self._rolling.begin(segment)
+                undo.pop_all()
         self._segments.active.finish()
         self._names_changed = True
         self._segments = self._segments.with_added(segment)

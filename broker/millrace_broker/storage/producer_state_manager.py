@@ -126,9 +126,13 @@ class ProducerStateManager:
         if offset <= self._snapshot_offset:
             return False
         fd = self._fs.open(self.snapshot_path(offset), create=True)
+        try:
+            self._fs.truncate(fd, 0)
+            self._fs.pwritev(fd, [encode_snapshot(self._entries.values())], 0)
+        except OSError:
+            self._fs.close(fd)
+            raise
         self._unsynced.append(fd)
-        self._fs.truncate(fd, 0)
-        self._fs.pwritev(fd, [encode_snapshot(self._entries.values())], 0)
         self._snapshot_offset = offset
         return True
 
