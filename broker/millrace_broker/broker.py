@@ -68,6 +68,7 @@ class Broker:
         view = self._store.view()
         self._open_logs(view)
         self._replicas = ReplicaManager(self._logs, Purgatory(self._loop.call_later))
+        self._closing.push_async_callback(self._checkpoint_high_watermarks)
         self._metadata = MetadataCache(view)
         self._server = Server(self._services(), self._metrics)
         listen = self._options.listen
@@ -98,6 +99,13 @@ class Broker:
     async def apply_retention(self) -> Sequence[Any]:
         """Delete what retention allows; a report per partition."""
         return self._logs.apply_retention()
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks())
+
+    async def expire_producers(self) -> int:
+        """Forget idempotent producers that have been silent for long; how many."""
+        return self._logs.expire_producers()
 
     async def verify(self) -> Sequence[Any]:
         """Walk every log's segments in a worker thread; a report per partition."""
@@ -219,6 +227,8 @@ class Broker:
         config = self._options.broker
         chores: tuple[tuple[int, Callable[[], Awaitable[Any]]], ...] = (
             (config.log_retention_check_interval_ms, self.apply_retention),
+            (config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
+            (config.producer_id_expiration_check_interval_ms, self.expire_producers),
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.flush_due)),
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.remove_deleted)),
             (config.log_flush_offset_checkpoint_interval_ms, lambda: asyncio.to_thread(self._logs.checkpoint)),

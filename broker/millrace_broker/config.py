@@ -82,6 +82,18 @@ BROKER_CONFIG = ConfigTable(
             minimum=1,
             doc="Bytes that compaction reads and writes in a second at most.",
         ),
+        ConfigKey(
+            name="replica.high.watermark.checkpoint.interval.ms",
+            default=5_000,
+            minimum=1,
+            doc="Milliseconds between two writes of the high watermarks' checkpoint.",
+        ),
+        ConfigKey(
+            name="producer.id.expiration.check.interval.ms",
+            default=600_000,
+            minimum=1,
+            doc="Milliseconds between two looks for producers to forget.",
+        ),
         ConfigKey(name="zookeeper.session.timeout.ms", default=18_000, minimum=1, doc="ZooKeeper's session timeout."),
         ConfigKey(
             name="zookeeper.connection.timeout.ms",
@@ -127,6 +139,8 @@ class BrokerConfig:
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
     log_cleaner_io_max_bytes_per_second: float
+    replica_high_watermark_checkpoint_interval_ms: int
+    producer_id_expiration_check_interval_ms: int
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
     shutdown_drain_timeout_ms: int

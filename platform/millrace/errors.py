@@ -9,7 +9,13 @@
     │   └── UnsupportedCodecError      an unknown compression codec
     ├── LogError               the log can't do what was asked
     │   ├── OffsetOutOfRangeError      below the log start offset or above the end
+    │   ├── ProducerError              a batch that does not follow on its producer's last one
+    │   │   ├── OutOfOrderSequenceError        a sequence number was left out
+    │   │   ├── InvalidProducerEpochError      a newer instance of the producer has written
+    │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
+    │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
     │   ├── StorageError               the disk failed; nothing was appended
+    │   │   └── DataDirInUseError          another broker holds the data directory
     │   └── CompactionStoppedError     the broker stops; the log is as it was
     ├── TopicError
     │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
@@ -71,6 +77,10 @@ class ErrorCode(IntEnum):
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
@@ -134,11 +144,43 @@ class OffsetOutOfRangeError(LogError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+class ProducerError(LogError):
+    """A batch, or a marker, that does not follow on what the log holds of its producer."""
+
+
+class OutOfOrderSequenceError(ProducerError):
+    """A sequence number that is not the one after the producer's last."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpochError(ProducerError):
+    """A newer instance of the producer has written: this one is fenced."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class InvalidTransactionStateError(ProducerError):
+    """A batch outside the transaction that its producer has open."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class CoordinatorFencedError(ProducerError):
+    """A transaction marker of a coordinator that has been replaced."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
 class StorageError(LogError):
     """The disk refused a read or a write; the log is as it was before."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
+
+
+class DataDirInUseError(StorageError):
+    """Another broker holds the data directory."""
 
 
 class CompactionStoppedError(LogError):

@@ -11,12 +11,18 @@ meaning (disk full, bad sector) belongs to the caller.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+_FALLOC_FL_KEEP_SIZE = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
 
 
 class FileSystem(Protocol):
@@ -44,6 +50,10 @@ class FileSystem(Protocol):
 
     def truncate(self, fd: int, size: int) -> None:
         """Cut, or extend with zeros, to `size` bytes."""
+        ...
+
+    def reserve(self, fd: int, size: int) -> None:
+        """Take room on the disk for `size` bytes; the file's size stays. `truncate` gives back what is not used."""
         ...
 
     def fsync(self, fd: int) -> None:
@@ -120,6 +130,13 @@ class OsFileSystem:
     def truncate(self, fd: int, size: int) -> None:
         """Set the file's size."""
         os.ftruncate(fd, size)
+
+    def reserve(self, fd: int, size: int) -> None:
+        """fallocate(2); nothing where the file system knows no such thing."""
+        if _libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, 0, size):
+            code = ctypes.get_errno()
+            if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise OSError(code, os.strerror(code))
 
     def fsync(self, fd: int) -> None:
         """Sync bytes and size."""

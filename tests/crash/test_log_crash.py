@@ -296,3 +296,93 @@ def test_segments_at_the_recovery_point_are_never_cut(caplog: pytest.LogCaptureF
     assert (again.log_end_offset, again.recovery.truncated_bytes) == (4, 0)
     assert "damaged at position" in caplog.text
     assert len(again.verify().findings) == 1
+
+
+def fill(log: Log, limit: int = 500) -> None:
+    """Append until the disk refuses."""
+    while log.log_end_offset < limit:
+        log.append(batch(log.log_end_offset, 1), leader_epoch=-1)
+
+
+@pytest.mark.parametrize("flush_messages", [1, 5, 1 << 40])
+@pytest.mark.parametrize("room_bytes", range(1000, 2000, 83))
+def test_a_log_that_met_a_full_disk_is_whole_and_goes_on(flush_messages: int, room_bytes: int) -> None:
+    fs = fresh_fs()
+    log = open_log(fs, config=LogConfig(segment_bytes=300, index_interval_bytes=0, flush_messages=flush_messages))
+    fs.capacity_bytes = room_bytes
+    open_files = set()
+    for _ in range(3):
+        with pytest.raises(StorageError, match="No space left"):
+            fill(log)
+        open_files.add(fs.open_files)
+    assert len(open_files) == 1
+    end = log.log_end_offset
+    assert end > 0
+    assert [record.offset for record in read_all(log)] == list(range(end))
+    assert log.verify().findings == ()
+    killed = fs.after_kill()
+    killed.capacity_bytes = None
+    again = open_log(killed, recovery_point=log.recovery_point)
+    assert [record.value for record in read_all(again)] == [b"value %d" % offset for offset in range(end)]
+    fs.capacity_bytes = None
+    fill(log, end + 30)
+    log.flush()
+    assert log.recovery_point == end + 30
+    log.close()
+    after = Log(fs, ManualClock(), FOLDER, PARTITION, CONFIG, clean=True)
+    assert (after.recovery.recovered_segments, after.log_end_offset) == (0, end + 30)
+    assert after.verify().findings == ()
+
+
+class Torn(Random):
+    """Chance at its worst: each file has its new bytes, and behind them what was synced there before."""
+
+    def choice(self, options):
+        return options[2]
+
+    def randint(self, low: int, high: int) -> int:
+        return high
+
+
+def test_a_batch_that_was_cut_never_comes_back_behind_a_new_one() -> None:
+    """Unless the cut is synced first, the old bytes behind a new batch of the same size are a batch again."""
+    fs = fresh_fs()
+    log = open_log(fs)
+    for first in range(3):
+        log.append(batch(first, 1), leader_epoch=-1)
+    size = log.size_bytes // 3
+    log.close()
+    fd = fs.open(f"{FOLDER}/00000000000000000000.log")
+    fs.pwritev(fd, [b"?"], 2 * size - 1)
+    fs.fsync(fd)
+    log = open_log(fs)
+    assert log.log_end_offset == 1
+    log.append(encode_batch([NewRecord(b"VALUE 1", timestamp_ms=1)]), leader_epoch=-1)
+    after = open_log(fs.after_cut(Torn()))
+    assert [record.value for record in read_all(after)] == [b"value 0", b"VALUE 1"]
+
+
+def test_a_segment_that_was_dropped_never_comes_back_behind_new_batches() -> None:
+    """Unless its removal is synced first, new batches that reach its base offset are synced before its name is gone."""
+    fs = fresh_fs()
+    size = len(batch(0, 1))
+    config = LogConfig(segment_bytes=3 * size)
+    log = open_log(fs, config=config)
+    for first in range(8):
+        log.append(batch(first, 1), leader_epoch=-1)
+    log.close()
+    for name in fs.listdir(FOLDER):
+        if name.endswith(".snapshot"):
+            fs.unlink(f"{FOLDER}/{name}")
+    fs.fsync_dir(FOLDER)
+    fd = fs.open(f"{FOLDER}/00000000000000000000.log")
+    fs.truncate(fd, 2 * size)
+    fs.fsync(fd)
+    log = open_log(fs, config=config)
+    assert (log.log_end_offset, log.recovery.dropped_segments) == (2, 2)
+    log.append(encode_batch([NewRecord(b"VALUE 2", timestamp_ms=2)]), leader_epoch=-1)
+    fs.fail("fsync_dir")
+    with pytest.raises(StorageError):
+        log.flush()
+    after = open_log(fs.after_cut(), config=config)
+    assert [record.value for record in read_all(after)] == [b"value 0", b"value 1", b"VALUE 2"]

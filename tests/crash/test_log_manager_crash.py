@@ -95,3 +95,30 @@ def test_a_crash_after_a_clean_shutdown_is_no_clean_shutdown() -> None:
     Life(fs).run()
     manager(fs).start()
     assert manager(fs.after_cut()).start().clean_dirs == ()
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_deleted_records_stay_deleted_once_a_checkpoint_was_written(seed: int | None) -> None:
+    """The start lies inside a segment, or above all that the power cut has left."""
+    for start in (3, 5, 6):
+        fs = CrashFileSystem()
+        logs = manager(fs)
+        logs.start()
+        log = logs.create(KEPT, KEPT_ID, {"flush.messages": "5"})
+        for _ in range(6):
+            log.append(batch(log.log_end_offset), leader_epoch=1)
+        log.raise_log_start_offset(start)
+        logs.checkpoint()
+        after = fs.after_cut(None if seed is None else Random(seed))
+        again = manager(after)
+        assert again.start().logs[0].log_start_offset == start
+        log = again.create(KEPT, KEPT_ID, {})
+        assert log.log_end_offset >= max(start, 5)
+        log.append(batch(log.log_end_offset), leader_epoch=1)
+        data = log.read(start, 1, up_to_offset=log.log_end_offset)
+        assert [record.value for record in decode_records(data)] == [b"%d" % start]
+        again.apply_retention()
+        again.checkpoint()
+        again.close()
+        third = manager(after)
+        assert third.start().logs[0].log_start_offset == start

@@ -11,8 +11,8 @@ from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
 from millrace.errors import ErrorCode, RecordTooLargeError
-from millrace.records.batch import CRC_POSITION
-from millrace.records.record import NewRecord, encode_batch
+from millrace.records.batch import CRC_POSITION, TRANSACTIONAL_FLAG
+from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.frame import framed
@@ -275,3 +275,21 @@ def test_a_peer_that_asks_and_never_reads_costs_a_bounded_part_of_memory(broker)
             greedy.send(ApiKey.FETCH, 12, fetch_fields("events", 0) | {"max_bytes": 40 << 20})
         assert still_serves(broker)
         assert resident_mebibytes(broker.pid) - before < 60
+
+
+def test_an_idempotent_producers_batches_are_taken_once_and_in_order(raw, broker):
+    def send(sequence, value, *, epoch=0, flags=0):
+        batch = encode_batch([NewRecord(value)], producer=BatchProducer(7, epoch, sequence), flags=flags)
+        answer = raw.request(ApiKey.PRODUCE, 9, produce_fields("events", batch))
+        (partition,) = answer.responses[0].partition_responses
+        return partition.error_code, partition.base_offset
+
+    with Cluster(broker.bootstrap) as cluster:
+        SyncProducer(cluster).send("events", 0, [NewRecord(b"first")])
+        assert [send(sequence, b"%d" % sequence, epoch=1) for sequence in (0, 1, 1, 0, 2)] == [
+            (0, 1), (0, 2), (0, 2), (0, 1), (0, 3),
+        ]  # fmt: skip
+        assert send(4, b"gap", epoch=1)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(3, b"old", epoch=0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert send(3, b"transactional", epoch=1, flags=TRANSACTIONAL_FLAG)[0] == ErrorCode.INVALID_TXN_STATE
+        assert SimpleConsumer(cluster).latest("events", 0) == 4

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from millrace.errors import OffsetOutOfRangeError
+from millrace.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
-from millrace.records.record import NewRecord, decode_records, encode_batch
+from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace.testing.clock import ManualClock
 from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogConfig, TopicPartition
@@ -31,7 +31,10 @@ RECORDS = st.lists(
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """`records[n]` is the record at offset n; `start` and `flushed` are offsets."""
+    """`records[n]` is the record at offset n; `start` and `flushed` are offsets.
+
+    `produced` holds sequence, first offset and count of each batch of the one idempotent producer.
+    """
 
     @initialize(
         segment_bytes=st.sampled_from([300, 800, 5000]),
@@ -58,6 +61,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self.records: list[NewRecord] = []
         self.start = self.flushed = 0
         self.batch_starts: list[int] = []
+        self.produced: list[tuple[int, int, int]] = []
         self.open(clean=False)
 
     def open(self, *, clean: bool) -> None:
@@ -85,6 +89,35 @@ class LogAgainstList(RuleBasedStateMachine):
         assert info.last_offset == len(self.records) - 1
         assert info.max_timestamp == max(record.timestamp_ms for records in batches for record in records)
         self.flushed = self.log.recovery_point
+
+    @rule(count=st.integers(1, 3))
+    def append_as_producer(self, count: int) -> None:
+        sequence = sum(self.produced[-1][::2]) if self.produced else 0
+        records = [NewRecord(b"produced", timestamp_ms=START_MS)] * count
+        first = len(self.records)
+        info = self.log.append(self.encode_produced(sequence, count), leader_epoch=0)
+        assert (info.first_offset, info.last_offset) == (first, first + count - 1)
+        self.produced.append((sequence, first, count))
+        self.batch_starts.append(first)
+        self.records += records
+        self.flushed = self.log.recovery_point
+
+    @rule()
+    def repeat_the_last_batch(self) -> None:
+        if self.produced and self.produced[-1][1] >= self.start:
+            sequence, first, count = self.produced[-1]
+            info = self.log.append(self.encode_produced(sequence, count), leader_epoch=0)
+            assert (info.first_offset, info.last_offset) == (first, first + count - 1)
+
+    @rule(step=st.sampled_from([1, 7]))
+    def leave_sequences_out(self, step: int) -> None:
+        if self.produced and self.produced[-1][1] >= self.start:
+            with pytest.raises(OutOfOrderSequenceError):
+                self.log.append(self.encode_produced(sum(self.produced[-1][::2]) + step, 1), leader_epoch=0)
+
+    def encode_produced(self, sequence: int, count: int) -> bytes:
+        records = [NewRecord(b"produced", timestamp_ms=START_MS)] * count
+        return encode_batch(records, producer=BatchProducer(7, 0, sequence))
 
     @rule()
     def flush(self) -> None:
@@ -131,6 +164,7 @@ class LogAgainstList(RuleBasedStateMachine):
         assert end <= len(self.records)
         self.records = self.records[:end]
         self.batch_starts = [start for start in self.batch_starts if start < end]
+        self.produced = [each for each in self.produced if each[1] < end]
         self.start = self.log.log_start_offset
 
     @rule(choice=st.floats(0, 1), max_bytes=st.integers(1, 3000), bound=st.floats(0, 1), at_least_one=st.booleans())

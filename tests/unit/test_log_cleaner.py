@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from millrace.errors import InvalidRecordError
+from millrace.errors import InvalidRecordError, OutOfOrderSequenceError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch
@@ -244,8 +244,10 @@ def test_replaced_files_are_removed_and_descriptors_given_back() -> None:
     store.compact()
     store.manager.remove_deleted()
     names = [name for name in store.fs.listdir(log.directory) if name[0] == "0"]
-    assert len(names) == 3 * log.segment_count
-    assert all(name.endswith((".log", ".index", ".timeindex")) for name in names)
+    snapshots = [name for name in names if name.endswith(".snapshot")]
+    assert len(names) - len(snapshots) == 3 * log.segment_count
+    assert len(snapshots) < log.segment_count
+    assert all(name.endswith((".log", ".index", ".timeindex", ".snapshot")) for name in names)
     store.manager.close()
     assert store.fs.open_files == 0
 
@@ -358,14 +360,14 @@ def test_a_failed_rename_takes_the_log_offline_and_it_is_whole_when_opened_again
 
 
 def test_transactions_are_where_compaction_ends() -> None:
-    from millrace.records.batch import CRC_POSITION, HEADER, TRANSACTIONAL_FLAG, compute_crc, read_header
+    from millrace.records.batch import TRANSACTIONAL_FLAG
+    from millrace.records.record import BatchProducer
 
     store = Store()
     log = store.log()
     fill(log, 20, keys=2)
-    batch = bytearray(encode_batch([NewRecord(b"perhaps aborted", key=b"k0")]))
-    HEADER.pack_into(batch, 0, *read_header(batch)._replace(attributes=TRANSACTIONAL_FLAG))
-    batch[CRC_POSITION : CRC_POSITION + 4] = compute_crc(batch, 0, len(batch)).to_bytes(4, "big")
+    records_of_a_transaction = [NewRecord(b"perhaps aborted", key=b"k0")]
+    batch = encode_batch(records_of_a_transaction, producer=BatchProducer(7, 0, 0), flags=TRANSACTIONAL_FLAG)
     log.append(batch, leader_epoch=0)
     fill(log, 20, keys=2)
     (report,) = store.cleaner.run()
@@ -482,3 +484,24 @@ def test_a_limited_run_pays_for_the_bytes_that_it_reads_and_writes_and_no_more()
     for segment in log.closed_segments:
         rewriter.rewrite([segment], throttle).release()
     assert sum(taken) == 3 * size_bytes
+
+
+def test_an_idempotent_producer_goes_on_after_its_records_were_compacted_away_and_the_state_was_lost() -> None:
+    from millrace.records.record import BatchProducer
+
+    store = Store()
+    log = store.log()
+    for sequence in range(3):
+        record = NewRecord(b"%d" % sequence, key=b"k0")
+        log.append(encode_batch([record], producer=BatchProducer(7, 0, sequence)), leader_epoch=0)
+    fill(log, 40, keys=1)
+    store.compact()
+    store.manager.close()
+    for name in store.fs.listdir(log.directory):
+        if name.endswith(".snapshot"):
+            store.fs.unlink(f"{log.directory}/{name}")
+    store.fs.unlink(f"{log.directory.rpartition('/')[0]}/.kafka_cleanshutdown")
+    again = Store(store.fs).log()
+    with pytest.raises(OutOfOrderSequenceError):
+        again.append(encode_batch([NewRecord(b"gap", key=b"k0")], producer=BatchProducer(7, 0, 9)), leader_epoch=0)
+    again.append(encode_batch([NewRecord(b"next", key=b"k0")], producer=BatchProducer(7, 0, 3)), leader_epoch=0)

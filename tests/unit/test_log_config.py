@@ -3,11 +3,12 @@ from dataclasses import asdict
 import pytest
 
 from millrace.errors import InvalidConfigError
-from millrace_broker.storage.config import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
+from millrace_broker.storage.config import BROKER_CONFIG, BROKER_ONLY, BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
 
 
 def test_defaults_of_the_value_and_of_the_table_agree() -> None:
     table = {name.replace(".", "_"): key.default for name, key in TOPIC_CONFIG.keys.items()}
+    table |= {key.name.replace(".", "_"): key.default for key in BROKER_ONLY}
     assert asdict(LogConfig()) == table == asdict(LogConfig.from_properties({}, {}))
 
 

@@ -6,7 +6,8 @@
 
 acks=0 has no answer: an error closes the connection, which is how its producer learns of it. acks=1 and
 acks=all are answered once the high watermark covers the records, which with one replica is at once.
-Transactional produce is refused.
+A batch that an idempotent producer repeats is answered as it was the first time. Transactional produce is refused, and
+so are transactional batches that come without a transactional id: nothing would ever end their transaction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from millrace.errors import ErrorCode, MillraceError, UnknownTopicIdError, WireError
+from millrace.records.batch import is_transactional
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID, Direction, decode
 from millrace.wire.produce import PartitionProduced, TopicProduced, encode_produce_response
@@ -62,8 +64,11 @@ def _produce_topic(
 
 
 def _produce_partition(services: Services, topic: str, data: Any) -> PartitionProduced:
+    records = data.records or b""
+    if is_transactional(records):
+        return PartitionProduced(data.index, ErrorCode.INVALID_TXN_STATE, -1, -1, -1, "transactions are not served")
     try:
-        partition, info = services.replicas.append(TopicPartition(topic, data.index), data.records or b"")
+        partition, info = services.replicas.append(TopicPartition(topic, data.index), records)
     except MillraceError as error:
         return PartitionProduced(data.index, error.code, -1, -1, -1, str(error))
     return PartitionProduced(data.index, 0, info.first_offset, info.log_append_time_ms, partition.log.log_start_offset)

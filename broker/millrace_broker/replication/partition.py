@@ -3,7 +3,8 @@
     log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
 
 The high watermark is the smallest log end offset of the in-sync replicas. A partition has one replica, the
-leader, so an append moves the high watermark at once; without transactions the last stable offset is the same.
+leader, so an append moves the high watermark at once. The last stable offset is the first offset of an open
+transaction, the high watermark where there is none.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The end of what a `read_committed` reader may see."""
-        return self.high_watermark
+        return self.log.last_stable_offset(self.high_watermark)
 
     def append(self, batches: Buffer) -> LogAppendInfo:
         """Append as leader. Raises as `Log.append` does; then nothing has changed."""

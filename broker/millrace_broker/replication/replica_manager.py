@@ -31,6 +31,10 @@ class ReplicaManager:
         """All led partitions."""
         return self._partitions
 
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermark of every led partition, as of now."""
+        return {key: partition.high_watermark for key, partition in self._partitions.items()}
+
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
     ) -> None:

@@ -2,16 +2,17 @@
 
 `LogManager` opens the data folders, `Log` is one partition. A record's way: `Log.append` -> `validation` ->
 `LogSegment`; a read's way: `Log.read` -> `Segments` -> `OffsetIndex` -> `LogSegment`. `loading` brings a log back
-after a crash.
+after a crash, `producer_state_manager` what the log knows of its producers.
 """
 
 from __future__ import annotations
 
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.filenames import TopicPartition
-from millrace_broker.storage.log import Log, LogAppendInfo
+from millrace_broker.storage.log import Log
 from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.manager import LogManager
+from millrace_broker.storage.placement import LogAppendInfo
 from millrace_broker.storage.reports import (
     CompactionReport,
     Finding,
@@ -20,10 +21,12 @@ from millrace_broker.storage.reports import (
     RetentionReport,
     VerifyReport,
 )
+from millrace_broker.storage.transaction_index import AbortedTransaction
 
 __all__ = [
     "BROKER_CONFIG",
     "TOPIC_CONFIG",
+    "AbortedTransaction",
     "CleanerConfig",
     "CompactionReport",
     "Finding",

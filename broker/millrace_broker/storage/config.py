@@ -35,6 +35,13 @@ TOPIC_CONFIG = ConfigTable(
             doc="Span of record timestamps after which a segment is rolled.",
         ),
         ConfigKey(
+            name="segment.jitter.ms",
+            default=0,
+            minimum=0,
+            maximum=MAX_LONG,
+            doc="Up to so much of segment.ms is left out by chance, so that partitions do not roll all at once.",
+        ),
+        ConfigKey(
             name="segment.index.bytes",
             default=10 << 20,
             minimum=12,
@@ -89,6 +96,7 @@ TOPIC_CONFIG = ConfigTable(
             choices=(CREATE_TIME, LOG_APPEND_TIME),
             doc="Whose time a record bears: the producer's or the broker's.",
         ),
+        ConfigKey(name="preallocate", default=False, doc="Take a segment's room on the disk when it is begun."),
         ConfigKey(
             name="cleanup.policy",
             default=DELETE,
@@ -144,6 +152,7 @@ class Synonym(NamedTuple):
 BROKER_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     "segment.bytes": (Synonym("log.segment.bytes"),),
     "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
     "segment.index.bytes": (Synonym("log.index.size.max.bytes"),),
     "index.interval.bytes": (Synonym("log.index.interval.bytes"),),
     "retention.ms": (
@@ -156,6 +165,7 @@ BROKER_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     "flush.messages": (Synonym("log.flush.interval.messages"),),
     "flush.ms": (Synonym("log.flush.interval.ms"),),
     "message.timestamp.type": (Synonym("log.message.timestamp.type"),),
+    "preallocate": (Synonym("log.preallocate"),),
     "cleanup.policy": (Synonym("log.cleanup.policy"),),
     "min.cleanable.dirty.ratio": (Synonym("log.cleaner.min.cleanable.ratio"),),
     "min.compaction.lag.ms": (Synonym("log.cleaner.min.compaction.lag.ms"),),
@@ -178,17 +188,40 @@ def _synonym_key(topic_name: str, synonym: Synonym) -> ConfigKey:
     )
 
 
+BROKER_ONLY = (
+    ConfigKey(
+        name="producer.id.expiration.ms",
+        default=_DAY_MS,
+        minimum=1,
+        maximum=MAX_LONG,
+        doc="Silence of a producer after which a log forgets its last sequence number.",
+    ),
+)
+
+RECOVERY_THREADS = ConfigKey(
+    name="num.recovery.threads.per.data.dir",
+    default=1,
+    minimum=1,
+    maximum=MAX_INT,
+    doc="Threads that open and recover the logs of one data directory at the start.",
+)
+
 BROKER_CONFIG = ConfigTable(
-    _synonym_key(topic_name, synonym) for topic_name, synonyms in BROKER_SYNONYMS.items() for synonym in synonyms
+    (
+        *BROKER_ONLY,
+        RECOVERY_THREADS,
+        *(_synonym_key(topic_name, synonym) for topic_name, names in BROKER_SYNONYMS.items() for synonym in names),
+    )
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """One log's settings; the fields are `TOPIC_CONFIG`'s properties."""
+    """One log's settings; the fields are `TOPIC_CONFIG`'s properties, and the broker's own that a log heeds."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = _WEEK_MS
+    segment_jitter_ms: int = 0
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     retention_ms: int = _WEEK_MS
@@ -197,12 +230,14 @@ class LogConfig:
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
     message_timestamp_type: str = CREATE_TIME
+    preallocate: bool = False
     cleanup_policy: str = DELETE
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = MAX_LONG
     delete_retention_ms: int = _DAY_MS
     file_delete_delay_ms: int = 60_000
+    producer_id_expiration_ms: int = _DAY_MS
 
     @property
     def is_compacted(self) -> bool:
@@ -230,7 +265,7 @@ class LogConfig:
 
 
 def _broker_values(properties: Mapping[str, str]) -> dict[str, Value]:
-    values: dict[str, Value] = {}
+    values = BROKER_CONFIG.parse({key.name: properties[key.name] for key in BROKER_ONLY if key.name in properties})
     for topic_name, synonyms in BROKER_SYNONYMS.items():
         for synonym in synonyms:
             if synonym.name in properties:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from millrace.errors import StorageError
+from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, write_file_durably
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
 from millrace_broker.storage.failures import storage_errors
@@ -18,9 +18,11 @@ from millrace_broker.storage.filenames import (
     LOCK,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
     TopicPartition,
     parse_partition_dir,
 )
+from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.meta_properties import claim_data_dir
 
 Offsets = Mapping[TopicPartition, int]
@@ -37,13 +39,16 @@ class DataDir:
         self.is_clean = False
         self.recovery_points: Offsets = {}
         self.log_start_offsets: Offsets = {}
+        self.high_watermarks: Offsets = {}
+        self.health = DirHealth(self.path)
         self._fs = fs
         self._lock_fd: int | None = None
+        self._unopened: set[TopicPartition] | None = set()
 
     def open(self, *, cluster_id: str, broker_id: int) -> None:
         """Lock the folder, making it if need be, check whose it is, and read and remove the marker.
 
-        Raises StorageError (also where another broker holds the folder) and InconsistentClusterIdError.
+        Raises StorageError, DataDirInUseError where another broker holds the folder, and InconsistentClusterIdError.
         """
         with storage_errors(self.path):
             self._fs.mkdir(self.path)
@@ -52,12 +57,31 @@ class DataDir:
         claim_data_dir(self._fs, self.path, cluster_id=cluster_id, broker_id=broker_id)
         self.recovery_points = read_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT))
         self.log_start_offsets = read_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT))
+        self.high_watermarks = read_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT))
         marker = self._join(CLEAN_SHUTDOWN)
         with storage_errors(marker):
             self.is_clean = self._fs.exists(marker)
             if self.is_clean:
                 self._fs.unlink(marker)
                 self._fs.fsync_dir(self.path)
+
+    @property
+    def is_online(self) -> bool:
+        """Whether nothing in it has failed."""
+        return self.health.reason is None
+
+    def take_offline(self, reason: str) -> None:
+        """It could not be opened: unlock it, and remember what it holds, so that no log is made a second time."""
+        self.health.fail(reason)
+        self.close()
+        try:
+            self._unopened = {topic_partition for topic_partition, _ in self.partition_dirs()}
+        except StorageError:
+            self._unopened = None
+
+    def may_hold_unopened(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition that is not open may lie here."""
+        return self._unopened is None or topic_partition in self._unopened
 
     def partition_dirs(self) -> Iterator[tuple[TopicPartition, str]]:
         """Each partition's folder, deleted ones left out."""
@@ -81,6 +105,11 @@ class DataDir:
         write_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT), recovery_points)
         write_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT), log_start_offsets)
 
+    def write_high_watermarks(self, high_watermarks: Offsets) -> None:
+        """Replace `replication-offset-checkpoint`; StorageError."""
+        write_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT), high_watermarks)
+        self.high_watermarks = high_watermarks
+
     def mark_clean(self) -> None:
         """Say that everything in the folder is synced."""
         marker = self._join(CLEAN_SHUTDOWN)
@@ -99,7 +128,7 @@ class DataDir:
             self._fs.lock(fd)
         except BlockingIOError:
             self._fs.close(fd)
-            raise StorageError(f"{self.path}: another broker holds this folder ({LOCK})") from None
+            raise DataDirInUseError(f"{self.path}: another broker holds this folder ({LOCK})") from None
         self._lock_fd = fd
 
     def _join(self, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,3 +21,8 @@ def storage_errors(path: str) -> Iterator[None]:
 def storage_error(path: str, error: OSError) -> StorageError:
     """The StorageError to raise for an OSError."""
     return StorageError(f"{path}: {error.strerror or error}")
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether the disk, the quota or the limit of a file's size is used up: no fault, and it may pass."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

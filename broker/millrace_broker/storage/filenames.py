@@ -14,9 +14,11 @@
     <20-digit base offset>.log            batches
     <20-digit base offset>.index          offset -> position
     <20-digit base offset>.timeindex      timestamp -> offset
-    <any of the three>.deleted            cut by retention or replaced by compaction, to be removed
-    <any of the three>.cleaned            being written by compaction
-    <any of the three>.swap               complete, about to take the place of what it was made of
+    <20-digit base offset>.txnindex       aborted transactions; only where there are any
+    <20-digit offset>.snapshot            producers as of a segment's base offset, or of a clean shutdown
+    <any of these>.deleted                cut by retention or replaced by compaction, to be removed
+    <any of these>.cleaned                being written by compaction
+    <any of these>.swap                   complete, about to take the place of what it was made of
   <topic>-<partition>.<32 hex>-delete/    a deleted partition, to be removed
 """
 
@@ -39,7 +41,9 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_FILE_SUFFIX = ".deleted"
 CLEANED_FILE_SUFFIX = ".cleaned"
 SWAP_FILE_SUFFIX = ".swap"
@@ -71,6 +75,12 @@ def parse_segment_file_name(name: str) -> tuple[int, str] | None:
     if match is None or match[2] not in SEGMENT_SUFFIXES:
         return None
     return int(match[1]), match[2]
+
+
+def parse_snapshot_file_name(name: str) -> int | None:
+    """The offset of a producer snapshot, None for any other name."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    return int(match[1]) if match is not None and match[2] == PRODUCER_SNAPSHOT_SUFFIX else None
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:

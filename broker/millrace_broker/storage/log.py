@@ -24,37 +24,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from threading import Lock
-from typing import NamedTuple
 
 from millrace.clock import Clock
 from millrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import NO_TIMESTAMP, PLACE, BatchHeader
+from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
+from millrace.records.control import EndTransactionMarker, encode_marker
+from millrace_broker.storage import lookup
 from millrace_broker.storage.append_time import stamped
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
+from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
+from millrace_broker.storage.offsets_before import offsets_before
+from millrace_broker.storage.placement import Batches, LogAppendInfo, place
+from millrace_broker.storage.producer_state import BatchMetadata
+from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import LogRecovery, RetentionReport, VerifyReport
-from millrace_broker.storage.retention import SegmentFacts, deletable, policies_of
-from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.retention import deletable, policies_of
+from millrace_broker.storage.rolling import Rolling
+from millrace_broker.storage.segment import LogSegment
 from millrace_broker.storage.segment_swap import swap_in
-from millrace_broker.storage.segments import Segments
+from millrace_broker.storage.segments import Segments, facts_of
+from millrace_broker.storage.transaction_index import AbortedTransaction, find_aborted
 from millrace_broker.storage.validation import check_keys, validate_produced
 from millrace_broker.storage.verification import verify_log
-
-Batches = Sequence[tuple[int, BatchHeader]]
-
-
-class LogAppendInfo(NamedTuple):
-    """Where appended batches are. `log_append_time_ms` is -1 where records keep the producer's time."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    max_timestamp: int
 
 
 class Log:
@@ -71,6 +69,7 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean: bool = False,
+        health: DirHealth | None = None,
     ) -> None:
         """Open the log of an existing folder, recovering it unless the shutdown was clean; StorageError."""
         self.topic_partition = topic_partition
@@ -81,11 +80,13 @@ class Log:
         self._names_lock = Lock()
         self._segments_lock = Lock()
         self._replaced: deque[LogSegment] = deque()
-        self._offline: str | None = None
+        self._rolling = Rolling(clock, config, seed=str(topic_partition))
+        self._health = health or DirHealth(directory)
         self._closed = False
         self._names_changed = True
         self._deleted: deque[tuple[int, str]] = deque()
         self.reconfigure(config)
+        self.producers = ProducerStateManager(fs, directory)
         with storage_errors(directory):
             loaded = load_log(
                 fs, directory, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
@@ -94,8 +95,10 @@ class Log:
         self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
         self.log_end_offset = loaded.next_offset
         self.recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
-        self.leader_epochs = LeaderEpochs(fs, directory)
-        self.leader_epochs.truncate(self.log_end_offset)
+        with ExitStack() as undo:
+            undo.callback(self._release_files)
+            self._load_state()
+            undo.pop_all()
         self._last_flush_ms = clock.monotonic_ms()
         self.recovery = LogRecovery(
             topic=topic_partition.topic,
@@ -107,6 +110,17 @@ class Log:
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
         )
+
+    def _load_state(self) -> None:
+        """What is known beside the batches: leaders, producers, the active segment's age."""
+        self.leader_epochs = LeaderEpochs(self._fs, self.directory)
+        self.leader_epochs.truncate(self.log_end_offset)
+        with storage_errors(self.directory):
+            self._rolling.begin(self._segments.active)
+            self.producers.load(
+                tuple(self._segments), log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
+            )
+        self.expire_producers()
 
     @property
     def size_bytes(self) -> int:
@@ -125,8 +139,7 @@ class Log:
 
     def reconfigure(self, config: LogConfig) -> None:
         """Take other settings from the next append on; an open segment keeps its index sizes."""
-        self.config = config
-        self._roll_ms = config.roll_ms
+        self.config = self._rolling.config = config
         self._needs_keys = config.is_compacted
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
 
@@ -135,74 +148,97 @@ class Log:
     def append(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo:
         """Validate what a producer sent and put it at the end of the log, as one write.
 
-        Raises RecordError for bytes that break a rule and StorageError where the disk fails; the log is then as before.
-        A batch that is written but can't be synced as `flush.messages` demands takes the log offline:
-        what the disk holds is unknown until the log is opened again.
+        A batch that its producer sent before is not appended again: its place of then is the answer (KIP-98).
+        Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence, and
+        StorageError where the disk fails; the log is then as before.
+        A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
+        what the disk holds is unknown until the folder is opened again.
         """
-        if self._offline is not None or self._closed:
-            raise StorageError(f"{self.directory}: offline: {self._offline or 'closed'}")
+        if self._health.reason is not None or self._closed:
+            raise self._not_open()
         view = memoryview(batches)
         found: Batches = validate_produced(view, self.config.max_message_bytes)
         if self._needs_keys:
             check_keys(view, found)
+        has_producer = found[0][1].producer_id != NO_PRODUCER_ID
+        if has_producer and (duplicate := self.producers.check(found[0][1])) is not None:
+            return self._place_of(duplicate)
         append_time_ms = NO_TIMESTAMP
         if self._stamps_append_time:
             append_time_ms = self._clock.now_ms()
             view, found = stamped(view, found, append_time_ms)
-        if leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
         first_offset = self.log_end_offset
         max_timestamp = self._write(view, found, leader_epoch)
+        if has_producer:
+            self.producers.append(found[0][1], first_offset)
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self._flush_appended()
+            self.flush()
         return LogAppendInfo(first_offset, self.log_end_offset - 1, append_time_ms, max_timestamp)
+
+    def append_control(
+        self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int
+    ) -> LogAppendInfo:
+        """Append the marker that ends a producer's transaction; an abort goes into the transaction index.
+
+        Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
+        """
+        if self._health.reason is not None or self._closed:
+            raise self._not_open()
+        self.producers.check_marker(producer_id, producer_epoch, marker)
+        now_ms = self._clock.now_ms()
+        batch = encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
+        header, offset = read_header(batch), self.log_end_offset
+        self._write(memoryview(batch), [(0, header)], leader_epoch)
+        aborted = self.producers.append_marker(header, marker, offset)
+        if aborted is not None:
+            self._segments.active.transaction_index.append(aborted)
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+        return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
+
+    def _not_open(self) -> StorageError:
+        return StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
+
+    def _place_of(self, batch: BatchMetadata) -> LogAppendInfo:
+        append_time_ms = batch.timestamp if self._stamps_append_time else NO_TIMESTAMP
+        return LogAppendInfo(batch.first_offset, batch.last_offset, append_time_ms, batch.timestamp)
 
     def _write(self, view: memoryview, found: Batches, leader_epoch: int) -> int:
         """Give offsets and write; returns the largest timestamp."""
-        offset = self.log_end_offset
-        buffers: list[Buffer] = []
-        placed: list[tuple[int, int, int, int]] = []
-        max_timestamp = NO_TIMESTAMP
-        for position, header in found:
-            size_bytes = header.batch_length + 12
-            buffers.append(PLACE.pack(offset, header.batch_length, leader_epoch))
-            buffers.append(view[position + PLACE.size : position + size_bytes])
-            offset += header.last_offset_delta + 1
-            placed.append((position, size_bytes, offset - 1, header.max_timestamp))
-            max_timestamp = max(max_timestamp, header.max_timestamp)
-        segment = self._segment_for(len(view), offset - 1, max_timestamp)
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        buffers, placed = place(view, found, self.log_end_offset, leader_epoch)
+        _, _, last_offset, max_timestamp = placed[-1]
+        segment = self._segment_for(len(view), last_offset, max_timestamp)
         try:
-            start = segment.write(buffers if len(found) == 1 else [b"".join(buffers)], len(view))
+            start = segment.write(buffers, len(view))
         except OSError as error:
             self._undo_write(segment)
             raise storage_error(segment.path, error) from error
-        for position, size_bytes, last_offset, timestamp in placed:
-            segment.add(start + position, size_bytes, last_offset, timestamp)
-        self.log_end_offset = offset
+        for position, size_bytes, last_offset, max_timestamp in placed:
+            segment.add(start + position, size_bytes, last_offset, max_timestamp)
+        self.log_end_offset = last_offset + 1
         return max_timestamp
 
     def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int) -> LogSegment:
         """The active segment, rolled first where the batches don't belong in it."""
-        active = self._segments.active
-        config = self.config
-        if size_bytes > config.segment_bytes:
+        if size_bytes > self.config.segment_bytes:
             raise RecordTooLargeError(
-                f"{size_bytes} bytes in one append are above segment.bytes={config.segment_bytes}"
+                f"{size_bytes} bytes in one append are above segment.bytes={self.config.segment_bytes}"
             )
-        if active.size_bytes and (
-            active.size_bytes + size_bytes > config.segment_bytes
-            or max_timestamp - active.first_timestamp > self._roll_ms
-            or active.is_index_full
-            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-        ):
-            return self._roll()
-        return active
+        active = self._segments.active
+        return self._roll() if self._rolling.is_due(active, size_bytes, last_offset, max_timestamp) else active
 
     def _roll(self) -> LogSegment:
         """Finish the active segment and begin the next; nothing is synced here, `flush` does it in order."""
         with storage_errors(self.directory):
+            self.producers.take_snapshot(self.log_end_offset)
             segment = LogSegment(self._fs, self.directory, self.log_end_offset, self.config)
-            segment.recover(truncate=True)
+            with ExitStack() as undo:
+                undo.callback(segment.release)
+                segment.recover(truncate=True)
+                self._rolling.begin(segment)
+                undo.pop_all()
         self._segments.active.finish()
         self._names_changed = True
         with self._segments_lock:
@@ -213,14 +249,15 @@ class Log:
         try:
             segment.undo_write()
         except OSError as error:
-            self._offline = f"a failed write could not be undone: {error}"
+            self._health.fail(f"{segment.path}: a failed write could not be undone: {error}")
 
     # Flushing.
 
     def flush(self) -> None:
         """Block until all that is appended so far is on the disk; a closed log has nothing to flush.
 
-        Raises StorageError. A failed fsync takes the log offline: the kernel may have dropped what it could not write.
+        Raises StorageError. A failed fsync takes the data folder offline: the kernel may have dropped what it could not
+        write.
         """
         with self._flush_lock:
             if not self._closed:
@@ -228,51 +265,43 @@ class Log:
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed (monotonic `now_ms`), or a closed segment waits to be synced."""
-        if self.recovery_point >= self.log_end_offset or self._offline is not None:
+        if self.recovery_point >= self.log_end_offset or self._health.reason is not None:
             return False
         overdue = now_ms - self._last_flush_ms >= self.config.flush_ms
         return overdue or self.recovery_point < self._segments.active.base_offset
 
-    def _flush(self) -> None:
-        if self._offline is not None:
-            raise StorageError(f"{self.directory}: offline: {self._offline}")
+    def _flush(self, *, closing: bool = False) -> None:
+        if self._health.reason is not None:
+            raise StorageError(f"{self.directory}: offline: {self._health.reason}")
         end, segments = self.log_end_offset, self._segments
         self._last_flush_ms = self._clock.monotonic_ms()
         for segment in segments[segments.floor_index(self.recovery_point - 1) :]:
             if not segment.is_sealed and segment.retain():
                 try:
-                    self._sync(segment, seal=segment is not segments.active)
+                    if not self._sync(segment, is_growing=segment is segments.active and not closing):
+                        end = min(end, segment.next_offset)
                 finally:
                     segment.release()
-        if self._names_changed:
-            self._names_changed = False
-            self._sync_names()
+        with self._health.guard(self.directory):
+            self.producers.sync_snapshots()
+            if self._names_changed:
+                self._names_changed = False
+                self._fs.fsync_dir(self.directory)
         self.recovery_point = max(self.recovery_point, end)
 
-    def _sync(self, segment: LogSegment, *, seal: bool) -> None:
-        with storage_errors(segment.path):
-            segment.write_indexes()
-        try:
-            segment.sync()
-        except OSError as error:
-            self._offline = f"fsync failed: {error}"
-            raise storage_error(segment.path, error) from error
-        if seal:
-            segment.seal()
+    def _sync(self, segment: LogSegment, *, is_growing: bool) -> bool:
+        """Sync a segment; false where the disk has no room for its indexes, so that a crash must have them made anew.
 
-    def _sync_names(self) -> None:
-        try:
-            self._fs.fsync_dir(self.directory)
-        except OSError as error:
-            self._offline = f"fsync of the folder failed: {error}"
-            raise storage_error(self.directory, error) from error
-
-    def _flush_appended(self) -> None:
-        try:
-            self.flush()
-        except StorageError as error:
-            self._offline = self._offline or str(error)
-            raise
+        Those of a growing segment may wait: whatever the recovery point, it is walked after a crash.
+        """
+        with self._health.guard(segment.path):
+            has_room = segment.write_indexes()
+            if is_growing or not has_room:
+                segment.sync_batches()
+            else:
+                segment.sync()
+                segment.seal()
+        return is_growing or has_room
 
     # Reading.
 
@@ -293,31 +322,40 @@ class Log:
             return b""
         segments = self._segments
         with storage_errors(self.directory):
-            for segment in segments[segments.floor_index(offset) :]:
-                if segment.base_offset >= end_offset:
-                    break
-                data = segment.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
-                if data is not None:
-                    return data
-        return b""
+            return lookup.read(segments, offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record not older than `timestamp_ms`; None if there is none."""
         with storage_errors(self.directory):
-            for segment in self._segments:
-                if segment.max_timestamp >= timestamp_ms:
-                    record = segment.find_timestamp(timestamp_ms, self.log_start_offset)
-                    if record is not None:
-                        return record.timestamp_ms, record.offset
-        return None
+            return lookup.offset_for_timestamp(self._segments, timestamp_ms, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp (KIP-734); None where there is none."""
         with storage_errors(self.directory):
-            newest = {segment.max_timestamp_from(self.log_start_offset) for segment in self._segments} - {NO_TIMESTAMP}
-        # A segment that compaction left without records still bears a time.
-        found = map(self.offset_for_timestamp, sorted(newest, reverse=True))
-        return next(filter(None, found), None)
+            return lookup.offset_of_max_timestamp(self._segments, self.log_start_offset)
+
+    def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
+        """Where a reader may begin, newest first: getOffsetsBefore of Kafka 0.7 and 0.8 (`storage.offsets_before`)."""
+        end = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
+        starts = lookup.segment_starts(self._segments, self.log_start_offset, end)
+        return offsets_before(starts, (end, self._clock.now_ms()), timestamp_ms, max_count)
+
+    # Producers and transactions.
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The end of what a `read_committed` reader may see: the first open transaction, or the high watermark."""
+        return self.producers.last_stable_offset(high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that reach into the offsets from start up to end; StorageError."""
+        segments = self._segments
+        with storage_errors(self.directory):
+            indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])
+            return find_aborted(indexes, start_offset, end_offset)
+
+    def expire_producers(self) -> int:
+        """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""
+        return self.producers.expire(self._clock.now_ms(), self.config.producer_id_expiration_ms)
 
     # Retention.
 
@@ -379,7 +417,8 @@ class Log:
         self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
         due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
         with storage_errors(segment.path):
-            for path in segment.file_paths():
+            snapshot = self.producers.snapshot_path(segment.base_offset)
+            for path in (*segment.file_paths(), *([snapshot] if self._fs.exists(snapshot) else [])):
                 self._fs.rename(path, path + DELETED_FILE_SUFFIX)
                 self._deleted.append((due_ms, path + DELETED_FILE_SUFFIX))
             self._fs.fsync_dir(self.directory)
@@ -395,16 +434,16 @@ class Log:
     def replace_segments(self, old: Sequence[LogSegment], new: LogSegment) -> bool:
         """Put a compacted segment in the place of those that it was made of, on compaction's thread.
 
-        False, and nothing is changed, where one of them is no longer here. StorageError takes the log offline: which of
-        them the disk has in place is told only by opening the log again.
+        False, and nothing is changed, where one of them is no longer here. StorageError takes the folder offline:
+        which of them the disk has in place is told only by opening it again.
         """
         with self._names_lock:
-            if self._closed or self._offline is not None or not self._segments.holds(old):
+            if self._closed or self._health.reason is not None or not self._segments.holds(old):
                 return False
             try:
                 deleted = swap_in(self._fs, self.directory, old, new)
             except OSError as error:
-                self._offline = f"a compacted segment could not be put in place: {error}"
+                self._health.fail(f"a compacted segment could not be put in place: {error}")
                 raise storage_error(self.directory, error) from error
             with self._segments_lock:
                 self._segments = self._segments.with_replaced(old, new)
@@ -434,11 +473,10 @@ class Log:
                 return
             self._closed = True
             try:
-                if self._offline is None:
+                if self._health.reason is None:
                     self._close_segments()
             finally:
-                for segment in self._segments:
-                    segment.release()
+                self._release_files()
 
     def abandon(self) -> None:
         """Give the files back without a flush, for a log that is deleted."""
@@ -446,22 +484,17 @@ class Log:
         with self._names_lock, self._flush_lock:
             if not self._closed:
                 self._closed = True
-                for segment in self._segments:
-                    segment.release()
+                self._release_files()
+
+    def _release_files(self) -> None:
+        self.producers.close()
+        for segment in self._segments:
+            segment.release()
 
     def _close_segments(self) -> None:
         self._segments.active.finish()
-        self._flush()
         with storage_errors(self.directory):
-            for segment in self._segments:
-                segment.seal()
-
-
-def facts_of(segment: LogSegment) -> SegmentFacts:
-    """What retention and compaction look at when they choose."""
-    return SegmentFacts(
-        base_offset=segment.base_offset,
-        next_offset=segment.next_offset,
-        size_bytes=segment.size_bytes,
-        max_timestamp=segment.max_timestamp,
-    )
+            self._names_changed |= self.producers.take_snapshot(self.log_end_offset)
+        self._flush(closing=True)
+        if not self._segments.active.is_sealed:
+            raise StorageError(f"{self.directory}: no room for the indexes")

@@ -41,11 +41,12 @@ from millrace_broker.storage.cleaner import (
 from millrace_broker.storage.compaction import SegmentRewriter, discard, fill_map, remove_stale
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import CLEANER_OFFSET_CHECKPOINT, TopicPartition
-from millrace_broker.storage.log import Log, facts_of
+from millrace_broker.storage.log import Log
 from millrace_broker.storage.manager import LogManager
 from millrace_broker.storage.offset_map import OffsetMap
 from millrace_broker.storage.reports import CompactionReport
 from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.segments import facts_of
 from millrace_broker.storage.throttle import Throttle
 from millrace_broker.storage.time_index import TimeIndex
 
@@ -99,21 +100,17 @@ class LogCleaner:
         for directory in sorted({os.path.dirname(log.directory) for log in logs.logs().values()}):
             self._read_checkpoint(directory)
 
-    def run(
-        self, *, force: bool = False, last_sequences: Mapping[TopicPartition, Mapping[int, int]] | None = None
-    ) -> list[CompactionReport]:
+    def run(self, *, force: bool = False) -> list[CompactionReport]:
         """Compact the logs that are due, the dirtiest first; with `force` every compacted log that has dirty segments.
 
-        `last_sequences` is, for each partition, the last offset that each producer id wrote. What goes wrong with one
-        log is in its report; a log with a damaged batch, or one of a transaction, is left alone from then on, unless
-        forced.
+        What goes wrong with one log is in its report; a log with a damaged batch, or one of a transaction, is left
+        alone from then on, unless forced.
         """
         reports: list[CompactionReport] = []
         with self._running:
             while (choice := self._choose({(each.topic, each.partition) for each in reports}, force=force)) is not None:
-                topic_partition, log, dirt = choice
                 try:
-                    reports.append(self._compact(log, dirt, (last_sequences or {}).get(topic_partition, {})))
+                    reports.append(self._compact(*choice))
                 except CompactionStoppedError:
                     break
         return reports
@@ -124,10 +121,10 @@ class LogCleaner:
         with self._running:
             pass
 
-    def _choose(self, done: set[tuple[str, int]], *, force: bool) -> tuple[TopicPartition, Log, Dirtiness] | None:
+    def _choose(self, done: set[tuple[str, int]], *, force: bool) -> tuple[Log, Dirtiness] | None:
         """The dirtiest log that is due and was not compacted yet."""
         now_ms = self._clock.now_ms()
-        chosen: tuple[TopicPartition, Log, Dirtiness] | None = None
+        chosen: tuple[Log, Dirtiness] | None = None
         for key, log in self._logs.configured().items():
             if self._stopping.is_set() or not log.config.is_compacted or tuple(key) in done:
                 continue
@@ -141,8 +138,8 @@ class LogCleaner:
                     now_ms=now_ms,
                 )
             )
-            if due and (chosen is None or dirt.ratio > chosen[2].ratio):
-                chosen = key, log, dirt
+            if due and (chosen is None or dirt.ratio > chosen[1].ratio):
+                chosen = log, dirt
         return chosen
 
     def _dirtiness(self, key: TopicPartition, log: Log, now_ms: int) -> Dirtiness:
@@ -172,7 +169,7 @@ class LogCleaner:
                     return read_header(self._fs.pread(segment.fd, HEADER_BYTES, 0)).max_timestamp
         return NO_TIMESTAMP
 
-    def _compact(self, log: Log, dirt: Dirtiness, last_sequences: Mapping[int, int]) -> CompactionReport:
+    def _compact(self, log: Log, dirt: Dirtiness) -> CompactionReport:
         """All passes over one log."""
         key = log.topic_partition
         before = [(segment.size_bytes, segment.base_offset) for segment in log.closed_segments]
@@ -181,7 +178,7 @@ class LogCleaner:
             if dirt.dirty_bytes:
                 log.flush()
                 self._logs.checkpoint()
-                self._run_passes(log, dirt.end_offset, last_sequences, progress)
+                self._run_passes(log, dirt.end_offset, _last_sequences(log), progress)
             self._set_aside.pop(key, None)
         except RecordError as error:
             self._set_aside[key] = log
@@ -311,3 +308,8 @@ def _report(log: Log, before: Sequence[tuple[int, int]], progress: _Progress) ->
         first_dirty_offset=progress.first_dirty_offset,
         error=progress.error,
     )
+
+
+def _last_sequences(log: Log) -> dict[int, int]:
+    """The last offset that each known producer wrote; asked for after the segments to clean have been chosen."""
+    return {producer_id: entry.last_offset for producer_id, entry in dict(log.producers.entries).items()}

@@ -3,9 +3,9 @@
 A folder belongs to one broker of one cluster, and says by a marker whether the last shutdown synced all of
 it. The marker is removed before anything is written, so a crash at any later point means recovery.
 
-Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced` and `close` belong to one thread, the event
-loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same time: the table of
-logs is replaced, never changed, and checkpoints are written one at a time.
+Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers` and `close` belong to
+one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same
+time: the table of logs is replaced, never changed, and checkpoints are written one at a time.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import logging
 import os
 import uuid
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from threading import Lock
 
 from millrace.clock import Clock
 from millrace.errors import StorageError, TopicExistsError
 from millrace.fs import FileSystem
-from millrace_broker.storage.config import TOPIC_CONFIG, LogConfig
+from millrace_broker.storage.config import RECOVERY_THREADS, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dir import DataDir, remove_tree
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name
 from millrace_broker.storage.log import Log
 from millrace_broker.storage.meta_properties import read_topic_id, write_topic_id
+from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_dirs
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
 
 logger = logging.getLogger(__name__)
@@ -57,24 +58,34 @@ class LogManager:
         self._configured: set[TopicPartition] = set()
         self._deleted: deque[tuple[int, str]] = deque()
         self._checkpoint_lock = Lock()
+        threads = RECOVERY_THREADS.parse(defaults.get(RECOVERY_THREADS.name, str(RECOVERY_THREADS.default)))
+        self._recovery_threads = int(threads)
 
     def start(self) -> RecoveryReport:
         """Lock the folders and open every log in them, recovering what the last shutdown left unsynced.
 
-        Raises StorageError and InconsistentClusterIdError; then no folder stays locked.
+        A folder that fails is left offline with its partitions (`storage.opening`). Raises StorageError where none is
+        left or a partition is there twice, DataDirInUseError, InconsistentClusterIdError; then no folder stays locked.
         """
-        with ExitStack() as undo:
-            removed = 0
-            for data_dir in self._dirs:
-                undo.callback(data_dir.close)
-                data_dir.open(cluster_id=self._cluster_id, broker_id=self._broker_id)
-                removed += data_dir.remove_deleted_dirs()
-                self._load(data_dir, undo)
-            undo.pop_all()
+        opened = open_data_dirs(
+            self._dirs,
+            self._open,
+            cluster_id=self._cluster_id,
+            broker_id=self._broker_id,
+            threads_per_dir=self._recovery_threads,
+        )
+        try:
+            for each in (each for data_dir in opened for each in data_dir.logs):
+                self._take(each)
+        except StorageError:
+            for data_dir in opened:
+                abandon_dir(data_dir)
+            raise
         return RecoveryReport(
             logs=tuple(log.recovery for log in self._logs.values()),
-            clean_dirs=tuple(data_dir.path for data_dir in self._dirs if data_dir.is_clean),
-            removed_dirs=removed,
+            clean_dirs=tuple(data_dir.path for data_dir in self._dirs if data_dir.is_clean and data_dir.is_online),
+            offline_dirs=tuple(data_dir.path for data_dir in self._dirs if not data_dir.is_online),
+            removed_dirs=sum(data_dir.removed_dirs for data_dir in opened),
         )
 
     def logs(self) -> Mapping[TopicPartition, Log]:
@@ -126,8 +137,16 @@ class LogManager:
             self._fs.fsync_dir(parent)
 
     def apply_retention(self) -> list[RetentionReport]:
-        """Apply every log's retention settings; logs whose settings are not known yet are left out. StorageError."""
-        return [log.apply_retention() for log in self.configured().values()]
+        """Apply every log's retention settings; logs whose settings are not known yet are left out.
+
+        So are those of folders that are offline. Raises StorageError.
+        """
+        online = {data_dir.path for data_dir in self._dirs if data_dir.is_online}
+        return [log.apply_retention() for log in self.configured().values() if os.path.dirname(log.directory) in online]
+
+    def expire_producers(self) -> int:
+        """Let every log forget the producers that have been silent for long; returns how many."""
+        return sum(log.expire_producers() for log in self._logs.values())
 
     def release_replaced(self) -> None:
         """Let go of the segments that compaction has replaced, on the logs' own thread."""
@@ -162,60 +181,116 @@ class LogManager:
         if failures:
             raise failures[0]
 
+    def high_watermark(self, topic_partition: TopicPartition) -> int:
+        """What the last checkpoint says of a log, within what the log holds; its start offset where it says nothing."""
+        log = self._logs[topic_partition]
+        known = {data_dir.path: data_dir.high_watermarks for data_dir in self._dirs}[os.path.dirname(log.directory)]
+        return min(max(known.get(topic_partition, 0), log.log_start_offset), log.log_end_offset)
+
     def checkpoint(self) -> None:
-        """Write down recovery points and log start offsets, so that the next start knows them; StorageError."""
-        with self._checkpoint_lock:
-            logs = self._logs
-            for data_dir in self._dirs:
-                mine = {key: log for key, log in logs.items() if os.path.dirname(log.directory) == data_dir.path}
-                data_dir.write_checkpoints(
-                    {key: log.recovery_point for key, log in mine.items()},
-                    {key: log.log_start_offset for key, log in mine.items() if log.starts_inside_segment},
-                )
+        """Write down recovery points and log start offsets, so that the next start knows them.
+
+        Raises StorageError after all folders were tried.
+        """
+        self._each_online_dir(self._checkpoint)
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write down high watermarks; those of logs that are not named stay. StorageError after all were tried."""
+
+        def write(data_dir: DataDir) -> None:
+            known = {**data_dir.high_watermarks, **high_watermarks}
+            data_dir.write_high_watermarks({key: known[key] for key in self._logs_in(data_dir) if key in known})
+
+        self._each_online_dir(write)
 
     def close(self) -> None:
-        """Flush and close all logs, write checkpoints and the clean marker, unlock; StorageError after all were tried.
+        """Flush and close all logs, write checkpoints and the clean markers, unlock; StorageError after all were tried.
 
-        Without the marker, after a failure, the next start recovers.
+        A folder in which something failed gets no marker: the next start recovers it.
         """
         with ExitStack() as always:
             for data_dir in self._dirs:
                 always.callback(data_dir.close)
-            failures = [error for log in self._logs.values() if (error := _close(log)) is not None]
-            self.checkpoint()
-            if failures:
-                raise failures[0]
-            for data_dir in self._dirs:
-                data_dir.mark_clean()
+            for log in self._logs.values():
+                always.callback(log.abandon)
+            self._each_online_dir(self._close_dir)
 
-    def _load(self, data_dir: DataDir, undo: ExitStack) -> None:
-        for topic_partition, directory in data_dir.partition_dirs():
-            if topic_partition in self._logs:
-                raise StorageError(f"{directory}: {self._logs[topic_partition].directory} holds this partition too")
-            log = Log(
-                self._fs,
-                self._clock,
-                directory,
-                topic_partition,
-                self._default_config,
-                recovery_point=data_dir.recovery_points.get(topic_partition, 0),
-                log_start_offset=data_dir.log_start_offsets.get(topic_partition, 0),
-                clean=data_dir.is_clean,
-            )
-            undo.callback(log.abandon)
-            self._remember(topic_partition, log, read_topic_id(self._fs, directory))
+    def _each_online_dir(self, work: Callable[[DataDir], None]) -> None:
+        failures: list[StorageError] = []
+        with self._checkpoint_lock:
+            for data_dir in self._dirs:
+                if data_dir.is_online:
+                    try:
+                        work(data_dir)
+                    except StorageError as error:
+                        logger.error("%s: %s", data_dir.path, error)  # noqa: TRY400 -- the first one is raised below
+                        failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _logs_in(self, data_dir: DataDir) -> dict[TopicPartition, Log]:
+        return {key: log for key, log in self._logs.items() if os.path.dirname(log.directory) == data_dir.path}
+
+    def _checkpoint(self, data_dir: DataDir) -> None:
+        mine = self._logs_in(data_dir)
+        data_dir.write_checkpoints(
+            {key: log.recovery_point for key, log in mine.items()},
+            {key: log.log_start_offset for key, log in mine.items() if log.starts_inside_segment},
+        )
+
+    def _close_dir(self, data_dir: DataDir) -> None:
+        failures = [error for log in self._logs_in(data_dir).values() if (error := _close(log)) is not None]
+        self._checkpoint(data_dir)
+        if failures:
+            raise failures[0]
+        data_dir.mark_clean()
+
+    def _open(self, data_dir: DataDir, topic_partition: TopicPartition, directory: str) -> OpenedLog:
+        log = Log(
+            self._fs,
+            self._clock,
+            directory,
+            topic_partition,
+            self._default_config,
+            recovery_point=data_dir.recovery_points.get(topic_partition, 0),
+            log_start_offset=data_dir.log_start_offsets.get(topic_partition, 0),
+            clean=data_dir.is_clean,
+            health=data_dir.health,
+        )
+        try:
+            return OpenedLog(topic_partition, log, read_topic_id(self._fs, directory))
+        except StorageError:
+            log.abandon()
+            raise
+
+    def _take(self, opened: OpenedLog) -> None:
+        known = self._logs.get(opened.topic_partition)
+        if known is not None:
+            raise StorageError(f"{opened.log.directory}: {known.directory} holds this partition too")
+        self._remember(opened.topic_partition, opened.log, opened.topic_id)
 
     def _create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        counts = Counter(os.path.dirname(log.directory) for log in self._logs.values())
-        parent = min((data_dir.path for data_dir in self._dirs), key=lambda path: counts[path])
+        data_dir = self._dir_for_new(topic_partition)
+        parent = data_dir.path
         directory = os.path.join(parent, str(topic_partition))
         with storage_errors(directory):
             self._fs.mkdir(directory)
             write_topic_id(self._fs, directory, topic_id)
             self._fs.fsync_dir(parent)
-        log = Log(self._fs, self._clock, directory, topic_partition, config)
+        log = Log(self._fs, self._clock, directory, topic_partition, config, health=data_dir.health)
         self._remember(topic_partition, log, topic_id)
         return log
+
+    def _dir_for_new(self, topic_partition: TopicPartition) -> DataDir:
+        """The folder with the fewest partitions; StorageError where this one may lie in a folder that is offline."""
+        for data_dir in self._dirs:
+            if data_dir.may_hold_unopened(topic_partition):
+                raise StorageError(f"{data_dir.path}: offline, and {topic_partition} may be there")
+        online = [data_dir for data_dir in self._dirs if data_dir.is_online]
+        if not online:
+            raise StorageError("no data folder is left")
+        counts = Counter(os.path.dirname(log.directory) for log in self._logs.values())
+        return min(online, key=lambda data_dir: counts[data_dir.path])
 
     def _adopt(self, topic_partition: TopicPartition, log: Log, topic_id: uuid.UUID) -> None:
         known = self._topic_ids[topic_partition]

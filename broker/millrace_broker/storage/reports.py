@@ -25,10 +25,14 @@ class LogRecovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """How all logs were opened; `clean_dirs` are the data folders with a clean-shutdown marker."""
+    """How all logs were opened; `clean_dirs` are the data folders with a clean-shutdown marker.
+
+    `offline_dirs` could not be opened: their partitions are not served.
+    """
 
     logs: tuple[LogRecovery, ...]
     clean_dirs: tuple[str, ...]
+    offline_dirs: tuple[str, ...]
     removed_dirs: int
 
 

@@ -1,4 +1,4 @@
-"""One stretch of a log: `<base offset>.log` with its two indexes.
+"""One stretch of a log: `<base offset>.log` with its indexes.
 
     .log  := batch*      RecordBatch v2, offsets increasing, no gap between the bytes
 
@@ -19,20 +19,23 @@ from threading import Lock
 
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
+from millrace.records.batch import HEADER_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
 from millrace.records.compression import codec_of
 from millrace.records.record import Record, decode_batch
 from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.filenames import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 from millrace_broker.storage.offset_index import OffsetIndex
 from millrace_broker.storage.scan import Placed, scan_headers, walk_batches
 from millrace_broker.storage.time_index import TimeIndex
+from millrace_broker.storage.transaction_index import TransactionIndex
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_RESUME_POSITIONS = 64
@@ -52,11 +55,15 @@ class LogSegment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
+        self.is_index_full = False
+        self.was_recovered = False
+        self.has_producer_ids = True  # until a recovery has looked
         self._fs = fs
         self._directory = directory
         self._interval_bytes = config.index_interval_bytes
         self._unindexed_bytes = 0
         self._resume_positions: dict[int, int] = {}
+        self._has_reserve = False
         self._users = 1
         self._users_lock = Lock()
         with ExitStack() as undo:
@@ -66,6 +73,8 @@ class LogSegment:
             self.offset_index = OffsetIndex(fs, self._file(OFFSET_INDEX_SUFFIX), config.segment_index_bytes)
             undo.callback(self.offset_index.close)
             self.time_index = TimeIndex(fs, self._file(TIME_INDEX_SUFFIX), config.segment_index_bytes)
+            undo.callback(self.time_index.close)
+            self.transaction_index = TransactionIndex(fs, self._file(TRANSACTION_INDEX_SUFFIX))
             undo.pop_all()
 
     # Appending: the log's own thread, on the active segment.
@@ -76,6 +85,11 @@ class LogSegment:
         self._fs.pwritev(self.fd, buffers, position)
         self.size_bytes = position + size_bytes
         return position
+
+    def reserve(self, size_bytes: int) -> None:
+        """Take room on the disk for a segment of this size; `seal` gives back what was not used."""
+        self._fs.reserve(self.fd, size_bytes)
+        self._has_reserve = True
 
     def undo_write(self) -> None:
         """Cut what a failed `write` may have left behind the known end."""
@@ -93,6 +107,7 @@ class LogSegment:
             self.offset_index.append(last_offset - self.base_offset, position)
             self._index_max_timestamp()
             self._unindexed_bytes = 0
+            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
         self._unindexed_bytes += size_bytes
 
     def finish(self) -> None:
@@ -100,31 +115,41 @@ class LogSegment:
         if self.size_bytes:
             self._index_max_timestamp()
 
-    def write_indexes(self) -> None:
-        """Take the index entries that are only in memory to their files."""
-        self.offset_index.write()
-        self.time_index.write()
+    def write_indexes(self) -> bool:
+        """Take the index entries that are only in memory to their files; false where the disk is full."""
+        try:
+            self.offset_index.write()
+            self.time_index.write()
+            self.transaction_index.write()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            return False
+        return True
+
+    def sync_batches(self) -> None:
+        """Block until the batches are on the disk."""
+        self._fs.fsync(self.fd)
 
     def sync(self) -> None:
         """Block until batches and index entries are on the disk. Names are the folder's business."""
-        self._fs.fsync(self.fd)
+        self.sync_batches()
         self.offset_index.sync()
         self.time_index.sync()
+        self.transaction_index.sync()
 
     def seal(self) -> None:
         """After `finish` and `sync`: let go of the indexes' memory."""
         self.offset_index.seal()
         self.time_index.seal()
+        if self._has_reserve:
+            self._fs.truncate(self.fd, self.size_bytes)
+            self._has_reserve = False
 
     @property
     def is_sealed(self) -> bool:
         """Whether nothing is appended any more and all of it was synced."""
         return self.offset_index.is_sealed and self.time_index.is_sealed
-
-    @property
-    def is_index_full(self) -> bool:
-        """Whether an index has no room left: time to roll."""
-        return self.offset_index.is_full or self.time_index.is_full
 
     # Reading.
 
@@ -236,6 +261,7 @@ class LogSegment:
             return False
         self.offset_index.grow()
         self.time_index.grow()
+        self.is_index_full = self.offset_index.is_full or self.time_index.is_full
         last, newest = self.offset_index.last, self.time_index.last
         start = last[1] if last is not None else 0
         if newest is not None:
@@ -254,6 +280,8 @@ class LogSegment:
         self.offset_index.clear()
         self.time_index.clear()
         self._unindexed_bytes = 0
+        self.is_index_full = False
+        self.was_recovered, self.has_producer_ids = True, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.next_offset, end, reason = self.base_offset, 0, ""
         try:
@@ -277,6 +305,8 @@ class LogSegment:
         after_gap = self.next_offset < header.base_offset and header.next_offset <= gaps_up_to_offset
         if not (follows or after_gap) or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise CorruptRecordError(f"offset {header.base_offset} where {self.next_offset} is expected")
+        if header.producer_id != NO_PRODUCER_ID:
+            self.has_producer_ids = True
 
     def _load_tail(self, start: int) -> bool:
         end = start
@@ -290,7 +320,11 @@ class LogSegment:
         return end == self.size_bytes
 
     def _indexes_are_sane(self) -> bool:
-        return self.offset_index.is_sane(max(self.size_bytes - 1, 0)) and self.time_index.is_sane(MAX_RELATIVE_OFFSET)
+        return (
+            self.offset_index.is_sane(max(self.size_bytes - 1, 0))
+            and self.time_index.is_sane(MAX_RELATIVE_OFFSET)
+            and self.transaction_index.is_sane(self.base_offset)
+        )
 
     # The end of it.
 
@@ -311,21 +345,25 @@ class LogSegment:
         self._fs.close(self.fd)
         self.offset_index.close()
         self.time_index.close()
+        self.transaction_index.close()
 
     def file_paths(self) -> list[str]:
-        """The paths of the segment's files, the log's first."""
-        return [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+        """The paths of the segment's files, the log's first; OSError passes."""
+        paths = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+        return [path for path in paths if self._fs.exists(path)]
 
     def change_suffix(self, file_suffix: str) -> None:
         """Rename the files, the log's last: once it has its name, all of them have."""
-        before = self.file_paths()
+        before = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
         self._file_suffix = file_suffix
-        for source, target in reversed(list(zip(before, self.file_paths(), strict=True))):
+        after = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+        for source, target in reversed(list(zip(before, after, strict=True))):
             if self._fs.exists(source):
                 self._fs.rename(source, target)
         self.path = self._file(LOG_SUFFIX)
         self.offset_index.path = self._file(OFFSET_INDEX_SUFFIX)
         self.time_index.path = self._file(TIME_INDEX_SUFFIX)
+        self.transaction_index.path = self._file(TRANSACTION_INDEX_SUFFIX)
 
     def _file(self, suffix: str) -> str:
         return os.path.join(self._directory, segment_file_name(self.base_offset, suffix) + self._file_suffix)

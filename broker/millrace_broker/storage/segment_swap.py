@@ -10,7 +10,8 @@
 
 A `.log.swap` is the decision: it holds all that stays of the segments from its base offset to its end, each byte of it
 synced before the name existed. The suffixes and what a start makes of them are Kafka's. An index that did not come
-along is built anew.
+along is built anew. The producer snapshots of segments that are no more go with them; one that a crash leaves is still
+true, and does no harm.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from millrace_broker.storage.filenames import (
     CLEANED_FILE_SUFFIX,
     DELETED_FILE_SUFFIX,
     LOG_SUFFIX,
+    PRODUCER_SNAPSHOT_SUFFIX,
     SWAP_FILE_SUFFIX,
     parse_segment_file_name,
+    segment_file_name,
 )
 from millrace_broker.storage.scan import walk_batches
 from millrace_broker.storage.segment import LogSegment
@@ -40,7 +43,9 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
     fs.fsync_dir(directory)
     deleted: list[str] = []
     for segment in old:
-        for path in filter(fs.exists, segment.file_paths()):
+        snapshot = os.path.join(directory, segment_file_name(segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX))
+        retired = [*segment.file_paths(), *([] if segment.base_offset == new.base_offset else [snapshot])]
+        for path in filter(fs.exists, retired):
             fs.rename(path, path + DELETED_FILE_SUFFIX)
             deleted.append(path + DELETED_FILE_SUFFIX)
     new.change_suffix("")

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
+from millrace_broker.storage.retention import SegmentFacts
 from millrace_broker.storage.segment import LogSegment
 
 
@@ -53,3 +54,13 @@ class Segments:
     def without_first(self, count: int) -> Segments:
         """The same without the `count` oldest."""
         return Segments(self._segments[count:])
+
+
+def facts_of(segment: LogSegment) -> SegmentFacts:
+    """What retention and compaction look at when they choose."""
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        next_offset=segment.next_offset,
+        size_bytes=segment.size_bytes,
+        max_timestamp=segment.max_timestamp,
+    )

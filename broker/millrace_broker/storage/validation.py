@@ -8,6 +8,8 @@
 | a known codec | UnsupportedCodecError |
 | not a control batch | InvalidRecordError |
 | as many records as offsets, at least one | InvalidRecordError |
+| with a producer id: alone in its append, with an epoch and a sequence (KIP-98) | InvalidRecordError |
+| transactional only with a producer id | InvalidRecordError |
 | nothing behind the last whole batch, at least one batch | CorruptRecordError |
 | in a compacted topic: every record has a key | InvalidRecordError (`check_keys`) |
 
@@ -20,11 +22,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
-from millrace.records.batch import CODEC_MASK, CONTROL_FLAG, HEADER_BYTES, BatchHeader, check_crc, walk
+from millrace.records.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    check_crc,
+    walk,
+)
 from millrace.records.compression import Codec, codec_of, decompress
 from millrace_broker.storage.record_slices import record_slices
 
 MAX_CODEC_ID = max(Codec)
+_SPECIAL_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
 
 
 def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple[int, BatchHeader]]:
@@ -37,6 +49,8 @@ def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple
             raise RecordTooLargeError(f"a batch of {size_bytes} bytes is above max.message.bytes={max_message_bytes}")
         check_crc(batches, position, header)
         _check_header(header)
+        if header.producer_id != NO_PRODUCER_ID:
+            _check_producer(header, is_alone=size_bytes == len(batches))
         found.append((position, header))
         end = position + size_bytes
     if not found or end != len(batches):
@@ -48,8 +62,8 @@ def _check_header(header: BatchHeader) -> None:
     attributes = header.attributes
     if attributes & CODEC_MASK > MAX_CODEC_ID:
         codec_of(attributes & CODEC_MASK)
-    if attributes & CONTROL_FLAG:
-        raise InvalidRecordError("a producer may not send control batches")
+    if attributes & _SPECIAL_FLAGS:
+        _check_flags(header)
     if header.record_count != header.last_offset_delta + 1:
         raise InvalidRecordError(
             f"a batch of {header.record_count} records that spans {header.last_offset_delta + 1} offsets"
@@ -63,3 +77,20 @@ def check_keys(batches: memoryview, found: Sequence[tuple[int, BatchHeader]]) ->
         for record in record_slices(body, header.record_count):
             if record.key is None:
                 raise InvalidRecordError(f"record {record.offset_delta} has no key, and the topic is compacted by key")
+
+
+def _check_flags(header: BatchHeader) -> None:
+    if header.is_control:
+        raise InvalidRecordError("a producer may not send control batches")
+    if header.producer_id == NO_PRODUCER_ID:
+        raise InvalidRecordError("a transactional batch without a producer id")
+
+
+def _check_producer(header: BatchHeader, *, is_alone: bool) -> None:
+    if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
+        raise InvalidRecordError(
+            f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence}: "
+            "none may be negative"
+        )
+    if not is_alone:
+        raise InvalidRecordError("a batch with a producer id comes alone")

@@ -189,6 +189,15 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
         position += header.size_bytes
 
 
+def is_transactional(buffer: Buffer) -> bool:
+    """Whether produced bytes are a batch of a transaction, which comes alone; not whether they are valid."""
+    return (
+        len(buffer) >= HEADER_BYTES
+        and buffer[MAGIC_POSITION] == MAGIC_V2
+        and bool(buffer[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_FLAG)
+    )
+
+
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
     """The first sixteen bytes of the batch at a new place in the log; the rest stays as it is."""
     return PLACE.pack(base_offset, header.batch_length, leader_epoch)

@@ -17,6 +17,7 @@ import errno
 import os
 from collections.abc import Sequence
 from random import Random
+from threading import Lock
 
 from millrace.fs import Buffer
 
@@ -107,6 +108,7 @@ class CrashFileSystem:
         self._files: dict[int, _File] = {}
         self._locks: dict[int, _File] = {}
         self._next_fd = 3
+        self._lock = Lock()
         self._cut_at: int | None = None
         self._failures: list[tuple[str, int, int]] = []
 
@@ -158,9 +160,10 @@ class CrashFileSystem:
             raise _os_error(errno.ENOENT, path)
         if isinstance(node, _Folder):
             raise _os_error(errno.EISDIR, path)
-        self._next_fd += 1
-        self._files[self._next_fd] = node
-        return self._next_fd
+        with self._lock:
+            self._next_fd += 1
+            self._files[self._next_fd] = node
+            return self._next_fd
 
     def close(self, fd: int) -> None:
         """Close, and unlock."""
@@ -196,6 +199,12 @@ class CrashFileSystem:
         self._before("truncate")
         data = self._files[fd].data
         data[:] = data[:size].ljust(size, b"\0")
+
+    def reserve(self, fd: int, size: int) -> None:
+        """Fail where there is no room; nothing is set aside."""
+        self._before("reserve")
+        if size - len(self._files[fd].data) > self._room():
+            raise _os_error(errno.ENOSPC, "disk")
 
     def fsync(self, fd: int) -> None:
         """Sync bytes and size, not the name."""
@@ -274,7 +283,8 @@ class CrashFileSystem:
 
     def _before(self, name: str, *, changes: bool = True) -> None:
         """Count the operation; cut the power or fail if that was asked for."""
-        self.operations += changes
+        with self._lock:
+            self.operations += changes
         if self._cut_at is not None and self.operations >= self._cut_at:
             raise PowerCutError(f"the power went at operation {self.operations}, {name}")
         for slot, (wanted, after, code) in enumerate(self._failures):

@@ -1,0 +1,41 @@
+"""Whether a data folder can be relied on: one failure in it takes its own partitions offline, and no others.
+
+What a failed fsync has left on the disk is not known until the folder is opened again, nor is what a failed write left
+that could not be cut off. From then on no log of the folder takes an append or a flush; reads go on. A disk
+that is merely full is no such failure: the append is refused, and the next one may find room.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millrace_broker.storage.failures import storage_error
+
+logger = logging.getLogger(__name__)
+
+
+class DirHealth:
+    """Shared by a folder and its logs. Threads: the first failure wins, whoever reports it."""
+
+    __slots__ = ("_path", "reason")
+
+    def __init__(self, path: str) -> None:
+        self.reason: str | None = None
+        self._path = path
+
+    def fail(self, reason: str) -> None:
+        """The folder is offline from now on; said once, in the log."""
+        if self.reason is None:
+            self.reason = reason
+            logger.error("%s is offline: %s", self._path, reason)
+
+    @contextmanager
+    def guard(self, path: str) -> Iterator[None]:
+        """Let an OSError of the body take the folder offline; it becomes a StorageError about `path`."""
+        try:
+            yield
+        except OSError as error:
+            self.fail(f"{path}: {error.strerror or error}")
+            raise storage_error(path, error) from error

@@ -1,0 +1,53 @@
+"""Where in a log's segments something is: batches by offset, records by time (spec B4, B5).
+
+Functions of one snapshot of the segment list, so what appends, retention and compaction do meanwhile is not seen.
+OSError passes.
+"""
+
+from __future__ import annotations
+
+from millrace.records.batch import NO_TIMESTAMP
+from millrace_broker.storage.segments import Segments
+
+
+def read(segments: Segments, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> bytes:
+    """Whole batches from the one that holds `offset`, below `end_offset`, from the first segment that has any."""
+    for segment in segments[segments.floor_index(offset) :]:
+        if segment.base_offset >= end_offset:
+            break
+        data = segment.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
+        if data is not None:
+            return data
+    return b""
+
+
+def offset_for_timestamp(segments: Segments, timestamp_ms: int, log_start_offset: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record from the log start on that is not older."""
+    for segment in segments:
+        if segment.max_timestamp >= timestamp_ms:
+            record = segment.find_timestamp(timestamp_ms, log_start_offset)
+            if record is not None:
+                return record.timestamp_ms, record.offset
+    return None
+
+
+def offset_of_max_timestamp(segments: Segments, log_start_offset: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record with the largest timestamp.
+
+    A segment that compaction left without records still bears a time, so the next largest is tried where none is found.
+    """
+    newest = {segment.max_timestamp_from(log_start_offset) for segment in segments} - {NO_TIMESTAMP}
+    for timestamp_ms in sorted(newest, reverse=True):
+        found = offset_for_timestamp(segments, timestamp_ms, log_start_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def segment_starts(segments: Segments, log_start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+    """(first offset, newest timestamp) of each segment that holds something below `end_offset`."""
+    return [
+        (max(segment.base_offset, log_start_offset), segment.max_timestamp)
+        for segment in segments
+        if segment.size_bytes and segment.base_offset < end_offset
+    ]

@@ -1,0 +1,169 @@
+"""What a log knows of one producer, and what it says to the producer's next batch (spec B9; KIP-98, KIP-360).
+
+    last batch      [seq 40 … 49]                the five last ones are kept
+    next batch      [seq 50 … 57]  accepted      follows on the last one
+                    [seq 40 … 49]  duplicate     the very range of a kept batch: its offsets are answered again
+                    [seq 52 … 60]  refused       something was lost on the way
+                    older epoch    refused       another instance of the producer has taken over
+                    newer epoch    accepted      from sequence 0 on
+
+Of a producer that the log does not know any sequence is accepted: its batches may have gone by retention. Sequences
+go from 0 to 2³¹ - 1 and begin anew. Everything here is a pure function of the entry and the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from millrace.config import MAX_INT
+from millrace.errors import (
+    CoordinatorFencedError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
+from millrace.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from millrace.records.control import ControlType, EndTransactionMarker
+
+MAX_BATCHES = 5
+NO_OFFSET = -1
+NO_COORDINATOR_EPOCH = -1
+
+
+class BatchMetadata(NamedTuple):
+    """One appended batch. `offset_delta` is its last offset less its first, and its last sequence less its first."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of its first record."""
+        return _moved(self.last_sequence, -self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is in the log at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEntry:
+    """One producer. `batches` are the newest ones, oldest first; none after a marker of a new epoch."""
+
+    producer_id: int
+    epoch: int = NO_PRODUCER_EPOCH
+    batches: tuple[BatchMetadata, ...] = ()
+    last_timestamp: int = NO_TIMESTAMP
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    transaction_first_offset: int = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last batch; -1 without one."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """Of the last batch; -1 without one."""
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether it has written in a transaction whose marker has not come."""
+        return self.transaction_first_offset != NO_OFFSET
+
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Whether it has been silent for `producer.id.expiration.ms` with no transaction open."""
+        return not self.has_open_transaction and now_ms - self.last_timestamp >= expiration_ms
+
+
+def find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:
+    """The kept batch that is the same as this one."""
+    if header.producer_epoch != entry.epoch:
+        return None
+    first, last = header.base_sequence, _last_sequence(header)
+    return next((each for each in entry.batches if (each.first_sequence, each.last_sequence) == (first, last)), None)
+
+
+def check_batch(entry: ProducerEntry, header: BatchHeader) -> None:
+    """Raise a ProducerError unless a produced batch, no duplicate, follows on the producer's last."""
+    who = f"producer {entry.producer_id}"
+    if header.producer_epoch < entry.epoch:
+        raise InvalidProducerEpochError(f"{who}: epoch {header.producer_epoch} is older than {entry.epoch}")
+    if entry.epoch != NO_PRODUCER_EPOCH:
+        last = entry.last_sequence if header.producer_epoch == entry.epoch else NO_SEQUENCE
+        if header.base_sequence != _moved(last, 1):
+            raise OutOfOrderSequenceError(
+                f"{who}, epoch {header.producer_epoch}: sequence {header.base_sequence} after {last}"
+            )
+    if entry.has_open_transaction and not header.is_transactional:
+        raise InvalidTransactionStateError(f"{who}: a batch outside its open transaction")
+
+
+def with_batch(entry: ProducerEntry, header: BatchHeader, base_offset: int) -> ProducerEntry:
+    """The entry after a batch of data was appended at `base_offset`."""
+    kept = entry.batches if header.producer_epoch == entry.epoch else ()
+    delta = header.last_offset_delta
+    batch = BatchMetadata(_last_sequence(header), base_offset + delta, delta, header.max_timestamp)
+    begins = header.is_transactional and not entry.has_open_transaction
+    return replace(
+        entry,
+        epoch=header.producer_epoch,
+        batches=(*kept, batch)[-MAX_BATCHES:],
+        last_timestamp=header.max_timestamp,
+        transaction_first_offset=base_offset if begins else entry.transaction_first_offset,
+    )
+
+
+def check_marker(entry: ProducerEntry, producer_epoch: int, marker: EndTransactionMarker) -> None:
+    """Raise a ProducerError for a marker of an older epoch, of the producer or of its coordinator."""
+    who = f"producer {entry.producer_id}"
+    if producer_epoch < entry.epoch:
+        raise InvalidProducerEpochError(f"{who}: a marker of epoch {producer_epoch}, older than {entry.epoch}")
+    if marker.coordinator_epoch < entry.coordinator_epoch:
+        raise CoordinatorFencedError(
+            f"{who}: a marker of coordinator epoch {marker.coordinator_epoch}, older than {entry.coordinator_epoch}"
+        )
+
+
+def with_marker(
+    entry: ProducerEntry, header: BatchHeader, marker: EndTransactionMarker, offset: int
+) -> tuple[ProducerEntry, CompletedTransaction | None]:
+    """The entry after a marker was appended at `offset`, and the transaction that it ended, if one was open."""
+    completed = None
+    if entry.has_open_transaction:
+        is_aborted = marker.control_type is ControlType.ABORT
+        completed = CompletedTransaction(entry.producer_id, entry.transaction_first_offset, offset, is_aborted)
+    after = replace(
+        entry,
+        epoch=header.producer_epoch,
+        batches=entry.batches if header.producer_epoch == entry.epoch else (),
+        last_timestamp=header.max_timestamp,
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_first_offset=NO_OFFSET,
+    )
+    return after, completed
+
+
+def _last_sequence(header: BatchHeader) -> int:
+    if header.base_sequence == NO_SEQUENCE:
+        return NO_SEQUENCE
+    return _moved(header.base_sequence, header.last_offset_delta)
+
+
+def _moved(sequence: int, by: int) -> int:
+    """The sequence `by` further on, or back, round the end of the range."""
+    return (sequence + by) & MAX_INT

@@ -1,0 +1,231 @@
+"""The producers of one log, in memory and in snapshots (spec B9).
+
+    00000000000000000042.snapshot      the producers before offset 42, where a segment begins
+    00000000000000000057.snapshot      the same at the last clean shutdown
+    [ segment 0 ][ segment 42 …… 57 …
+
+A snapshot is taken when a segment is rolled and when the log closes. The state of a log that is opened is that of the
+newest snapshot and of the batches behind it. After a crash a snapshot may be torn, and is deleted; one above the log's
+end speaks of batches that are lost, and is deleted too, durably, lest it come back when the log has grown again.
+
+Everything belongs to the log's thread, except `sync_snapshots`, which the flush of another thread may call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from millrace.errors import CorruptRecordError, RecordError
+from millrace.fs import FileSystem, read_file
+from millrace.records.batch import NO_PRODUCER_ID, BatchHeader
+from millrace.records.control import EndTransactionMarker, decode_marker
+from millrace_broker.storage.filenames import PRODUCER_SNAPSHOT_SUFFIX, parse_snapshot_file_name, segment_file_name
+from millrace_broker.storage.producer_snapshot import decode_snapshot, encode_snapshot
+from millrace_broker.storage.producer_state import (
+    BatchMetadata,
+    CompletedTransaction,
+    ProducerEntry,
+    check_batch,
+    check_marker,
+    find_duplicate,
+    with_batch,
+    with_marker,
+)
+from millrace_broker.storage.scan import scan_headers
+from millrace_broker.storage.segment import LogSegment
+from millrace_broker.storage.transaction_index import AbortedTransaction
+
+logger = logging.getLogger(__name__)
+
+
+class ProducerStateManager:
+    """Entries by producer id, the transactions that are open, and those whose marker is not replicated yet."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._entries: dict[int, ProducerEntry] = {}
+        self._open_transactions: dict[int, int] = {}
+        self._completed: list[CompletedTransaction] = []
+        self._snapshot_offset = 0
+        self._unsynced: deque[int] = deque()
+
+    @property
+    def entries(self) -> Mapping[int, ProducerEntry]:
+        """Every producer that is known."""
+        return self._entries
+
+    # Appending.
+
+    def check(self, header: BatchHeader) -> BatchMetadata | None:
+        """The kept batch that a produced one repeats, if any; a ProducerError unless a new one follows on the last."""
+        entry = self._entry(header.producer_id)
+        duplicate = find_duplicate(entry, header)
+        if duplicate is None:
+            check_batch(entry, header)
+        return duplicate
+
+    def append(self, header: BatchHeader, base_offset: int) -> None:
+        """A batch of data was appended."""
+        self._remember(with_batch(self._entry(header.producer_id), header, base_offset))
+
+    def check_marker(self, producer_id: int, producer_epoch: int, marker: EndTransactionMarker) -> None:
+        """Raise a ProducerError for a marker that is out of date."""
+        check_marker(self._entry(producer_id), producer_epoch, marker)
+
+    def append_marker(
+        self, header: BatchHeader, marker: EndTransactionMarker, offset: int
+    ) -> AbortedTransaction | None:
+        """A marker was appended; returns what belongs into the transaction index."""
+        entry, completed = with_marker(self._entry(header.producer_id), header, marker, offset)
+        self._remember(entry)
+        if completed is None:
+            return None
+        self._completed.append(completed)
+        if not completed.is_aborted:
+            return None
+        stable_offset = min(self._open_transactions.values(), default=offset + 1)
+        return AbortedTransaction(completed.producer_id, completed.first_offset, offset, stable_offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Below it every transaction is decided, and the decision replicated; `high_watermark` never goes back."""
+        if not self._open_transactions and not self._completed:
+            return high_watermark
+        self._completed = [each for each in self._completed if each.last_offset >= high_watermark]
+        unstable = [*self._open_transactions.values(), *(each.first_offset for each in self._completed)]
+        return min([high_watermark, *unstable])
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that have been silent for long; returns how many."""
+        expired = [key for key, entry in self._entries.items() if entry.is_expired(now_ms, expiration_ms)]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def _entry(self, producer_id: int) -> ProducerEntry:
+        return self._entries.get(producer_id) or ProducerEntry(producer_id)
+
+    def _remember(self, entry: ProducerEntry) -> None:
+        self._entries[entry.producer_id] = entry
+        if entry.has_open_transaction:
+            self._open_transactions[entry.producer_id] = entry.transaction_first_offset
+        else:
+            self._open_transactions.pop(entry.producer_id, None)
+
+    # Snapshots.
+
+    def snapshot_path(self, offset: int) -> str:
+        """The path of the snapshot at an offset, whether or not there is one."""
+        return os.path.join(self._directory, segment_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX))
+
+    def take_snapshot(self, offset: int) -> bool:
+        """Write the state at the log's end, unless one is there; `sync_snapshots` makes it durable. OSError passes."""
+        if offset <= self._snapshot_offset:
+            return False
+        fd = self._fs.open(self.snapshot_path(offset), create=True)
+        try:
+            self._fs.truncate(fd, 0)
+            self._fs.pwritev(fd, [encode_snapshot(self._entries.values())], 0)
+        except OSError:
+            self._fs.close(fd)
+            raise
+        self._unsynced.append(fd)
+        self._snapshot_offset = offset
+        return True
+
+    def sync_snapshots(self) -> None:
+        """Block until the snapshots' bytes are on the disk; their names are the folder's business."""
+        while self._unsynced:
+            fd = self._unsynced.popleft()
+            try:
+                self._fs.fsync(fd)
+            finally:
+                self._fs.close(fd)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        while self._unsynced:
+            self._fs.close(self._unsynced.popleft())
+
+    # Opening.
+
+    def load(self, segments: Sequence[LogSegment], *, log_start_offset: int, log_end_offset: int) -> None:
+        """Take the newest snapshot that serves, and go on from there through the segments.
+
+        A segment that was recovered gets its transaction index anew, which takes the state at its base: later
+        snapshots are of no use then, unless it holds no batch with a producer id. OSError passes.
+        """
+        offsets = self._tidy([segment.base_offset for segment in segments], log_start_offset, log_end_offset)
+        self._snapshot_offset = max(offsets, default=log_start_offset)
+        walked = (segment.base_offset for segment in segments if segment.was_recovered and segment.has_producer_ids)
+        limit = min(walked, default=log_end_offset)
+        start = self._load_newest([offset for offset in offsets if offset <= limit], log_start_offset)
+        for segment in segments:
+            if segment.next_offset > start or segment.was_recovered:
+                self._replay(segment, start)
+        self._completed.clear()
+
+    def _tidy(self, bases: Sequence[int], log_start_offset: int, log_end_offset: int) -> list[int]:
+        """Remove the snapshots that belong to no segment; returns the offsets of those that stay, sorted."""
+        found = sorted(
+            offset
+            for name in self._fs.listdir(self._directory)
+            if (offset := parse_snapshot_file_name(name)) is not None
+        )
+        newest = max((offset for offset in found if offset <= log_end_offset), default=-1)
+        kept = [
+            offset
+            for offset in found
+            if log_start_offset <= offset <= log_end_offset
+            and (offset in bases or (offset == newest and offset > bases[-1]))
+        ]
+        self._remove(offset for offset in found if offset not in kept)
+        return kept
+
+    def _load_newest(self, offsets: Sequence[int], log_start_offset: int) -> int:
+        for offset in reversed(offsets):
+            path = self.snapshot_path(offset)
+            try:
+                entries = decode_snapshot(read_file(self._fs, path))
+            except CorruptRecordError as error:
+                logger.warning("%s: %s; rebuilt from the log", path, error)
+                self._remove([offset])
+                self._snapshot_offset = min(self._snapshot_offset, max(offset - 1, 0))
+                continue
+            for entry in entries:
+                self._remember(entry)
+            return offset
+        return log_start_offset
+
+    def _replay(self, segment: LogSegment, start_offset: int) -> None:
+        aborted: list[AbortedTransaction] = []
+        if segment.has_producer_ids:
+            try:
+                self._replay_batches(segment, start_offset, aborted)
+            except RecordError as error:
+                logger.warning("%s: producers behind the damage are not known: %s", segment.path, error)
+        if segment.was_recovered:
+            segment.transaction_index.replace(aborted)
+
+    def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
+        position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
+        for at, header in scan_headers(self._fs, segment.fd, position, segment.size_bytes):
+            if header.producer_id == NO_PRODUCER_ID:
+                continue
+            if not header.is_control:
+                self.append(header, header.base_offset)
+                continue
+            marker = decode_marker(header, memoryview(self._fs.pread(segment.fd, header.size_bytes, at)))
+            if marker is not None:
+                transaction = self.append_marker(header, marker, header.base_offset)
+                aborted += [transaction] if transaction is not None else []
+
+    def _remove(self, offsets: Iterable[int]) -> None:
+        paths = [self.snapshot_path(offset) for offset in offsets]
+        for path in paths:
+            self._fs.unlink(path)
+        if paths:
+            self._fs.fsync_dir(self._directory)

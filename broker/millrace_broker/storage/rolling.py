@@ -1,0 +1,57 @@
+"""When the active segment is finished and the next one begun (spec B2).
+
+    segment.bytes     its size would come above it
+    segment.ms        its first record is older: by the records' own times, by the clock where they have none;
+                      in a compacted topic max.compaction.lag.ms, if it is less
+    index             it has no room left, or can't hold the offset
+
+Of `segment.ms` up to `segment.jitter.ms` is left out, drawn anew for each segment: partitions that were made together
+do not roll, and sync, together.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from millrace.clock import Clock
+from millrace.records.batch import NO_TIMESTAMP
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
+
+
+class Rolling:
+    """The rule for one log; `seed` makes its chance repeatable."""
+
+    def __init__(self, clock: Clock, config: LogConfig, seed: str) -> None:
+        self.config = config
+        self._clock = clock
+        self._seed = seed
+        self._chance: Random | None = None
+        self._begun_at_ms = clock.now_ms()
+        self._jitter_ms = 0
+
+    def begin(self, segment: LogSegment) -> None:
+        """A segment becomes active; its room is taken if `preallocate` says so. OSError passes."""
+        if self.config.preallocate:
+            segment.reserve(self.config.segment_bytes)
+        self._begun_at_ms = self._clock.now_ms()
+        self._jitter_ms = self._drawn(min(self.config.segment_jitter_ms, self.config.roll_ms))
+
+    def _drawn(self, up_to_ms: int) -> int:
+        if not up_to_ms:
+            return 0
+        self._chance = self._chance or Random(self._seed)  # noqa: S311 -- it spreads load and keeps no secret
+        return self._chance.randint(0, up_to_ms)
+
+    def is_due(self, active: LogSegment, size_bytes: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether `size_bytes` more, up to an offset and a timestamp, belong in a new segment."""
+        if not active.size_bytes:
+            return False
+        config, began_ms = self.config, active.first_timestamp
+        age_ms = max_timestamp - began_ms if began_ms != NO_TIMESTAMP else self._clock.now_ms() - self._begun_at_ms
+        return (
+            active.size_bytes + size_bytes > config.segment_bytes
+            or age_ms > config.roll_ms - self._jitter_ms
+            or active.is_index_full
+            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+        )

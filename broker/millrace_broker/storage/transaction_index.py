@@ -1,0 +1,126 @@
+"""`<base offset>.txnindex`: the transactions whose abort marker is in the segment (Kafka's format; spec G3).
+
+    file    := entry*                                       in the order of the markers
+    entry   := version i16 = 0, producer id i64, first offset i64, last offset i64, last stable offset i64
+
+From the transaction's first batch to its marker. The last stable offset, taken when the marker came, bounds a search:
+an entry that has it at or above the end of a range is the last one that can matter to that range. There is no file
+where nothing was aborted.
+
+Entries are in memory until `write`. A crash may leave a file that is short or cut inside an entry; recovery finds the
+markers again and replaces it. `append` belongs to the log's thread, `write` and `sync` may run on another.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from millrace.fs import FileSystem, write_file_durably
+
+VERSION = 0
+_ENTRY = struct.Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted, from its first offset to that of its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The aborted transactions of one segment."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self.path = path
+        self._fs = fs
+        self._lock = Lock()
+        self._fd = fs.open(path) if fs.exists(path) else None
+        self._file_bytes = 0 if self._fd is None else fs.size(self._fd)
+        self._pending: list[AbortedTransaction] = []
+        self._is_synced = self._is_name_synced = True
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them; OSError passes."""
+        with self._lock:
+            return self._in_file() + self._pending
+
+    def is_sane(self, base_offset: int) -> bool:
+        """Whether the file holds whole entries of this version whose markers are in the segment."""
+        if self._file_bytes % _ENTRY.size:
+            return False
+        data = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
+        return all(version == VERSION and last >= base_offset for version, _, _, last, _ in _ENTRY.iter_unpack(data))
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Add a transaction whose marker was appended to the segment."""
+        with self._lock:
+            self._pending.append(transaction)
+
+    def write(self) -> None:
+        """Take what is only in memory to the file."""
+        with self._lock:
+            if not self._pending:
+                return
+            if self._fd is None:
+                self._fd = self._fs.open(self.path, create=True)
+                self._is_name_synced = False
+            self._is_synced = False
+            data = _packed(self._pending)
+            self._fs.pwritev(self._fd, [data], self._file_bytes)
+            self._file_bytes += len(data)
+            self._pending.clear()
+
+    def sync(self) -> None:
+        """Write, and block until file and name are on the disk."""
+        self.write()
+        if self._fd is not None and not self._is_synced:
+            self._fs.fsync(self._fd)
+            self._is_synced = True
+        if not self._is_name_synced:
+            self._fs.fsync_dir(os.path.dirname(self.path))
+            self._is_name_synced = True
+
+    def replace(self, transactions: Sequence[AbortedTransaction]) -> None:
+        """After a recovery: let the file hold these; a crash leaves the old content or the new. OSError passes."""
+        data = _packed(transactions)
+        found = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
+        if data == found:
+            return
+        self.close()
+        self._fd = None
+        write_file_durably(self._fs, self.path, data)
+        self._fd = self._fs.open(self.path)
+        self._file_bytes = len(data)
+
+    def close(self) -> None:
+        """Give the descriptor back; what was not written is lost."""
+        if self._fd is not None:
+            self._fs.close(self._fd)
+
+    def _in_file(self) -> list[AbortedTransaction]:
+        if self._fd is None:
+            return []
+        data = self._fs.pread(self._fd, self._file_bytes, 0)
+        return [AbortedTransaction(*fields) for _, *fields in _ENTRY.iter_unpack(data)]
+
+
+def find_aborted(indexes: Iterable[TransactionIndex], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The transactions that reach into the offsets from start up to end; `indexes` from the segment of the start on."""
+    found: list[AbortedTransaction] = []
+    for index in indexes:
+        entries = index.entries()
+        found += [each for each in entries if each.last_offset >= start_offset and each.first_offset < end_offset]
+        if any(each.last_stable_offset >= end_offset for each in entries):
+            break
+    return found
+
+
+def _packed(transactions: Sequence[AbortedTransaction]) -> bytes:
+    return b"".join(_ENTRY.pack(VERSION, *transaction) for transaction in transactions)
