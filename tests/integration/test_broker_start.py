@@ -4,14 +4,19 @@ import json
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
 
+from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.sync_producer import SyncProducer
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
+from millrace.zk.codec import encode_config
+from millrace.zk.paths import topic_config
+from millrace.zk.session import SetData, ZooKeeperSession
 
 
 def run(*arguments):
@@ -91,6 +96,28 @@ def test_a_broker_with_zookeeper_comes_back_after_kill_9(tmp_path, zookeeper):
             assert SyncProducer(cluster).send("events", 0, [NewRecord(b"after")]) == 1
 
 
+def test_a_changed_topic_configuration_is_obeyed_at_once(tmp_path, zookeeper):
+    address = f"{zookeeper.address}/live-configuration"
+    with BrokerProcess(tmp_path, zookeeper=address) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("events", 1, config={"segment.bytes": "2000"})
+            producer = SyncProducer(cluster)
+            for _ in range(10):
+                producer.send("events", 0, [NewRecord(bytes(900))])
+        (kept,) = post(f"{broker.admin_url}/maintenance/retention")["partitions"]
+        assert kept["deleted_segments"] == 0
+        session = ZooKeeperSession(
+            address, session_timeout_ms=4000, connection_timeout_ms=20_000, on_change=lambda _: None
+        )
+        session.start()
+        config = encode_config({"segment.bytes": "2000", "retention.bytes": "4000"})
+        session.transact([SetData(topic_config("events"), config)])
+        session.close()
+        deadline = time.monotonic() + 30
+        while not post(f"{broker.admin_url}/maintenance/retention")["partitions"][0]["deleted_segments"]:
+            assert time.monotonic() < deadline
+
+
 def get(url):
     with urllib.request.urlopen(url, timeout=10) as answer:
         return answer.read().decode()
@@ -119,7 +146,7 @@ def test_maintenance_on_request_says_what_it_did(tmp_path):
                 producer.send("events", 0, [NewRecord(bytes(900))])
         (deleted,) = post(f"{broker.admin_url}/maintenance/retention")["partitions"]
         assert (deleted["topic"], deleted["partition"]) == ("events", 0)
-        assert deleted["segments"] > 0
+        assert deleted["deleted_segments"] > 0
         verified = post(f"{broker.admin_url}/maintenance/verify")
         assert verified["action"] == "verify"
         assert [report["findings"] for report in verified["partitions"]] == [[]]

@@ -9,6 +9,7 @@ transaction, the high watermark where there is none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from millrace.errors import FencedLeaderEpochError, UnknownLeaderEpochError
@@ -19,9 +20,10 @@ from millrace_broker.storage import Log, LogAppendInfo
 class Partition:
     """One led partition."""
 
-    __slots__ = ("high_watermark", "leader_epoch", "log", "topic_id")
+    __slots__ = ("config", "high_watermark", "leader_epoch", "log", "topic_id")
 
-    def __init__(self, log: Log, topic_id: UUID, leader_epoch: int) -> None:
+    def __init__(self, log: Log, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]) -> None:
+        self.config = config
         self.log = log
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch

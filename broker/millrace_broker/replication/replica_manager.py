@@ -38,10 +38,16 @@ class ReplicaManager:
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
     ) -> None:
-        """Become leader: open or create the log. A log of an older topic of this name is deleted. StorageError."""
+        """Become leader: open or create the log; for one that is led already, take the epoch and settings of now.
+
+        A log of an older topic of this name is deleted. StorageError.
+        """
         known = self._partitions.get(topic_partition)
         if known is not None and known.topic_id == topic_id:
             known.leader_epoch = leader_epoch
+            if known.config != config:
+                self._logs.create(topic_partition, topic_id, config)
+                known.config = config
             return
         if known is not None:
             self.drop(topic_partition)
@@ -49,7 +55,7 @@ class ReplicaManager:
             logger.warning("%s was recreated while this broker was away; the old log is deleted", topic_partition)
             self._logs.delete(topic_partition)
         log = self._logs.create(topic_partition, topic_id, config)
-        self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch)
+        self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch, config)
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Lead no longer and delete the log: its topic is gone. Waiting fetches learn it at once."""
