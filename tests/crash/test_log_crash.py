@@ -386,3 +386,22 @@ def test_a_segment_that_was_dropped_never_comes_back_behind_new_batches() -> Non
         log.flush()
     after = open_log(fs.after_cut(), config=config)
     assert [record.value for record in read_all(after)] == [b"value 0", b"value 1", b"VALUE 2"]
+
+
+@pytest.mark.parametrize("operation", ["open", "pread", "size"])
+def test_a_log_that_can_not_be_opened_keeps_no_file_open(operation):
+    fs = fresh_fs()
+    Workload(fs).run()
+    failures = 0
+    for after in range(60):
+        crashed = fs.after_kill()
+        crashed.fail(operation, after=after)
+        try:
+            log = open_log(crashed)
+        except StorageError:
+            failures += 1
+            assert crashed.open_files == 0
+        else:
+            log.abandon()
+            assert crashed.open_files == 0
+    assert failures

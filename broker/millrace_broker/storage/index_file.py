@@ -19,6 +19,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import ClassVar
 
 from millrace.fs import FileSystem
@@ -38,12 +39,15 @@ class IndexFile:
     def __init__(self, fs: FileSystem, path: str, max_bytes: int) -> None:
         self.path = path
         self._fs = fs
-        self._fd = fs.open(path, create=True)
-        self._file_bytes = fs.size(self._fd)
-        self._written = self._file_bytes // self.ENTRY.size
         self._max_entries = max_bytes // self.ENTRY.size
         self._columns: Columns | None = None
-        self._last = self._entry_in_file(self._written - 1) if self._written else None
+        self._fd = fs.open(path, create=True)
+        with ExitStack() as undo:
+            undo.callback(fs.close, self._fd)
+            self._file_bytes = fs.size(self._fd)
+            self._written = self._file_bytes // self.ENTRY.size
+            self._last = self._entry_in_file(self._written - 1) if self._written else None
+            undo.pop_all()
 
     def __len__(self) -> int:
         columns = self._columns

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from millrace.config import MAX_LONG
@@ -59,9 +60,25 @@ def load_log(
 ) -> LoadedLog:
     """Open all segments of a folder; a folder without any gets an empty one at the log start offset.
 
-    OSError passes.
+    OSError passes, and no file stays open.
     """
     loaded = LoadedLog(next_offset=log_start_offset)
+    with ExitStack() as undo:
+        undo.callback(_release_all, loaded)
+        _load(loaded, fs, directory, config, recovery_point=recovery_point, clean=clean)
+        undo.pop_all()
+    return loaded
+
+
+def _release_all(loaded: LoadedLog) -> None:
+    for segment in loaded.segments:
+        segment.release()
+
+
+def _load(
+    loaded: LoadedLog, fs: FileSystem, directory: str, config: LogConfig, *, recovery_point: int, clean: bool
+) -> None:
+    log_start_offset = loaded.next_offset
     finish_swaps(fs, directory)
     bases = _tidy(fs, directory)
     for base, next_base in zip(bases, [*bases[1:], None], strict=False):
@@ -77,9 +94,8 @@ def load_log(
         _drop_all(fs, directory, loaded, log_start_offset)
     if not loaded.segments:
         segment = LogSegment(fs, directory, log_start_offset, config)
-        segment.recover(truncate=True)
         loaded.segments.append(segment)
-    return loaded
+        segment.recover(truncate=True)
 
 
 def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trust_indexes: bool) -> None:
@@ -155,10 +171,10 @@ def _drop(fs: FileSystem, directory: str, loaded: LoadedLog, bases: list[int]) -
 
 def _drop_all(fs: FileSystem, directory: str, loaded: LoadedLog, log_start_offset: int) -> None:
     """The log was cut below its start: it goes on, empty, at the start."""
-    for segment in loaded.segments:
+    segments, loaded.segments = loaded.segments, []
+    for segment in segments:
         segment.release()
-    _drop(fs, directory, loaded, [segment.base_offset for segment in loaded.segments])
-    loaded.segments.clear()
+    _drop(fs, directory, loaded, [segment.base_offset for segment in segments])
     loaded.next_offset = log_start_offset
 
 
