@@ -21,6 +21,11 @@
     │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
     │   └── NotLeaderError
+    ├── GroupError             a consumer group can't do what its member asks
+    │   ├── GroupIdNotFoundError  UnknownMemberIdError  GroupMaxSizeReachedError  InvalidGroupRequestError
+    │   ├── FencedMemberEpochError  StaleMemberEpochError  FencedInstanceIdError  UnreleasedInstanceIdError
+    │   ├── UnsupportedAssignorError  InvalidRegularExpressionError
+    │   └── IllegalGenerationError  RebalanceInProgressError  InconsistentGroupProtocolError
     ├── WireError              the peer's bytes are not a request that is served
     │   ├── FrameSizeError             negative or above socket.request.max.bytes
     │   ├── MalformedRequestError      cut short, or with impossible lengths
@@ -61,11 +66,18 @@ class ErrorCode(IntEnum):
     BROKER_NOT_AVAILABLE = 8
     MESSAGE_TOO_LARGE = 10
     NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
@@ -82,14 +94,24 @@ class ErrorCode(IntEnum):
     INVALID_TXN_STATE = 48
     TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
     INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_CLUSTER_ID = 104
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 class MillraceError(Exception):
@@ -260,6 +282,90 @@ class UnknownLeaderEpochError(TopicError):
 
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
     retriable = True
+
+
+class GroupError(MillraceError):
+    """A consumer group can't do what was asked."""
+
+
+class InvalidGroupRequestError(GroupError):
+    """A field of the request that can't be as it is."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class GroupIdNotFoundError(GroupError):
+    """No such group, or it is of another type."""
+
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class UnknownMemberIdError(GroupError):
+    """The group has no member of this id: it has left, or was removed after a timeout."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class GroupMaxSizeReachedError(GroupError):
+    """The group takes no more members."""
+
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class FencedMemberEpochError(GroupError):
+    """The member is not at the epoch that the coordinator knows: it gives up its partitions and joins again."""
+
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+
+
+class StaleMemberEpochError(GroupError):
+    """Offsets of a member that is not at this epoch (any more); it goes on after its next heartbeat."""
+
+    code = ErrorCode.STALE_MEMBER_EPOCH
+    retriable = True
+
+
+class FencedInstanceIdError(GroupError):
+    """Another member holds this static member's instance id."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class UnreleasedInstanceIdError(GroupError):
+    """The instance id is in use by a member that has not left."""
+
+    code = ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+class UnsupportedAssignorError(GroupError):
+    """A server-side assignor that this broker does not have."""
+
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class InvalidRegularExpressionError(GroupError):
+    """A subscription's regular expression that can't be read."""
+
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+class IllegalGenerationError(GroupError):
+    """A generation that is not the group's."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class RebalanceInProgressError(GroupError):
+    """The member has to join again."""
+
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+    retriable = True
+
+
+class InconsistentGroupProtocolError(GroupError):
+    """Protocols of which the group's members have none in common."""
+
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 class WireError(MillraceError):

@@ -1,0 +1,1 @@
+"""Group coordination: consumer groups of both protocols and their offsets."""
