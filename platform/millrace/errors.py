@@ -21,7 +21,8 @@
     │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
     │   └── NotLeaderError
-    ├── GroupError             a consumer group can't do what its member asks
+    ├── GroupError             a group can't be served here and now, or refuses what its member asks
+    │   ├── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError
     │   ├── GroupIdNotFoundError  UnknownMemberIdError  GroupMaxSizeReachedError  InvalidGroupRequestError
     │   ├── FencedMemberEpochError  StaleMemberEpochError  FencedInstanceIdError  UnreleasedInstanceIdError
     │   ├── UnsupportedAssignorError  InvalidRegularExpressionError
@@ -65,6 +66,7 @@ class ErrorCode(IntEnum):
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
@@ -77,7 +79,9 @@ class ErrorCode(IntEnum):
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
@@ -104,7 +108,9 @@ class ErrorCode(IntEnum):
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_CLUSTER_ID = 104
     FENCED_MEMBER_EPOCH = 110
@@ -285,7 +291,28 @@ class UnknownLeaderEpochError(TopicError):
 
 
 class GroupError(MillraceError):
-    """A consumer group can't do what was asked."""
+    """A group can't be served here and now, or refuses what its member asks."""
+
+
+class CoordinatorNotAvailableError(GroupError):
+    """The topic of committed offsets is not there, or can't be written."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    retriable = True
+
+
+class CoordinatorLoadInProgressError(GroupError):
+    """The group's partition is being read."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    retriable = True
+
+
+class NotCoordinatorError(GroupError):
+    """Another broker leads the group's partition."""
+
+    code = ErrorCode.NOT_COORDINATOR
+    retriable = True
 
 
 class InvalidGroupRequestError(GroupError):

@@ -73,13 +73,14 @@ class Connection(asyncio.BufferedProtocol):
         self._socket_full = False
         self._draining = False
         self._transport: asyncio.Transport
-        self.peer = "?"
+        self._host = self.peer = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket, if the server has room."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
+        self._host = str(host)
         self.peer = f"{host}:{port}"
         if not self._owner.opened(self):
             self._transport.abort()
@@ -138,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle(self, frame: memoryview) -> None:
         header = read_request_header(frame)
         api = self._api(header)
-        request = Request(header.api_version, header.client_id, frame[header.body_position :])
+        request = Request(header.api_version, header.client_id, frame[header.body_position :], self._host)
         started = perf_counter()
         reply = self._call(api, request)
         self._owner.metrics.count(header.api_key, len(frame), perf_counter() - started)
