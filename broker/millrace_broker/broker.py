@@ -26,6 +26,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView
+from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
@@ -181,6 +182,9 @@ class Broker:
 
     def _services(self) -> Services:
         topics = TopicManager(self._options.broker, self._store, self._metadata, self._check_topic_config)
+        consumer_groups = ConsumerGroups(
+            self._options.consumer_groups, self._options.groups, lambda: self._metadata.view
+        )
         self._groups = Coordinator(
             self._options.groups,
             self._replicas,
@@ -188,6 +192,7 @@ class Broker:
             topics,
             clock=SystemClock(),
             call_later=self._loop.call_later,
+            replayers=consumer_groups.replayers,
         )
         return Services(
             self._options.broker,
@@ -195,6 +200,7 @@ class Broker:
             self._replicas,
             topics,
             self._groups,
+            consumer_groups,
             self._zookeeper_offsets,
             APIS,
         )

@@ -17,6 +17,7 @@ from millrace.wire.encoder import Parts
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
+from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.replication.replica_manager import ReplicaManager
@@ -50,5 +51,6 @@ class Services:
     replicas: ReplicaManager
     topics: TopicManager
     groups: Coordinator
+    consumer_groups: ConsumerGroups
     zookeeper_offsets: ZooKeeperOffsets | None  # for OffsetCommit and OffsetFetch v0
     apis: Mapping[int, Api]

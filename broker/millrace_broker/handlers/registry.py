@@ -21,6 +21,8 @@ from millrace_broker.handlers import (
     k20_delete_topics,
     k42_delete_groups,
     k47_offset_delete,
+    k68_consumer_group_heartbeat,
+    k69_consumer_group_describe,
 )
 from millrace_broker.handlers.api import Api
 
@@ -45,5 +47,7 @@ APIS: dict[int, Api] = {
         k20_delete_topics.API,
         k42_delete_groups.API,
         k47_offset_delete.API,
+        k68_consumer_group_heartbeat.API,
+        k69_consumer_group_describe.API,
     )
 }

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from millrace.errors import CorruptRecordError
+from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT64, Encoder, unsigned_varint
-from millrace_broker.groups.consumer.flexible import Reader
+from millrace_broker.groups.consumer.flexible import FlexibleDecoder
 from millrace_broker.groups.consumer.member import (
     Assignment,
     ClassicMetadata,
@@ -112,11 +113,11 @@ def encode_key(key: Key) -> bytes:
 
 def decode_key(data: bytes) -> Key | None:
     """The key; None where it is no consumer group's. CorruptRecordError where it is cut short."""
-    reader = Reader(data)
-    kind = reader.int16()
+    decoder = Decoder(data)
+    kind = decoder.int16()
     if kind not in tuple(Kind):
         return None
-    return Key(Kind(kind), reader.plain_string(), reader.plain_string() if kind in NAMED_KINDS else "")
+    return Key(Kind(kind), decoder.string(), decoder.string() if kind in NAMED_KINDS else "")
 
 
 def encode_value(kind: Kind, value: Value) -> bytes:
@@ -129,11 +130,11 @@ def encode_value(kind: Kind, value: Value) -> bytes:
 
 def decode_value(kind: Kind, data: bytes) -> Value:
     """The value; CorruptRecordError where it can't be read or is of a newer version."""
-    reader = Reader(data)
-    version = reader.int16()
+    decoder = FlexibleDecoder(data)
+    version = decoder.int16()
     if version != VALUE_VERSION:
         raise CorruptRecordError(f"a {kind.name} record of version {version}; {VALUE_VERSION} is known")
-    return _DECODERS[kind](reader)
+    return _DECODERS[kind](decoder)
 
 
 def _put_group(out: Encoder, value: GroupEpoch) -> None:
@@ -141,8 +142,8 @@ def _put_group(out: Encoder, value: GroupEpoch) -> None:
     _put_tagged(out, METADATA_HASH_TAG, INT64.pack(value.metadata_hash) if value.metadata_hash else None)
 
 
-def _read_group(reader: Reader) -> GroupEpoch:
-    epoch, tagged = reader.int32(), reader.tagged_fields()
+def _read_group(decoder: FlexibleDecoder) -> GroupEpoch:
+    epoch, tagged = decoder.int32(), decoder.tagged()
     (metadata_hash,) = INT64.unpack(tagged[METADATA_HASH_TAG]) if METADATA_HASH_TAG in tagged else (0,)
     return GroupEpoch(epoch, metadata_hash)
 
@@ -159,13 +160,13 @@ def _put_partitions(out: Encoder, value: Iterable[TopicPartitions]) -> None:
     out.no_tagged_fields()
 
 
-def _read_partitions(reader: Reader) -> tuple[TopicPartitions, ...]:
+def _read_partitions(decoder: FlexibleDecoder) -> tuple[TopicPartitions, ...]:
     def topic() -> TopicPartitions:
-        found = TopicPartitions(reader.uuid(), reader.string(), reader.int32())
-        reader.structs(lambda: (reader.int32(), reader.array(reader.string)))
+        found = TopicPartitions(decoder.uuid(), decoder.string(), decoder.int32())
+        decoder.structs(lambda: (decoder.int32(), decoder.array(decoder.string)))
         return found
 
-    return tuple(reader.structs(topic))
+    return tuple(decoder.structs(topic))
 
 
 def _put_member(out: Encoder, value: MemberMetadata) -> None:
@@ -178,17 +179,17 @@ def _put_member(out: Encoder, value: MemberMetadata) -> None:
     _put_tagged(out, CLASSIC_METADATA_TAG, _classic_bytes(value.classic))
 
 
-def _read_member(reader: Reader) -> MemberMetadata:
+def _read_member(decoder: FlexibleDecoder) -> MemberMetadata:
     return MemberMetadata(
-        instance_id=reader.optional_string(),
-        rack_id=reader.optional_string(),
-        client_id=reader.string(),
-        client_host=reader.string(),
-        topic_names=frozenset(reader.array(reader.string)),
-        topic_regex=reader.optional_string(),
-        rebalance_timeout_ms=reader.int32(),
-        server_assignor=reader.optional_string(),
-        classic=_read_classic(reader.tagged_fields().get(CLASSIC_METADATA_TAG)),
+        instance_id=decoder.nullable_string(),
+        rack_id=decoder.nullable_string(),
+        client_id=decoder.string(),
+        client_host=decoder.string(),
+        topic_names=frozenset(decoder.array(decoder.string)),
+        topic_regex=decoder.nullable_string(),
+        rebalance_timeout_ms=decoder.int32(),
+        server_assignor=decoder.nullable_string(),
+        classic=_read_classic(decoder.tagged().get(CLASSIC_METADATA_TAG)),
     )
 
 
@@ -211,10 +212,10 @@ def _classic_bytes(value: ClassicMetadata | None) -> bytes:
 def _read_classic(data: bytes | None) -> ClassicMetadata | None:
     if data is None or data == b"\x00":
         return None
-    reader = Reader(data)
-    reader.int8()
-    timeout_ms = reader.int32()
-    protocols = reader.structs(lambda: ClassicProtocol(reader.string(), reader.bytes_()))
+    decoder = FlexibleDecoder(data)
+    decoder.int8()
+    timeout_ms = decoder.int32()
+    protocols = decoder.structs(lambda: ClassicProtocol(decoder.string(), decoder.bytes_()))
     return ClassicMetadata(timeout_ms, tuple(protocols))
 
 
@@ -237,9 +238,9 @@ def _put_current(out: Encoder, value: CurrentAssignment) -> None:
     out.no_tagged_fields()
 
 
-def _read_current(reader: Reader) -> CurrentAssignment:
-    epoch, previous_epoch, state = reader.int32(), reader.int32(), MemberState(reader.int8())
-    return CurrentAssignment(epoch, previous_epoch, state, _read_assignment(reader), _read_assignment(reader))
+def _read_current(decoder: FlexibleDecoder) -> CurrentAssignment:
+    epoch, previous_epoch, state = decoder.int32(), decoder.int32(), MemberState(decoder.int8())
+    return CurrentAssignment(epoch, previous_epoch, state, _read_assignment(decoder), _read_assignment(decoder))
 
 
 def _put_regular_expression(out: Encoder, value: ResolvedRegularExpression) -> None:
@@ -249,8 +250,8 @@ def _put_regular_expression(out: Encoder, value: ResolvedRegularExpression) -> N
     out.no_tagged_fields()
 
 
-def _read_regular_expression(reader: Reader) -> ResolvedRegularExpression:
-    return ResolvedRegularExpression(frozenset(reader.array(reader.string)), reader.int64(), reader.int64())
+def _read_regular_expression(decoder: FlexibleDecoder) -> ResolvedRegularExpression:
+    return ResolvedRegularExpression(frozenset(decoder.array(decoder.string)), decoder.int64(), decoder.int64())
 
 
 def _put_assignment(out: Encoder, assignment: Assignment) -> None:
@@ -262,8 +263,8 @@ def _put_assignment(out: Encoder, assignment: Assignment) -> None:
         out.no_tagged_fields()
 
 
-def _read_assignment(reader: Reader) -> Assignment:
-    return assignment_of(dict(reader.structs(lambda: (reader.uuid(), reader.array(reader.int32)))))
+def _read_assignment(decoder: FlexibleDecoder) -> Assignment:
+    return assignment_of(dict(decoder.structs(lambda: (decoder.uuid(), decoder.array(decoder.int32)))))
 
 
 def _put_strings(out: Encoder, texts: Iterable[str]) -> None:
@@ -292,22 +293,22 @@ _ENCODERS: Mapping[Kind, Callable[[Encoder, Any], None]] = {
 }
 
 
-def _whole(fields: Callable[[Reader], Value]) -> Callable[[Reader], Value]:
+def _whole(fields: Callable[[FlexibleDecoder], Value]) -> Callable[[FlexibleDecoder], Value]:
     """The decoder of a struct whose optional fields, if there are any, are passed over."""
 
-    def decode(reader: Reader) -> Value:
-        value = fields(reader)
-        reader.tagged_fields()
+    def decode(decoder: FlexibleDecoder) -> Value:
+        value = fields(decoder)
+        decoder.tagged_fields()
         return value
 
     return decode
 
 
-_DECODERS: Mapping[Kind, Callable[[Reader], Value]] = {
+_DECODERS: Mapping[Kind, Callable[[FlexibleDecoder], Value]] = {
     Kind.GROUP: _read_group,
     Kind.PARTITIONS: _whole(_read_partitions),
     Kind.MEMBER: _read_member,
-    Kind.TARGET_EPOCH: _whole(lambda reader: TargetEpoch(reader.int32())),
+    Kind.TARGET_EPOCH: _whole(lambda decoder: TargetEpoch(decoder.int32())),
     Kind.TARGET: _whole(_read_assignment),
     Kind.CURRENT: _whole(_read_current),
     Kind.REGULAR_EXPRESSION: _whole(_read_regular_expression),
