@@ -174,7 +174,8 @@ class ConsumerGroup:
         """ConsumerGroupHeartbeat; the request has been checked and has a member id."""
 
         def refuse(error: ErrorCode) -> Effects:
-            return [Answer(ticket, Refusal(error))]
+            is_known = error is not ErrorCode.REBALANCE_IN_PROGRESS  # a word of the classic protocol: ask again
+            return [Answer(ticket, Refusal(error if is_known else ErrorCode.COORDINATOR_NOT_AVAILABLE))]
 
         def decide(at_ms: int) -> Effects:
             try:
@@ -261,7 +262,7 @@ class ConsumerGroup:
             effects = outcome.refuse(error)
             if self._is_new:
                 predecessor, self._predecessor = self._predecessor, None
-                return [*effects, Succession(predecessor)]
+                return [*effects, *self.unloaded(error), Succession(predecessor)]
         else:
             self.state = outcome.state
             effects = outcome.then(now_ms)
