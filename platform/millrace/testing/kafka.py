@@ -43,9 +43,10 @@ LOG_TAIL_CHARACTERS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """One version of Apache Kafka: the folder of its jars."""
+    """One version of Apache Kafka: the folder of its jars, and how its JVMs run."""
 
     libs: Path
+    java_flags: tuple[str, ...] = JAVA_FLAGS
 
     @property
     def class_path(self) -> str:
@@ -54,7 +55,7 @@ class Kafka:
 
     def command(self, main_class: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
         """The command line of one of Kafka's programs; SetupError without Java."""
-        return [str(find_java()), *JAVA_FLAGS, *flags, "-cp", self.class_path, main_class, *arguments]
+        return [str(find_java()), *self.java_flags, *flags, "-cp", self.class_path, main_class, *arguments]
 
     def run(self, main_class: str, *arguments: str, stdin: bytes = b"") -> str:
         """What a tool prints on both streams; SetupError where it fails or takes longer than a minute."""
@@ -119,6 +120,11 @@ class KafkaBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id."""
+        return self._process.pid
 
     def start(self) -> None:
         """Start the broker, which must not be running."""
