@@ -48,13 +48,30 @@ class Maintenance(Protocol):
         ...
 
 
+API_COUNTERS = (
+    ("requests", "Requests handled.", "requests"),
+    ("request_bytes", "Bytes of requests.", "bytes_in"),
+    ("response_bytes", "Bytes of replies.", "bytes_out"),
+    ("request_queue_seconds", "Time between a request's arrival and its handler.", "queue_seconds"),
+    ("request_seconds", "Time in handlers.", "handler_seconds"),
+    ("request_total_seconds", "Time between a request's arrival and its reply's leaving.", "total_seconds"),
+)
+
+
 class BrokerCollector:
     """What Prometheus is told, read from the broker's counters at the time of the request."""
 
-    def __init__(self, metrics: RequestMetrics, replicas: ReplicaManager, connections: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        metrics: RequestMetrics,
+        replicas: ReplicaManager,
+        connections: Callable[[], int],
+        bytes_in_flight: Callable[[], int],
+    ) -> None:
         self._metrics = metrics
         self._replicas = replicas
         self._connections = connections
+        self._bytes_in_flight = bytes_in_flight
 
     def collect(self) -> Iterable[Metric]:
         """All metric families."""
@@ -64,20 +81,26 @@ class BrokerCollector:
         yield GaugeMetricFamily(
             "millrace_purgatory_size", "Requests that wait for records.", value=len(self._replicas.purgatory)
         )
+        yield GaugeMetricFamily(
+            "millrace_bytes_in_flight",
+            "Memory of requests cut short or in line, and of replies not yet taken.",
+            value=self._bytes_in_flight(),
+        )
+        yield CounterMetricFamily(
+            "millrace_connections_idle_closed", "Connections closed for being idle.", value=self._metrics.idle_closed
+        )
         yield CounterMetricFamily(
             "millrace_connections_refused", "Connections closed for what they sent.", value=self._metrics.refused
         )
 
     def _requests(self) -> Iterable[Metric]:
-        requests = CounterMetricFamily("millrace_requests", "Requests handled.", labels=["api"])
-        bytes_in = CounterMetricFamily("millrace_request_bytes", "Bytes of requests.", labels=["api"])
-        seconds = CounterMetricFamily("millrace_request_seconds", "Time in handlers.", labels=["api"])
+        families = [
+            (CounterMetricFamily(f"millrace_{name}", text, labels=["api"]), field) for name, text, field in API_COUNTERS
+        ]
         for api_key, count in self._metrics.by_api.items():
-            name = ApiKey(api_key).name.lower()
-            requests.add_metric([name], count.requests)
-            bytes_in.add_metric([name], count.bytes_in)
-            seconds.add_metric([name], count.seconds)
-        return requests, bytes_in, seconds
+            for family, field in families:
+                family.add_metric([ApiKey(api_key).name.lower()], getattr(count, field))
+        return [family for family, _ in families]
 
     def _partitions(self) -> Iterable[Metric]:
         labels = ["topic", "partition"]

@@ -177,7 +177,10 @@ class Broker:
         # An HTTP server takes as long to import as all the rest; clients need not wait for it.
         from millrace_broker.admin import AdminEndpoint, BrokerCollector  # noqa: PLC0415
 
-        collector = BrokerCollector(self._metrics, self._replicas, lambda: self._server.connection_count)
+        server = self._server
+        collector = BrokerCollector(
+            self._metrics, self._replicas, lambda: server.connection_count, lambda: server.memory.used_bytes
+        )
         return AdminEndpoint(self, collector, self._state)
 
     def _services(self) -> Services:

@@ -46,6 +46,36 @@ BROKER_CONFIG = ConfigTable(
             name="max.connections", default=10_000, minimum=0, maximum=MAX_INT, doc="Connections open at one time."
         ),
         ConfigKey(
+            name="max.connections.per.ip",
+            default=MAX_INT,
+            minimum=0,
+            maximum=MAX_INT,
+            doc="Connections open at one time from one address.",
+        ),
+        ConfigKey(
+            name="max.connections.per.ip.overrides",
+            default="",
+            doc="ADDRESS:NUMBER,… where another limit holds than max.connections.per.ip.",
+        ),
+        ConfigKey(
+            name="connections.max.idle.ms",
+            default=600_000,
+            minimum=-1,
+            doc="Milliseconds without a byte in or out after which a connection is closed; -1: never.",
+        ),
+        ConfigKey(
+            name="queued.max.request.bytes",
+            default=512 << 20,
+            minimum=1 << 20,
+            doc="Bytes of requests cut short or in line, and of replies not yet taken, over all connections.",
+        ),
+        ConfigKey(
+            name="request.log.slower.than.ms",
+            default=-1,
+            minimum=-1,
+            doc="Requests that take so many milliseconds are logged; 0: all, -1: none.",
+        ),
+        ConfigKey(
             name="log.retention.check.interval.ms",
             default=300_000,
             minimum=1,
@@ -132,6 +162,11 @@ class BrokerConfig:
     socket_request_max_bytes: int
     fetch_max_bytes: int
     max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    connections_max_idle_ms: int
+    queued_max_request_bytes: int
+    request_log_slower_than_ms: int
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int

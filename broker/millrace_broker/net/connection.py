@@ -3,7 +3,8 @@
     bytes → FrameBuffer → header → handler → a slot in `_pending` → … → socket, when all earlier slots have left
 
 A handler may answer later (a future); younger requests are handled meanwhile, but their replies wait in line.
-Two limits stop the reading: too many slots in line, or a socket that the peer does not drain. Frames that
+Three limits stop the reading: too many slots in line, a socket that the peer does not drain, and memory in flight
+(`net.memory`), where a frame that is cut short needs more of it. Frames that
 had already arrived by then are copied to a backlog, which one receive buffer bounds, and are handled first when
 the line moves again. So a slow or hostile peer costs no more than its own connection's share of memory.
 
@@ -25,12 +26,15 @@ from millrace.wire.encoder import Parts
 from millrace.wire.frame import SIZE_BYTES, FrameBuffer
 from millrace.wire.header import RequestHeader, encode_response_header, read_request_header
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.metrics import RequestMetrics
+from millrace_broker.metrics import ApiCount, RequestMetrics
+from millrace_broker.net.memory import MemoryInFlight
+from millrace_broker.net.request_log import RequestLog, RequestTimes
 from millrace_broker.net.send import send
 
 logger = logging.getLogger(__name__)
 
 MAX_PENDING_REPLIES = 1024
+SMALL_READ_BYTES = 64 << 10
 SEND_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 4 << 20
 
@@ -41,6 +45,8 @@ class ConnectionOwner(Protocol):
     services: Services
     scratch: bytearray
     metrics: RequestMetrics
+    memory: MemoryInFlight
+    request_log: RequestLog
 
     def opened(self, connection: Connection) -> bool:
         """Whether the connection may stay."""
@@ -54,10 +60,12 @@ class ConnectionOwner(Protocol):
 class _Slot:
     """A reply's place in line: the header at once, the message when it is there."""
 
-    __slots__ = ("header", "message")
+    __slots__ = ("count", "header", "message", "times")
 
-    def __init__(self, header: bytes) -> None:
+    def __init__(self, header: bytes, count: ApiCount, times: RequestTimes) -> None:
         self.header = header
+        self.count = count
+        self.times = times
         self.message: Parts | asyncio.Future[Parts] | None = None
 
 
@@ -68,20 +76,26 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._frames = FrameBuffer(owner.scratch, owner.services.config.socket_request_max_bytes)
         self._pending: deque[_Slot] = deque()
-        self._backlog: deque[bytes] = deque()
+        self._backlog: deque[tuple[float, bytes]] = deque()
+        self._backlog_bytes = 0
         self._ready_bytes = 0
+        self._held_bytes = 0
+        self._arrived = 0.0
         self._socket_full = False
+        self._needs_memory = False
         self._draining = False
         self._transport: asyncio.Transport
-        self._host = self.peer = "?"
+        self.host = "?"
+        self.peer = "?"
+        self.last_active = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket, if the server has room."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-        host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
-        self._host = str(host)
-        self.peer = f"{host}:{port}"
+        self.host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
+        self.peer = f"{self.host}:{port}"
+        self.last_active = perf_counter()
         if not self._owner.opened(self):
             self._transport.abort()
 
@@ -90,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         if exc is not None:
             logger.debug("connection of %s broke: %s", self.peer, exc)
         self._backlog.clear()
+        self._owner.memory.forget(self)
         for slot in self._pending:
             if isinstance(slot.message, asyncio.Future):
                 slot.message.cancel()
@@ -98,19 +113,35 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Where the event loop puts the next bytes."""
-        return self._frames.writable()
+        return self._frames.writable(SMALL_READ_BYTES) if self._owner.memory.is_short else self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle every whole request that has arrived, then send what is ready in one go."""
+        self._arrived = self.last_active = perf_counter()
         try:
             for frame in self._frames.received(nbytes):
                 if self._is_blocked:
-                    self._backlog.append(bytes(frame))
+                    self._backlog.append((self._arrived, bytes(frame)))
+                    self._backlog_bytes += len(frame)
                 else:
-                    self._handle(frame)
+                    self._handle(frame, self._arrived)
         except WireError as error:
             self._refuse(error)
         self._work_off_backlog()
+
+    def memory_is_free(self) -> None:
+        """Read on, if there is enough by now."""
+        self._update_reading()
+
+    def trim(self) -> None:
+        """Give back the memory that is kept for a next request."""
+        self._frames.trim()
+        self._account()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the peer waits for an answer that is not there yet, as a long poll does."""
+        return bool(self._pending) and not self._socket_full
 
     def pause_writing(self) -> None:
         """The peer does not drain its socket."""
@@ -120,6 +151,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The peer has drained its socket."""
         self._socket_full = False
+        self.last_active = perf_counter()
         self._work_off_backlog()
 
     def drain(self) -> None:
@@ -136,15 +168,18 @@ class Connection(asyncio.BufferedProtocol):
     def _is_blocked(self) -> bool:
         return self._socket_full or len(self._pending) >= MAX_PENDING_REPLIES
 
-    def _handle(self, frame: memoryview) -> None:
+    def _handle(self, frame: memoryview, arrived: float) -> None:
         header = read_request_header(frame)
         api = self._api(header)
-        request = Request(header.api_version, header.client_id, frame[header.body_position :], self._host)
+        request = Request(header.api_version, header.client_id, frame[header.body_position :], self.host)
         started = perf_counter()
         reply = self._call(api, request)
-        self._owner.metrics.count(header.api_key, len(frame), perf_counter() - started)
-        if reply is not None:
-            self._line_up(header, api, reply)
+        times = RequestTimes(header, len(frame), arrived, started, perf_counter())
+        count = self._owner.metrics.count(header.api_key, times)
+        if reply is None:
+            self._owner.request_log.note(self.peer, times, 0, times.handled)
+        else:
+            self._line_up(_Slot(self._response_header(header, api), count, times), reply)
 
     def _api(self, header: RequestHeader) -> Api:
         api = self._owner.services.apis.get(header.api_key)
@@ -166,9 +201,11 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("%s v%d of %s failed", api.key.name, request.version, self.peer)
             raise WireError(f"{api.key.name} v{request.version} failed") from error
 
-    def _line_up(self, header: RequestHeader, api: Api, reply: Parts | asyncio.Future[Parts]) -> None:
+    def _response_header(self, header: RequestHeader, api: Api) -> bytes:
         version = header.api_version if header.api_version in api.versions else 0
-        slot = _Slot(encode_response_header(header.api_key, version, header.correlation_id))
+        return encode_response_header(header.api_key, version, header.correlation_id)
+
+    def _line_up(self, slot: _Slot, reply: Parts | asyncio.Future[Parts]) -> None:
         slot.message = reply
         self._pending.append(slot)
         if isinstance(reply, asyncio.Future):
@@ -192,13 +229,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_ready(self) -> None:
         parts: Parts = []
+        now = perf_counter()
         while self._pending and isinstance(self._pending[0].message, list):
             slot = self._pending.popleft()
             message = cast("Parts", slot.message)
             size = len(slot.header) + sum(map(len, message))
             parts += (size.to_bytes(SIZE_BYTES, "big"), slot.header, *message)
+            slot.count.bytes_out += size
+            slot.count.total_seconds += now - slot.times.arrived
+            self._owner.request_log.note(self.peer, slot.times, size, now)
         self._ready_bytes = 0
         if parts:
+            self.last_active = now
             send(self._transport, parts)
         self._update_reading()
         self._close_if_drained()
@@ -206,7 +248,9 @@ class Connection(asyncio.BufferedProtocol):
     def _work_off_backlog(self) -> None:
         try:
             while self._backlog and not self._is_blocked:
-                self._handle(memoryview(self._backlog.popleft()))
+                arrived, frame = self._backlog.popleft()
+                self._backlog_bytes -= len(frame)
+                self._handle(memoryview(frame), arrived)
         except WireError as error:
             self._refuse(error)
         self._send_ready()
@@ -214,15 +258,30 @@ class Connection(asyncio.BufferedProtocol):
     def _update_reading(self) -> None:
         if self._transport.is_closing():
             return
-        if self._draining or self._is_blocked or self._backlog:
+        self._take_memory()
+        if self._draining or self._is_blocked or self._backlog or self._needs_memory:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    def _take_memory(self) -> None:
+        growth_bytes = self._frames.growth_bytes
+        self._needs_memory = growth_bytes > 0 and not self._owner.memory.may_grow(self, growth_bytes)
+        if growth_bytes and not self._needs_memory:
+            self._frames.grow()
+        self._account()
+
+    def _account(self) -> None:
+        held = self._frames.held_bytes + self._backlog_bytes + self._transport.get_write_buffer_size()
+        if held != self._held_bytes:
+            self._held_bytes = held
+            self._owner.memory.hold(self, held)
 
     def _refuse(self, error: MillraceError) -> None:
         logger.warning("closing the connection of %s: %s", self.peer, error)
         self._owner.metrics.refused += 1
         self._backlog.clear()
+        self._backlog_bytes = 0
         self._draining = True
         self._send_ready()
 

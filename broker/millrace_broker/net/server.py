@@ -1,5 +1,7 @@
 """The listening socket and its connections, on one event loop.
 
+A connection that neither sends nor takes a byte for `connections.max.idle.ms` is closed, unless it waits for an answer.
+
 `drain` is the graceful end: no new connections, no new requests, waiting fetches answered with what there is,
 every reply sent; what has not left within the time allowed is cut off.
 """
@@ -9,16 +11,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from time import perf_counter
 
 from millrace.errors import SetupError
 from millrace.wire.frame import SCRATCH_BYTES
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.admission import Admission, parse_overrides
 from millrace_broker.net.connection import Connection
+from millrace_broker.net.memory import MemoryInFlight
+from millrace_broker.net.request_log import RequestLog
 
 logger = logging.getLogger(__name__)
 
 BACKLOG = 512
+IDLE_CHECKS = 10  # within connections.max.idle.ms
 
 
 class Server:
@@ -27,10 +34,19 @@ class Server:
     def __init__(self, services: Services, metrics: RequestMetrics) -> None:
         self.services = services
         self.metrics = metrics
+        config = services.config
         self.scratch = bytearray(SCRATCH_BYTES)
+        self.memory = MemoryInFlight(config.queued_max_request_bytes, self._reclaim_memory)
+        self.request_log = RequestLog(config.request_log_slower_than_ms)
+        self._admission = Admission(
+            config.max_connections,
+            config.max_connections_per_ip,
+            parse_overrides(config.max_connections_per_ip_overrides),
+        )
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         self._listener: asyncio.Server | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def connection_count(self) -> int:
@@ -54,11 +70,14 @@ class Server:
         """Begin to accept."""
         assert self._listener is not None
         await self._listener.start_serving()
+        self._check_idle()
 
     async def drain(self, timeout_s: float) -> None:
         """Stop serving as the module's text says, within `timeout_s`."""
         if self._listener is not None:
             self._listener.close()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self.services.replicas.purgatory.expire_all()
         for connection in tuple(self._connections):
             connection.drain()
@@ -73,8 +92,9 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Keep a new connection, if there is room."""
-        if len(self._connections) >= self.services.config.max_connections:
-            logger.warning("refusing %s: max.connections=%d", connection.peer, self.services.config.max_connections)
+        limit = self._admission.admit(connection.host)
+        if limit is not None:
+            logger.warning("refusing %s: %s", connection.peer, limit)
             return False
         self._connections.add(connection)
         self._all_closed.clear()
@@ -82,6 +102,27 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
-        self._connections.discard(connection)
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        self._admission.leave(connection.host)
         if not self._connections:
             self._all_closed.set()
+
+    def _check_idle(self) -> None:
+        max_idle_s = self.services.config.connections_max_idle_ms / 1000
+        if max_idle_s < 0:
+            return
+        now = perf_counter()
+        for connection in tuple(self._connections):
+            if now - connection.last_active > max_idle_s and not connection.is_waiting:
+                logger.info(
+                    "closing the connection of %s: idle for %d s", connection.peer, now - connection.last_active
+                )
+                self.metrics.idle_closed += 1
+                connection.abort()
+        self._idle_timer = asyncio.get_running_loop().call_later(max_idle_s / IDLE_CHECKS, self._check_idle)
+
+    def _reclaim_memory(self) -> None:
+        for connection in tuple(self._connections):
+            connection.trim()

@@ -1,7 +1,8 @@
 """`millrace bench fetch`: a topic's bytes on their way out, beside a bare file server on the same loopback.
 
 The bare server reads the same segment file by `os.pread` and sends it with no protocol at all. librdkafka's mock
-broker is no yardstick here: it keeps the last 5 MB only.
+broker is no yardstick here: it keeps the last 5 MB only. With `--peer kafka`, librdkafka consumes the same records from
+Apache Kafka in turn.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -18,26 +20,68 @@ from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.records.batch import walk
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.bench.figures import Figure, alternate
+from millrace_ops.bench.figures import Figure, Samples, alternate, interleave
 from millrace_ops.bench.librdkafka import CONSUMER, PRODUCER, Client
-from millrace_ops.bench.produce import SETTINGS
+from millrace_ops.bench.payloads import text
+from millrace_ops.bench.produce import DISTINCT_VALUES, GIGABYTE, SETTINGS
+from millrace_ops.bench.subjects import Peer, Subject, apache_kafka, millrace, pinned
 
 LOADS = ((100, 2_000_000), (1024, 300_000))
+PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
 ROUNDS = 5
 READ_BYTES = 1 << 20
 MEGABYTE = 1_000_000
 
 
-def run() -> list[Figure]:
+def run(peer: Peer | None = None) -> list[Figure]:
     """Measure; the figures in the order of the report."""
+    if peer is not None:
+        return _beside_peer(peer)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, BrokerProcess(directory) as broker:
         for size_bytes, count in LOADS:
             topic = f"fetch-{size_bytes}"
             with Client(PRODUCER, SETTINGS | {"bootstrap.servers": broker.bootstrap}) as client:
-                client.produce(topic, bytes(size_bytes), count)
+                client.produce(topic, bytes(size_bytes), size_bytes, count)
             figures += _figures(broker, topic, size_bytes, count)
     return figures
+
+
+def _beside_peer(peer: Peer) -> list[Figure]:
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory,
+        millrace(Path(directory)) as ours,
+        apache_kafka(peer, Path(directory)) as theirs,
+    ):
+        return [figure for size_bytes, count in LOADS for figure in _peer_figures(ours, theirs, size_bytes, count)]
+
+
+def _peer_figures(ours: Subject, theirs: Subject, size_bytes: int, count: int) -> list[Figure]:
+    topic = f"fetch-{size_bytes}"
+    for subject in (ours, theirs):
+        with Client(PRODUCER, SETTINGS | {"bootstrap.servers": subject.bootstrap}) as client:
+            client.produce(topic, text(size_bytes * DISTINCT_VALUES), size_bytes, count)
+
+    def measure(subject: Subject) -> Callable[[], Samples]:
+        def consume() -> Samples:
+            before = subject.cpu_s
+            with pinned():
+                seconds = _consume(subject.bootstrap, topic, count)
+            return {"rate": count / seconds, "cpu": (subject.cpu_s - before) * GIGABYTE / (size_bytes * count)}
+
+        return consume
+
+    mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
+    return [
+        Figure(
+            name=f"librdkafka consume, {size_bytes} B", value=mine["rate"], unit="records/s", yardstick=theirs.name,
+            yardstick_value=other["rate"], at_least=1.0,
+        ),
+        Figure(
+            name="· broker CPU for a GB of values", value=mine["cpu"], unit="s", yardstick=theirs.name,
+            yardstick_value=other["cpu"], at_most=1.0,
+        ),
+    ]  # fmt: skip
 
 
 def _figures(broker: BrokerProcess, topic: str, size_bytes: int, count: int) -> list[Figure]:

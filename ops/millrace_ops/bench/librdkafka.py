@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -57,7 +58,7 @@ def _load() -> ctypes.CDLL:
 class Client:
     """A librdkafka handle; with `mock` it brings its own in-process C broker."""
 
-    def __init__(self, kind: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, kind: int, settings: Mapping[str, str], *, delivery_reports: bool = False) -> None:
         import confluent_kafka  # noqa: F401, PLC0415  # its wheel loads the libraries that librdkafka needs
 
         self._library = _load()
@@ -68,6 +69,8 @@ class Client:
         for name, value in settings.items():
             if self._library.rd_kafka_conf_set(conf, name.encode(), value.encode(), error, ERROR_BYTES) != CONF_OK:
                 raise ClientError(f"librdkafka: {error.value.decode()}")
+        if delivery_reports:
+            self._library.rd_kafka_conf_set_dr_msg_cb(conf, self._ignore)
         self._handle = ctypes.c_void_p(self._library.rd_kafka_new(kind, conf, error, ERROR_BYTES))
         if not self._handle.value:
             raise ClientError(f"librdkafka: {error.value.decode()}")
@@ -80,13 +83,14 @@ class Client:
     ) -> None:
         self._library.rd_kafka_destroy(self._handle)
 
-    def produce(self, topic: str, value: bytes, count: int) -> None:
-        """Produce the same value `count` times to partition 0, and wait until all are acknowledged."""
-        library, payload = self._library, ctypes.create_string_buffer(value, len(value))
+    def produce(self, topic: str, values: bytes, size_bytes: int, count: int) -> None:
+        """Produce `count` values to partition 0, cut from `values` in turn, and wait until all are acknowledged."""
+        library, payload = self._library, ctypes.create_string_buffer(values, len(values))
         handle = self._topic(topic)
         messages = (_Message * MESSAGES_PER_CALL)()
-        for message in messages:
-            message.payload, message.len = ctypes.addressof(payload), len(value)
+        for number, message in enumerate(messages):
+            place = number * size_bytes % (len(values) - size_bytes + 1)
+            message.payload, message.len = ctypes.addressof(payload) + place, size_bytes
         left = count
         while left:
             wanted = min(left, MESSAGES_PER_CALL)
@@ -95,6 +99,18 @@ class Client:
         if library.rd_kafka_flush(self._handle, FLUSH_TIMEOUT_MS):
             raise ClientError(f"{library.rd_kafka_outq_len(self._handle)} messages were not acknowledged")
         library.rd_kafka_topic_destroy(handle)
+
+    def produce_one_by_one(self, topic: str, value: bytes, count: int) -> list[float]:
+        """Produce `count` times, each after the last was acknowledged; seconds of each. Needs delivery reports."""
+        library, handle, seconds = self._library, self._topic(topic), []
+        for _ in range(count):
+            started = time.perf_counter()
+            library.rd_kafka_produce(handle, 0, COPY_PAYLOAD, value, len(value), None, 0, None)
+            if not library.rd_kafka_poll(self._handle, FLUSH_TIMEOUT_MS):
+                raise ClientError("a message was not acknowledged")
+            seconds.append(time.perf_counter() - started)
+        library.rd_kafka_topic_destroy(handle)
+        return seconds
 
     def consume(self, topic: str, count: int) -> None:
         """Consume at least `count` messages of partition 0 from offset 0."""

@@ -1,9 +1,13 @@
-"""`millrace bench produce`: librdkafka produces to Millrace and, in turn, to librdkafka's own C mock broker.
+"""`millrace bench produce`: librdkafka, and bare requests from C, produce to Millrace and to its peer in turn.
 
-The mock keeps nothing: it is the most that this client can send on this machine. Every round has a topic of its own,
-and before it a file of the log's size is written and deleted: so the log goes to memory that the machine has just
-used, as on a machine that has been up for a while. (A virtual machine's first touch of a page can cost more
-than all the rest.) Also: how long the broker takes until it serves, and its memory.
+    --peer mock     librdkafka's own C mock broker in the client's process; it keeps nothing, so it is the most that
+                    this client can send on this machine
+    --peer kafka    Apache Kafka; see `bench.subjects`
+
+Every round has a topic of its own, and before it a file of the log's size is written and deleted: so the log goes to
+memory that the machine has just used, as on a machine that has been up for a while. (A virtual machine's
+first touch of a page can cost more than all the rest.) Also: how long a broker takes until it serves, its memory, and
+the processor time that it takes for a gigabyte and for a million requests.
 """
 
 from __future__ import annotations
@@ -11,15 +15,20 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import ClientError
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.bench.figures import Figure, alternate
+from millrace_ops.bench import raw
+from millrace_ops.bench.figures import Figure, Samples, alternate, interleave
 from millrace_ops.bench.librdkafka import PRODUCER, Client
+from millrace_ops.bench.payloads import text
+from millrace_ops.bench.subjects import Peer, Subject, apache_kafka, millrace, pinned
 
 SETTINGS = {
     "linger.ms": "5",
@@ -31,23 +40,41 @@ SETTINGS = {
 }
 MOCK = SETTINGS | {"test.mock.num.brokers": "1"}
 LOADS = ((100, 2_000_000), (1024, 500_000))
+CODECS = ("none", "lz4")
+
+
+class RawLoad(NamedTuple):
+    """Bare requests: so many records of 100 B in each."""
+
+    name: str
+    records: int
+    requests: int
+    in_flight: int
+    goal: float | None
+
+
+RAW_LOADS = (
+    RawLoad("1-record requests, 64 in flight", 1, 200_000, 64, 8.0),
+    RawLoad("16 KB batches, 16 in flight", 150, 60_000, 16, 3.0),
+    RawLoad("1 MB batches, 4 in flight", 9_300, 800, 4, None),
+)
+PEERS = tuple(Peer)
+RAW_VALUE_BYTES = 100
+DISTINCT_VALUES = 1000
 ROUNDS = 5
-DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0", "log.flush.scheduler.interval.ms": "50"}
-DELETE_CHECKS = 200
+DELETE_CHECKS = 400
 DELETE_CHECK_INTERVAL_S = 0.05
 STARTS = 5
+GIGABYTE = 1_000_000_000
 
 
-def run() -> list[Figure]:
+def run(peer: Peer | None = None) -> list[Figure]:
     """Measure; the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        figures = [_ready(Path(directory, "ready"))]
-        with BrokerProcess(Path(directory, "broker"), properties=DELETE_AT_ONCE) as broker:
-            figures.append(_memory(broker, "memory, idle"))
-            for size_bytes, count in LOADS:
-                figures.append(_against_mock(broker, size_bytes, count))
-            figures.append(_memory(broker, "memory, after the load"))
-    return figures
+        if peer in (None, Peer.MOCK):
+            return [_ready(Path(directory, "ready")), *_beside_mock(Path(directory))]
+        with millrace(Path(directory)) as ours, apache_kafka(peer, Path(directory)) as theirs:
+            return _beside_kafka(ours, theirs)
 
 
 def _ready(directory: Path) -> Figure:
@@ -60,25 +87,22 @@ def _ready(directory: Path) -> Figure:
     return Figure(name="broker ready, standalone", value=seconds, unit="s")
 
 
-def _memory(broker: BrokerProcess, name: str) -> Figure:
-    assert broker.admin_url  # all of the broker is up
-    status = Path(f"/proc/{broker.pid}/status").read_text(encoding="utf-8")
-    kibibytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
-    return Figure(name=name, value=int(kibibytes) / 1024, unit="MiB")
+def _beside_mock(directory: Path) -> list[Figure]:
+    with millrace(directory) as ours:
+        figures = [Figure(name="memory, idle", value=ours.resident_mebibytes, unit="MiB")]
+        figures += [_mock_figure(ours, size_bytes, count) for size_bytes, count in LOADS]
+        figures.append(Figure(name="memory, after the load", value=ours.resident_mebibytes, unit="MiB"))
+    return figures
 
 
-def _against_mock(broker: BrokerProcess, size_bytes: int, count: int) -> Figure:
-    topics = (f"produce-{size_bytes}-{number}" for number in itertools.count())
-    settings = SETTINGS | {"bootstrap.servers": broker.bootstrap}
-
-    def to_broker() -> float:
-        topic = next(topics)
-        _touch_memory(broker.data_dir / "touched", size_bytes * count)
-        rate = _rate(settings, topic, size_bytes, count)
-        _check_and_delete(broker, topic, count + 1)
-        return rate
-
-    rate, mock_rate = alternate(ROUNDS, to_broker, lambda: _rate(MOCK, "mock", size_bytes, count))
+def _mock_figure(ours: Subject, size_bytes: int, count: int) -> Figure:
+    topics = _topics()
+    values = text(size_bytes * DISTINCT_VALUES)
+    rate, mock_rate = alternate(
+        ROUNDS,
+        lambda: _to_broker(ours, next(topics), "none", size_bytes, count)["rate"],
+        lambda: _rate(MOCK, "mock", values, size_bytes, count),
+    )
     return Figure(
         name=f"librdkafka produce, {size_bytes} B, acks=all",
         value=rate,
@@ -86,6 +110,82 @@ def _against_mock(broker: BrokerProcess, size_bytes: int, count: int) -> Figure:
         yardstick="librdkafka's mock broker",
         yardstick_value=mock_rate,
     )
+
+
+def _beside_kafka(ours: Subject, theirs: Subject) -> list[Figure]:
+    figures = [
+        _beside("ready after start", "s", ours.ready_s, theirs.ready_s, theirs.name),
+        _beside("memory, idle", "MiB", ours.resident_mebibytes, theirs.resident_mebibytes, theirs.name),
+    ]
+    for (size_bytes, count), codec in itertools.product(LOADS, CODECS):
+        figures += _library_figures(ours, theirs, codec, size_bytes, count)
+    for load in RAW_LOADS:
+        figures += _raw_figures(ours, theirs, load)
+    memory = ours.resident_mebibytes, theirs.resident_mebibytes
+    figures.append(_beside("memory, after the load", "MiB", *memory, theirs.name, at_most=1 / 6))
+    return figures
+
+
+def _beside(
+    name: str, unit: str, value: float, other: float, peer: str, *, at_least: float | None = None,
+    at_most: float | None = None,
+) -> Figure:  # fmt: skip
+    return Figure(
+        name=name, value=value, unit=unit, yardstick=peer, yardstick_value=other, at_least=at_least, at_most=at_most
+    )
+
+
+def _library_figures(ours: Subject, theirs: Subject, codec: str, size_bytes: int, count: int) -> list[Figure]:
+    topics = _topics()
+
+    def measure(subject: Subject) -> Callable[[], Samples]:
+        return lambda: _to_broker(subject, next(topics), codec, size_bytes, count)
+
+    mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
+    name = f"librdkafka produce, {size_bytes} B" + (f", {codec}" if codec != "none" else "")
+    return [
+        _beside(name, "records/s", mine["rate"], other["rate"], theirs.name, at_least=1.1),
+        _beside("· broker CPU for a GB of values", "s", mine["cpu"], other["cpu"], theirs.name, at_most=1.0),
+    ]
+
+
+def _raw_figures(ours: Subject, theirs: Subject, load: RawLoad) -> list[Figure]:
+    topics = _topics()
+
+    def measure(subject: Subject) -> Callable[[], Samples]:
+        return lambda: _raw_to_broker(subject, next(topics), load)
+
+    mine, other = interleave(ROUNDS, measure(ours), measure(theirs))
+    return [
+        _beside(f"raw, {load.name}", "requests/s", mine["rate"], other["rate"], theirs.name, at_least=load.goal),
+        _beside("· broker CPU for a million requests", "s", mine["cpu"], other["cpu"], theirs.name),
+    ]
+
+
+def _raw_to_broker(subject: Subject, topic: str, load: RawLoad) -> Samples:
+    frame = raw.produce_frame(topic, 0, text(RAW_VALUE_BYTES), load.records)
+    _touch_memory(subject.data_dir.parent / "touched", len(frame) * load.requests)
+    with Cluster(subject.bootstrap) as cluster:
+        Admin(cluster).create_topic(topic, 1)
+    with pinned():
+        result = raw.produce(subject, topic, [frame], requests=load.requests, in_flight=load.in_flight)
+    _check_and_delete(subject, topic, load.records * load.requests)
+    return {"rate": load.requests / result.seconds, "cpu": result.cpu_s / load.requests * 1_000_000}
+
+
+def _to_broker(subject: Subject, topic: str, codec: str, size_bytes: int, count: int) -> Samples:
+    _touch_memory(subject.data_dir.parent / "touched", size_bytes * count)
+    settings = SETTINGS | {"bootstrap.servers": subject.bootstrap, "compression.type": codec}
+    values = text(size_bytes * DISTINCT_VALUES)
+    before = subject.cpu_s
+    rate = _rate(settings, topic, values, size_bytes, count)
+    cpu_s = subject.cpu_s - before
+    _check_and_delete(subject, topic, count + 1)
+    return {"rate": rate, "cpu": cpu_s * GIGABYTE / (size_bytes * count)}
+
+
+def _topics() -> Iterator[str]:
+    return (f"produce-{number}" for number in itertools.count())
 
 
 def _touch_memory(file: Path, size_bytes: int) -> None:
@@ -96,22 +196,22 @@ def _touch_memory(file: Path, size_bytes: int) -> None:
     file.unlink()
 
 
-def _rate(settings: dict[str, str], topic: str, size_bytes: int, count: int) -> float:
-    with Client(PRODUCER, settings) as client:
-        client.produce(topic, bytes(size_bytes), 1)
+def _rate(settings: dict[str, str], topic: str, values: bytes, size_bytes: int, count: int) -> float:
+    with pinned(), Client(PRODUCER, settings) as client:
+        client.produce(topic, values, size_bytes, 1)
         started = time.perf_counter()
-        client.produce(topic, bytes(size_bytes), count)
+        client.produce(topic, values, size_bytes, count)
         return count / (time.perf_counter() - started)
 
 
-def _check_and_delete(broker: BrokerProcess, topic: str, sent: int) -> None:
-    with Cluster(broker.bootstrap) as cluster:
+def _check_and_delete(subject: Subject, topic: str, sent: int) -> None:
+    with Cluster(subject.bootstrap) as cluster:
         end = SimpleConsumer(cluster).latest(topic, 0)
         Admin(cluster).delete_topic(topic)
     if end != sent:
         raise ClientError(f"{topic} ends at {end}, {sent} records were acknowledged")
     for _ in range(DELETE_CHECKS):
-        if not any(broker.data_dir.glob(f"{topic}-0*")):
+        if not any(subject.data_dir.glob(f"{topic}-0*")):
             return
         time.sleep(DELETE_CHECK_INTERVAL_S)
     raise ClientError(f"the files of {topic} are still there after its deletion")

@@ -17,12 +17,19 @@ class Benchmark(StrEnum):
     COMPACTION = "compaction"
     PRODUCE = "produce"
     FETCH = "fetch"
+    LATENCY = "latency"
+    CONNECTIONS = "connections"
+    PARTITIONS = "partitions"
     LOAD = "load"
 
 
 def bench(
     name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
     *,
+    peer: Annotated[
+        str | None,
+        typer.Option(help="Measure this beside it in the same run: mock, kafka or kafka-3.9 (`make peers` first)."),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file too.")] = None,
 ) -> None:
     """Measure, on loopback and bounded, and print each figure beside its yardstick."""
@@ -30,4 +37,11 @@ def bench(
 
     from millrace_ops.bench.figures import show
 
-    show(f"millrace bench {name}", import_module(f"millrace_ops.bench.{name}").run(), json_file)
+    module = import_module(f"millrace_ops.bench.{name}")
+    if peer is None:
+        figures = module.run()
+    elif peer in getattr(module, "PEERS", ()):
+        figures = module.run(peer)
+    else:
+        raise typer.BadParameter(f"{peer!r} is no peer of bench {name}", param_hint="--peer")
+    show(f"millrace bench {name}" + (f" --peer {peer}" if peer else ""), figures, json_file)

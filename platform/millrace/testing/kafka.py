@@ -1,9 +1,11 @@
-"""Apache Kafka itself, from the jars that `make peers` brings: its tools, and a broker coordinated by ZooKeeper.
+"""Apache Kafka itself, from the jars that `make peers` brings: its tools, and its broker.
 
     kafka = find_kafka("3.9")
     kafka.run("kafka.tools.DumpLogSegments", "--files", "…/00000000000000000000.log")
     with KafkaBroker(kafka, tmp_path / "data", zookeeper=zookeeper.address) as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    with KafkaBroker(find_kafka("4.1"), tmp_path / "kraft") as broker:
+        …
 
 Every JVM has a bounded heap and ends with its test. Kafka's settings are those of one small broker; what
 `properties` says wins. Its log is `kafka.log` beside the data folder.
@@ -24,10 +26,12 @@ from typing import Self
 from millrace.client.cluster import Cluster
 from millrace.errors import SetupError
 from millrace.java import find_java
+from millrace.testing.kafka_settings import with_kraft, with_zookeeper
 
 PEERS = ".peers"
 LOOPBACK = "127.0.0.1"
-STARTED = "[KafkaServer id={}] started"
+STARTED = ("[KafkaServer id={}] started", "[KafkaRaftServer nodeId={}] Kafka Server started")
+CLUSTER_ID = "MillracePeerCluster0wA"  # 16 bytes in URL-safe base64, as every cluster id
 JAVA_FLAGS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 LOG_FLAGS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 TOOL_TIMEOUT_S = 60.0
@@ -39,9 +43,10 @@ LOG_TAIL_CHARACTERS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """One version of Apache Kafka: the folder of its jars."""
+    """One version of Apache Kafka: the folder of its jars, and how its JVMs run."""
 
     libs: Path
+    java_flags: tuple[str, ...] = JAVA_FLAGS
 
     @property
     def class_path(self) -> str:
@@ -50,7 +55,7 @@ class Kafka:
 
     def command(self, main_class: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
         """The command line of one of Kafka's programs; SetupError without Java."""
-        return [str(find_java()), *JAVA_FLAGS, *flags, "-cp", self.class_path, main_class, *arguments]
+        return [str(find_java()), *self.java_flags, *flags, "-cp", self.class_path, main_class, *arguments]
 
     def run(self, main_class: str, *arguments: str, stdin: bytes = b"") -> str:
         """What a tool prints on both streams; SetupError where it fails or takes longer than a minute."""
@@ -77,12 +82,12 @@ def find_kafka(version: str, peers: Path | None = None) -> Kafka:
 
 
 class KafkaBroker:
-    """A broker of a version that knows ZooKeeper (3.x). Starts at once and returns when it serves; SetupError else.
+    """Starts at once and returns when it serves; SetupError else.
 
     Args:
         kafka: the jars.
         data_dir: where the logs lie; made if it is not there, kept at the end.
-        zookeeper: `HOST:PORT[/chroot]`.
+        zookeeper: `HOST:PORT[/chroot]` (3.x only); its own controller, by KRaft, without it.
         properties: broker properties, above the small ones here.
         broker_id: the id in the cluster.
     """
@@ -92,14 +97,18 @@ class KafkaBroker:
         kafka: Kafka,
         data_dir: Path,
         *,
-        zookeeper: str,
+        zookeeper: str | None = None,
         properties: Mapping[str, str] | None = None,
         broker_id: int = 1,
     ) -> None:
         self.data_dir = data_dir.absolute()
-        self.bootstrap = f"{LOOPBACK}:{_free_port()}"
+        self.bootstrap = _free_address()
         self._kafka = kafka
-        self._properties = _small_broker(self.data_dir, self.bootstrap, zookeeper, broker_id) | dict(properties or {})
+        self._broker_id = broker_id
+        place = (str(self.data_dir), self.bootstrap, broker_id)
+        coordinated = with_zookeeper(*place, zookeeper) if zookeeper else with_kraft(*place, _free_address())
+        self._needs_format = zookeeper is None
+        self._properties = coordinated | dict(properties or {})
         self._log_file = self.data_dir.parent / f"{self.data_dir.name}.kafka.log"
         self._process: subprocess.Popen[bytes]
         self.start()
@@ -112,11 +121,18 @@ class KafkaBroker:
     ) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        """The broker's process id."""
+        return self._process.pid
+
     def start(self) -> None:
         """Start the broker, which must not be running."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         settings = self.data_dir.parent / f"{self.data_dir.name}.properties"
         settings.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()), encoding="utf-8")
+        if self._needs_format and not (self.data_dir / "meta.properties").exists():
+            self._kafka.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings))
         command = self._kafka.command("kafka.Kafka", str(settings), flags=LOG_FLAGS)
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
@@ -158,32 +174,14 @@ class KafkaBroker:
             time.sleep(POLL_INTERVAL_S)
 
     def _knows_itself(self) -> bool:
-        broker_id = int(self._properties["broker.id"])
-        if STARTED.format(broker_id) not in self.read_log():
+        said = self.read_log()
+        if not any(line.format(self._broker_id) in said for line in STARTED):
             return False
         with Cluster(self.bootstrap) as cluster:
-            return broker_id in cluster.metadata([]).brokers
+            return self._broker_id in cluster.metadata([]).brokers
 
 
-def _small_broker(data_dir: Path, address: str, zookeeper: str, broker_id: int) -> dict[str, str]:
-    return {
-        "broker.id": str(broker_id),
-        "listeners": f"PLAINTEXT://{address}",
-        "log.dirs": str(data_dir),
-        "zookeeper.connect": zookeeper,
-        "offsets.topic.replication.factor": "1",
-        "offsets.topic.num.partitions": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "transaction.state.log.num.partitions": "1",
-        "num.network.threads": "1",
-        "num.io.threads": "2",
-        "log.cleaner.dedupe.buffer.size": "8388608",
-        "group.initial.rebalance.delay.ms": "0",
-    }
-
-
-def _free_port() -> int:
+def _free_address() -> str:
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+        return f"{LOOPBACK}:{probe.getsockname()[1]}"

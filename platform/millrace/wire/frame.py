@@ -3,8 +3,9 @@
 A connection reads into what `writable` gives and then calls `received`, which yields each whole body as a
 read-only view. All connections of one loop share a scratch buffer, since a read and its handling
 follow each other at once; only a frame that is cut short takes memory of the connection's own, and no
-more than twice what has arrived of it. That memory is kept for the next such frame, up to the size of the
-scratch buffer. Views are valid until the next `writable`.
+more than twice what has arrived of it. It grows when whoever reads says so: as long as `growth_bytes` is not 0, nothing
+more can be read before `grow`. That memory is kept for the next such frame, up to the size of the
+scratch buffer, or until `trim`. Views are valid until the next `writable`.
 """
 
 from __future__ import annotations
@@ -30,14 +31,35 @@ class FrameBuffer:
         self._partial_filled = 0
         self._partial_size = 0  # of the whole frame; 0 if there is none
 
-    def writable(self) -> memoryview:
+    @property
+    def held_bytes(self) -> int:
+        """Memory of this connection's own."""
+        return len(self._partial)
+
+    @property
+    def growth_bytes(self) -> int:
+        """How much more memory the frame that is cut short needs before more of it can be read; 0 if none."""
+        if not self._partial_size or self._partial_filled < len(self._partial):
+            return 0
+        return min(2 * len(self._partial), self._partial_size) - len(self._partial)
+
+    def grow(self) -> None:
+        """Take the memory of `growth_bytes`."""
+        self._give_partial(2 * len(self._partial))
+
+    def trim(self) -> None:
+        """Give back what is kept for the next frame only."""
+        if not self._partial_size:
+            self._partial = bytearray()
+
+    def writable(self, at_most_bytes: int = SCRATCH_BYTES) -> memoryview:
         """Where the next bytes of the stream go; never empty."""
         if self._partial_size:
             return memoryview(self._partial)[self._partial_filled : self._partial_size]
         kept = len(self._size_prefix)
         if kept:
             self._scratch[:kept] = self._size_prefix
-        return self._scratch_view[kept:]
+        return self._scratch_view[kept : kept + at_most_bytes]
 
     def received(self, count: int) -> Iterator[memoryview]:
         """Take in `count` bytes; yield each whole body. FrameSizeError for a size that is not acceptable."""
@@ -70,8 +92,6 @@ class FrameBuffer:
             if len(self._partial) > len(self._scratch):
                 self._partial = bytearray()
             yield body
-        elif self._partial_filled == len(self._partial):
-            self._give_partial(2 * len(self._partial))
 
     def _keep_partial(self, start: memoryview, frame_size: int) -> None:
         self._partial_size = frame_size

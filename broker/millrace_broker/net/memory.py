@@ -1,0 +1,90 @@
+"""Memory in flight: what connections hold of requests cut short, of requests in line, and of replies not yet taken.
+
+    used < limit    any connection may hold more
+    used ≥ limit    those that hold less than their fair share may, up to twice the limit; and one at a time of the
+                    others, so that there is always a request that can end and give its memory back;
+                    the rest are not read until then. All reads are small meanwhile.
+
+So a flood of requests that never end keeps no one from sending a request of common size, and twice the limit is
+passed by one frame, and by one small read for each connection, at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Holder(Protocol):
+    """Who holds memory, and may have to wait for more."""
+
+    def memory_is_free(self) -> None:
+        """Ask again."""
+        ...
+
+
+class MemoryInFlight:
+    """The account of all connections."""
+
+    def __init__(self, limit_bytes: int, reclaim: Callable[[], None]) -> None:
+        """`reclaim` asks all holders to give back what they don't need now."""
+        self._limit_bytes = limit_bytes
+        self._reclaim = reclaim
+        self._held: dict[Holder, int] = {}
+        self._waiting: dict[Holder, None] = {}
+        self._exempt: Holder | None = None
+        self.used_bytes = 0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the limit is reached."""
+        return self.used_bytes >= self._limit_bytes
+
+    def hold(self, holder: Holder, held_bytes: int) -> None:
+        """From now on `holder` has `held_bytes` in all."""
+        before = self._held.get(holder, 0)
+        self.used_bytes += held_bytes - before
+        if held_bytes:
+            self._held[holder] = held_bytes
+        else:
+            self._held.pop(holder, None)
+        if held_bytes < before:
+            if holder is self._exempt:
+                self._exempt = None
+            self._wake()
+
+    def may_grow(self, holder: Holder, growth_bytes: int) -> bool:
+        """Whether `holder` may take so much more; else it is woken when it should ask again."""
+        if self.used_bytes + growth_bytes > self._limit_bytes:
+            self._reclaim()
+        used_bytes = self.used_bytes + growth_bytes
+        if used_bytes <= self._limit_bytes:
+            return True
+        others_bytes = used_bytes - (self._held.get(self._exempt, 0) if self._exempt else 0)
+        if others_bytes <= 2 * self._limit_bytes and self._held.get(holder, 0) + growth_bytes <= self._fair_share:
+            return True
+        if self._exempt in (None, holder):
+            self._exempt = holder
+            return True
+        self._waiting[holder] = None
+        return False
+
+    @property
+    def _fair_share(self) -> int:
+        return self._limit_bytes // (len(self._held) + 1)
+
+    def forget(self, holder: Holder) -> None:
+        """`holder` is gone, and what it held."""
+        self._waiting.pop(holder, None)
+        if holder is self._exempt:
+            self._exempt = None
+        self.hold(holder, 0)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and (self._exempt is None or not self.is_short):
+            holder = next(iter(self._waiting))
+            del self._waiting[holder]
+            holder.memory_is_free()
+            if holder in self._waiting:
+                return

@@ -1,0 +1,56 @@
+"""The request log: a line for each request that took long, or for each at all.
+
+    request.log.slower.than.ms    -1  none    0  every request    N  those that took N ms and more
+
+    PRODUCE v9 of 127.0.0.1:40044 client app: 1043 bytes in, 51 out, ms: 0.004 in queue, 0.131 in handling, 0.160 in all
+
+In queue is the time from the arrival of the bytes to the handler; what lies between handling and all is the wait for
+other replicas, for records to come, and for earlier replies of the connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from millrace.wire.api import ApiKey
+from millrace.wire.header import RequestHeader
+
+logger = logging.getLogger("millrace_broker.requests")
+
+OFF = -1
+
+
+class RequestTimes(NamedTuple):
+    """A handled request, and when; seconds of a monotonic clock."""
+
+    header: RequestHeader
+    size_bytes: int
+    arrived: float
+    started: float
+    handled: float
+
+
+class RequestLog:
+    """Writes the lines."""
+
+    def __init__(self, slower_than_ms: int) -> None:
+        self._slower_than_s = float("inf") if slower_than_ms == OFF else slower_than_ms / 1000
+
+    def note(self, peer: str, times: RequestTimes, reply_bytes: int, now: float) -> None:
+        """The reply, if there is one, is on its way."""
+        if now - times.arrived < self._slower_than_s:
+            return
+        header = times.header
+        logger.info(
+            "%s v%d of %s client %s: %d bytes in, %d out, ms: %.3f in queue, %.3f in handling, %.3f in all",
+            ApiKey(header.api_key).name,
+            header.api_version,
+            peer,
+            header.client_id,
+            times.size_bytes,
+            reply_bytes,
+            1000 * (times.started - times.arrived),
+            1000 * (times.handled - times.started),
+            1000 * (now - times.arrived),
+        )

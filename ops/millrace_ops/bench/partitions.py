@@ -1,0 +1,84 @@
+"""`millrace bench partitions`: what a request costs the broker with one partition, and spread over ten thousand.
+
+Each request carries one record of 100 B to the next partition, acks=all, on one connection with 16 in flight. The
+ratio is the processor time of a request over the many partitions and over the one; what the logs' first files
+cost is paid before. Also: how long it takes to create the partitions.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from millrace.client.admin import Admin
+from millrace.client.cluster import Cluster
+from millrace_ops.bench import raw
+from millrace_ops.bench.figures import Figure, Samples, interleave
+from millrace_ops.bench.payloads import text
+from millrace_ops.bench.subjects import Peer, Subject, apache_kafka, millrace, pinned
+
+PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
+VALUE_BYTES = 100
+COUNTS = (1, 10_000)
+IN_FLIGHT = 16
+REQUESTS = 40_000
+ROUNDS = 3
+GOAL = 1.5
+TIMEOUT_S = 300.0
+
+
+def run(peer: Peer | None = None) -> list[Figure]:
+    """Measure; the figures in the order of the report."""
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as ours:
+        figures = _figures(ours, GOAL)
+        if peer is not None:
+            with apache_kafka(peer, Path(directory)) as theirs:
+                figures += _figures(theirs, None)
+    return figures
+
+
+def _figures(subject: Subject, goal: float | None) -> list[Figure]:
+    seconds = [_create(subject, count) for count in COUNTS]
+    one, many = interleave(ROUNDS, *(_measure(subject, count) for count in COUNTS))
+    return [
+        Figure(name=f"{subject.name}: {COUNTS[1]:,} partitions created", value=seconds[1], unit="s"),
+        Figure(
+            name=f"{subject.name}: CPU a request over {COUNTS[1]:,} partitions", value=many["cpu_us"], unit="µs",
+            yardstick="over one partition", yardstick_value=one["cpu_us"], at_most=goal,
+        ),
+        Figure(
+            name=f"{subject.name}: requests over {COUNTS[1]:,} partitions", value=many["rate"], unit="requests/s",
+            yardstick="over one partition", yardstick_value=one["rate"],
+        ),
+        Figure(name=f"{subject.name}: memory", value=subject.resident_mebibytes, unit="MiB"),
+    ]  # fmt: skip
+
+
+def _topic(partitions: int) -> str:
+    return f"partitions-{partitions}"
+
+
+def _create(subject: Subject, partitions: int) -> float:
+    started = time.perf_counter()
+    with Cluster(subject.bootstrap, timeout_s=TIMEOUT_S) as cluster:
+        Admin(cluster).create_topic(_topic(partitions), partitions)
+    seconds = time.perf_counter() - started
+    raw.produce(subject, _topic(partitions), _frames(partitions), requests=partitions)
+    return seconds
+
+
+def _frames(partitions: int) -> list[bytes]:
+    return [raw.produce_frame(_topic(partitions), index, text(VALUE_BYTES)) for index in range(partitions)]
+
+
+def _measure(subject: Subject, partitions: int) -> Callable[[], Samples]:
+    frames = _frames(partitions)
+
+    def measure() -> Samples:
+        with pinned():
+            result = raw.produce(subject, _topic(partitions), frames, requests=REQUESTS, in_flight=IN_FLIGHT)
+        return {"cpu_us": 1e6 * result.cpu_s / REQUESTS, "rate": REQUESTS / result.seconds}
+
+    return measure

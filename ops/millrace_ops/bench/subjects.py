@@ -1,0 +1,110 @@
+"""The brokers that are measured: Millrace, and Apache Kafka beside it on the same machine, in the same run.
+
+    millrace     standalone, as `millrace broker` starts it
+    kafka        Apache Kafka 4.1 with KRaft; heap, collector and threads as its own scripts set them
+    kafka-3.9    Apache Kafka 3.9 with ZooKeeper, likewise
+
+Brokers may use every core; the client that drives them keeps to the first one (`pinned`), for all alike. All
+delete at once, so that rounds don't fill the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+import psutil
+
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace.zk.embedded import EmbeddedZooKeeper
+
+KAFKA_FLAGS = (
+    *("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
+)
+DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0", "log.flush.scheduler.interval.ms": "50"}
+KAFKA_PROPERTIES = {
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "file.delete.delay.ms": "0",
+    "log.segment.delete.delay.ms": "0",
+    "auto.create.topics.enable": "true",
+    "log.cleaner.dedupe.buffer.size": str(128 << 20),
+}
+
+
+class Peer(StrEnum):
+    """What Millrace can be measured against."""
+
+    MOCK = "mock"
+    KAFKA = "kafka"
+    KAFKA_3_9 = "kafka-3.9"
+
+
+VERSIONS = {Peer.KAFKA: "4.1", Peer.KAFKA_3_9: "3.9"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A running broker under measurement."""
+
+    name: str
+    bootstrap: str
+    pid: int
+    data_dir: Path
+    ready_s: float
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time it has taken so far, of all threads."""
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+    @property
+    def resident_mebibytes(self) -> float:
+        """Its memory now."""
+        return float(psutil.Process(self.pid).memory_info().rss) / (1 << 20)
+
+
+@contextmanager
+def millrace(directory: Path) -> Iterator[Subject]:
+    """Millrace, standalone."""
+    started = time.perf_counter()
+    with BrokerProcess(directory / "millrace", properties=DELETE_AT_ONCE) as broker:
+        ready_s = time.perf_counter() - started
+        assert broker.admin_url  # all of the broker is up
+        yield Subject("Millrace", broker.bootstrap, broker.pid, broker.data_dir, ready_s)
+
+
+@contextmanager
+def apache_kafka(peer: Peer, directory: Path) -> Iterator[Subject]:
+    """Apache Kafka of the version that is asked for; SetupError where its jars are not at hand."""
+    version = VERSIONS[peer]
+    kafka = replace(find_kafka(version), java_flags=KAFKA_FLAGS)
+    with ExitStack() as stack:
+        zookeeper = None
+        if peer is Peer.KAFKA_3_9:
+            zookeeper = stack.enter_context(EmbeddedZooKeeper(directory / "zookeeper")).address
+        started = time.perf_counter()
+        broker = KafkaBroker(kafka, directory / f"kafka-{version}", zookeeper=zookeeper, properties=KAFKA_PROPERTIES)
+        stack.enter_context(broker)
+        ready_s = time.perf_counter() - started
+        yield Subject(f"Apache Kafka {version}", broker.bootstrap, broker.pid, broker.data_dir, ready_s)
+
+
+@contextmanager
+def pinned() -> Iterator[None]:
+    """Keep this process, and the threads and processes that it starts meanwhile, on the client's core."""
+    before = os.sched_getaffinity(0)
+    if len(before) > 1:
+        os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

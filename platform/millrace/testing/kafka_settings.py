@@ -1,0 +1,39 @@
+"""The properties of one small Apache Kafka broker, coordinated by ZooKeeper (3.x) or by itself (KRaft, 3.3 on)."""
+
+from __future__ import annotations
+
+SMALL = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def with_zookeeper(data_dir: str, address: str, broker_id: int, zookeeper: str) -> dict[str, str]:
+    """A broker at `address`, `HOST:PORT`, whose cluster lies in ZooKeeper at `HOST:PORT[/chroot]`."""
+    return SMALL | {
+        "broker.id": str(broker_id),
+        "listeners": f"PLAINTEXT://{address}",
+        "log.dirs": data_dir,
+        "zookeeper.connect": zookeeper,
+    }
+
+
+def with_kraft(data_dir: str, address: str, broker_id: int, controller: str) -> dict[str, str]:
+    """A broker at `address` that is its own and only controller, which listens at `controller`, `HOST:PORT`."""
+    return SMALL | {
+        "node.id": str(broker_id),
+        "process.roles": "broker,controller",
+        "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{address}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"{broker_id}@{controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data_dir,
+    }
