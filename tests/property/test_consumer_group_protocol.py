@@ -1,7 +1,7 @@
 """The consumer group protocol under every interleaving of heartbeats, losses, time-outs, restarts and growth.
 
-Clients here do what KIP-848 asks of one: take what they are told only after giving back what they are no longer
-told, report what they own, send all again after an error, and join anew when they are fenced. Whatever
+Clients here do what KIP-848 asks of one: give back, in their own time, what they are no longer told, take at once what
+they are told besides, report what they own, send all again after an error, and join anew when they are fenced. Whatever
 is lost or late, no partition is ever with two of them; and once nothing is lost any more, all of it is with someone,
 in equal shares.
 """
@@ -67,13 +67,11 @@ class Client:
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             self.told = answer.assignment
+        if self.owned <= self.told:
+            self.owned = self.told
 
-    def revoke(self):
+    def give_back(self):
         self.owned &= self.told
-
-    def take(self):
-        self.revoke()
-        self.owned = self.told
 
 
 class Group(RuleBasedStateMachine):
@@ -115,11 +113,7 @@ class Group(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, CLIENTS - 1))
     def client_gives_back(self, number):
-        self.clients[number].revoke()
-
-    @rule(number=st.integers(0, CLIENTS - 1))
-    def client_takes(self, number):
-        self.clients[number].take()
+        self.clients[number].give_back()
 
     @rule(number=st.integers(0, CLIENTS - 1))
     def client_leaves(self, number):
@@ -198,12 +192,11 @@ class Group(RuleBasedStateMachine):
 
     def teardown(self):
         """Nothing is lost any more: after a few rounds all are where the target wants them."""
-        for client in self.clients:
-            if client.epoch == 0 and client.member_id in self.state.members:
-                self.client_times_out(client)  # its former self has not left
         for _ in range(12):
             for client in self.clients:
-                client.take()
+                if client.epoch == 0 and client.member_id in self.state.members:
+                    self.client_times_out(client)  # fenced until its former self has gone
+                client.give_back()
                 self.send(client)
         assert self.state.state_name == "Stable"
         assert {client.member_id for client in self.clients} == self.state.members.keys()

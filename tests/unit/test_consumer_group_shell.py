@@ -126,7 +126,7 @@ class Broker:
         self.consumer_groups.heartbeat(self, request, ticket)
         return ticket
 
-    def join(self, member_id="", owned=(), protocol="range", version=3, user_data=None, timeout_ms=7000):
+    def join(self, member_id="", *, owned=(), protocol="range", version=3, user_data=None, timeout_ms=7000):
         ticket = Ticket()
         metadata = subscription(owned, version, user_data)
         join = Join(
