@@ -289,7 +289,7 @@ def test_kafka_40s_topic_record_gives_way_to_the_hash():
         (ask("m", 0, owned=None), r"TopicPartitions must be empty when \(re-\)joining."),
         (ask("m", 0, topic_names=None), "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null"),
         (ask("m", -2), "InstanceId can't be null."),
-        (ask("m", -3), "MemberEpoch is -3, but must be greater than or equal to -2."),
+        (ask("m", -3), "MemberEpoch is invalid."),
     ],
 )
 def test_requests_that_cant_be(request_, message):
@@ -329,3 +329,10 @@ def test_bounds_may_be_moved():
         {"group.consumer.session.timeout.ms": "500", "group.consumer.min.session.timeout.ms": "100"}
     )
     assert config.group_consumer_session_timeout_ms == 500
+
+
+def test_a_member_that_subscribes_nothing_is_a_member():
+    group = Coordinator()
+    assert group.heartbeat("m1", 0, topic_names=frozenset()).member_epoch == 1
+    assert group.heartbeat("m1", 1).assignment is None
+    assert group.heartbeat("m2", 0, topic_names=None, topic_regex="").member_epoch == 1

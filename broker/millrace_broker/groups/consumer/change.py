@@ -74,7 +74,8 @@ class Change:
         if subscription_changed or state.compared_with is not view:
             metadata_hash = group_hash(state.topic_names(), view)
             state.compared_with = view
-        if subscription_changed or metadata_hash != state.metadata_hash:
+        is_new = not state.epoch  # members are never told epoch 0, which is that of joining
+        if is_new or subscription_changed or metadata_hash != state.metadata_hash:
             self._drop_partitions_record()
             self.put(Kind.GROUP, "", GroupEpoch(state.epoch + 1, metadata_hash))
             logger.info("group %s is at epoch %d", state.group_id, state.epoch)

@@ -70,8 +70,9 @@ class ConsumerGroups:
         if isinstance(group, ConsumerGroup):
             return group
         if request.member_epoch != JOINING_EPOCH or not isinstance(group, ClassicGroup | None):
+            name = "Group" if request.leaves or group is not None else "Consumer group"
             reason = "not found" if group is None else "is not a consumer group"
-            raise GroupIdNotFoundError(f"Group {request.group_id} {reason}.")
+            raise GroupIdNotFoundError(f"{name} {request.group_id} {reason}.")
         return ConsumerGroup(request.group_id, self._home, predecessor=group)
 
     def _replay(self, shard: Shard, raw_key: bytes, raw_value: bytes | None) -> None:

@@ -99,9 +99,7 @@ def check_heartbeat(request: Heartbeat, config: ConsumerGroupConfig) -> None:
     elif request.member_epoch == LEAVING_STATIC_EPOCH and request.instance_id is None:
         raise InvalidGroupRequestError("InstanceId can't be null.")
     elif request.member_epoch < LEAVING_STATIC_EPOCH:
-        raise InvalidGroupRequestError(
-            f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2."
-        )
+        raise InvalidGroupRequestError("MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in config.assignors:
         raise UnsupportedAssignorError(
             f"ServerAssignor {request.server_assignor} is not supported. "

@@ -63,14 +63,14 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """What a member said of itself. -1: it did not say."""
+    """What a member said of itself. -1: it did not say. No pattern is "", and None in records of other writers."""
 
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     topic_names: frozenset[str] = frozenset()
-    topic_regex: str | None = None
+    topic_regex: str | None = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMetadata | None = None
