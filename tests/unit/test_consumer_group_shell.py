@@ -493,8 +493,8 @@ def test_an_upgrade_that_is_not_allowed():
 
 def test_a_group_with_an_assignor_of_its_own_is_not_upgraded():
     broker = Broker()
-    member_id = broker.join(user_data=b"mine").result.member_id
-    broker.sync(member_id, 1, {member_id: write_assignment({"a": [0]}, 3)})
+    member_id = broker.join(user_data=b"sticky").result.member_id
+    broker.sync(member_id, 1, {member_id: write_assignment({"a": [0]}, 3)[:-4] + b"\0\0\0\4mine"})
     refused = broker.heartbeat("m", 0).result
     assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
     assert "unsupported custom assignor" in refused.message

@@ -71,7 +71,7 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, view: ClusterView) -> 
     # A member that is still joining for the first time has protocols, but none may have been chosen yet.
     subscription = read_subscription(member.metadata(group.protocol_name) or member.protocols[0].metadata)
     partitions, user_data = read_assignment(member.assignment)
-    if user_data or subscription.user_data:
+    if user_data:  # what an assignor of the clients' own keeps; those of a subscription only help it to be sticky
         raise GroupIdNotFoundError(
             f"Cannot upgrade classic group {group.group_id} to consumer group because an unsupported custom assignor "
             "is in use. Please refer to the documentation or switch to a default assignor before re-attempting "
