@@ -22,7 +22,7 @@
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
     │   └── NotLeaderError
     ├── GroupError             a group can't be served here and now, or refuses what its member asks
-    │   ├── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError
+    │   ├── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError  InvalidGroupIdError
     │   ├── GroupIdNotFoundError  UnknownMemberIdError  GroupMaxSizeReachedError  InvalidGroupRequestError
     │   ├── FencedMemberEpochError  StaleMemberEpochError  FencedInstanceIdError  UnreleasedInstanceIdError
     │   ├── UnsupportedAssignorError  InvalidRegularExpressionError
@@ -306,6 +306,12 @@ class CoordinatorLoadInProgressError(GroupError):
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     retriable = True
+
+
+class InvalidGroupIdError(GroupError):
+    """A group id that can't be kept."""
+
+    code = ErrorCode.INVALID_GROUP_ID
 
 
 class NotCoordinatorError(GroupError):

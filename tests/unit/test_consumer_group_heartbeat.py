@@ -283,6 +283,7 @@ def test_kafka_40s_topic_record_gives_way_to_the_hash():
     [
         (ask("", 0), "MemberId can't be empty."),
         (ask("", 1, version=0), "MemberId can't be empty."),
+        (ask("m" * 32_768, 0), "MemberId is longer than 32767 bytes."),
         (ask("m", 0, instance_id=""), "InstanceId can't be empty."),
         (ask("m", 0, rack_id=" "), "RackId can't be empty."),
         (ask("m", 0, rebalance_timeout_ms=-1), "RebalanceTimeoutMs must be provided in first request."),
