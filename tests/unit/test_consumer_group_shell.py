@@ -480,6 +480,29 @@ def test_an_upgrade_that_cant_be_stored_leaves_the_classic_group():
     assert broker.beat(first, 2) is ErrorCode.NONE
 
 
+def test_those_who_wait_in_line_when_a_group_is_downgraded_ask_again():
+    broker = Broker()
+    first, _ = classic_pair(broker)
+    broker.heartbeat("m", 0)
+    broker.log.follows = False
+    leaves, waits, joins = broker.heartbeat("m", -1), broker.heartbeat("m2", 0), broker.join(first)
+    broker.log.catch_up()
+    assert leaves.result.member_epoch == -1
+    assert isinstance(broker.group, ClassicGroup)
+    assert waits.result.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert joins.result.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(broker.log.batches) == broker.log.high_watermark
+
+
+def test_a_group_whose_first_member_is_on_the_way_is_not_deleted():
+    broker = Broker()
+    broker.log.follows = False
+    broker.heartbeat("m", 0)
+    assert broker.group.check_delete() is ErrorCode.NON_EMPTY_GROUP
+    broker.log.catch_up()
+    assert set(broker.group.state.members) == {"m"}
+
+
 def test_an_upgrade_that_is_not_allowed():
     broker = Broker(**{"group.consumer.migration.policy": "downgrade"})
     first, _ = classic_pair(broker)

@@ -105,8 +105,8 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self.state.members
+        """Whether it has no members, and none on the way."""
+        return not self.state.members and not self.is_storing
 
     def check_commit(self, committer: Committer) -> ErrorCode:
         """An empty group is anybody's; a member must be at its epoch, and know that there are epochs."""
@@ -266,6 +266,8 @@ class ConsumerGroup:
         else:
             self.state = outcome.state
             effects = outcome.then(now_ms)
+        if effects and isinstance(effects[-1], Succession):
+            return effects  # whoever waits in line is refused when this group is unloaded
         while self._waiting and not self.is_storing:
             decide, _ = self._waiting.popleft()
             effects += decide(now_ms)
