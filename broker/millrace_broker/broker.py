@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from millrace.clock import SystemClock
+from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
 from millrace_broker.cluster.local_store import LocalStore
@@ -48,7 +50,8 @@ class Broker:
 
     def __init__(self, options: BrokerOptions) -> None:
         self._options = options
-        self._fs = OsFileSystem()
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._fs = PooledFileSystem(OsFileSystem(), file_limit(open_files, options.broker.max_connections))
         self._store = self._metadata_store()
         self._metrics = RequestMetrics()
         self._closing = AsyncExitStack()

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from millrace.descriptor_pool import PooledFileSystem
 from millrace.errors import RecordTooLargeError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
@@ -37,9 +38,13 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         index_bytes=st.sampled_from([24, 4096]),
         interval_bytes=st.sampled_from([0, 100, 4096]),
         slots=st.sampled_from([5, 7, 1000]),
+        max_open_files=st.sampled_from([2, 1 << 40]),
     )
-    def open_first(self, segment_bytes: int, index_bytes: int, interval_bytes: int, slots: int) -> None:
+    def open_first(
+        self, segment_bytes: int, index_bytes: int, interval_bytes: int, slots: int, max_open_files: int
+    ) -> None:
         self.fs = CrashFileSystem()
+        self.max_open_files = max_open_files
         self.clock = ManualClock(NOW_MS)
         self.properties = {
             "segment.bytes": str(segment_bytes),
@@ -54,9 +59,10 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.manager = LogManager(self.fs, self.clock, ["/data"], {}, "c" * 22, 1)
+        pool = PooledFileSystem(self.fs, self.max_open_files)
+        self.manager = LogManager(pool, self.clock, ["/data"], {}, "c" * 22, 1)
         self.manager.start()
-        self.cleaner = LogCleaner(self.fs, self.clock, self.manager, self.config)
+        self.cleaner = LogCleaner(pool, self.clock, self.manager, self.config)
         self.log = self.configured("compact")
 
     def configured(self, policy: str) -> object:

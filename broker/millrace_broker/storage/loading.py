@@ -34,8 +34,10 @@ from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.filenames import (
     DELETED_FILE_SUFFIX,
     LOG_SUFFIX,
+    TopicPartition,
     parse_segment_file_name,
 )
+from millrace_broker.storage.reports import LogRecovery
 from millrace_broker.storage.segment import LogSegment
 from millrace_broker.storage.segment_swap import finish_swaps
 
@@ -53,6 +55,19 @@ class LoadedLog:
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
+
+    def report(self, topic_partition: TopicPartition, log_start_offset: int) -> LogRecovery:
+        """What was found and done, to be shown."""
+        return LogRecovery(
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            segments=len(self.segments),
+            recovered_segments=self.recovered_segments,
+            truncated_bytes=self.truncated_bytes,
+            dropped_segments=self.dropped_segments,
+            log_start_offset=log_start_offset,
+            log_end_offset=self.next_offset,
+        )
 
 
 def load_log(
