@@ -23,12 +23,12 @@ from millrace.errors import SetupError
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.power_cut import PowerCutDisk
 
-CUTS = 4
+CUTS = 3
 PARTITIONS = 3
 TOPIC = "events"
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 SMALL_SEGMENTS = {"log.segment.bytes": "30000", "log.index.interval.bytes": "500"}
-SYNC_TIME_S = 2.0
+MAX_SYNC_TIME_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,15 @@ class Promise:
     properties: dict[str, str]
     max_lost: float = float("inf")
     max_age_s: float = float("inf")
+    max_produce_s: float = 1.0
 
 
-EVERY_MESSAGE = Promise({"log.flush.interval.messages": "1"}, max_lost=0)
-EVERY_50_MESSAGES = Promise({"log.flush.interval.messages": "50"}, max_lost=49)
+EVERY_MESSAGE = Promise({**SMALL_SEGMENTS, "log.flush.interval.messages": "1"}, max_lost=0)
+EVERY_50_MESSAGES = Promise({**SMALL_SEGMENTS, "log.flush.interval.messages": "50"}, max_lost=49)
 EVERY_300_MS = Promise(
-    {"log.flush.interval.ms": "300", "log.flush.scheduler.interval.ms": "100"}, max_age_s=0.3 + 0.1 + SYNC_TIME_S
+    {"log.segment.bytes": "500000", "log.flush.interval.ms": "300", "log.flush.scheduler.interval.ms": "100"},
+    max_age_s=0.3 + 0.1 + MAX_SYNC_TIME_S,
+    max_produce_s=3.0,
 )
 
 
@@ -135,12 +138,12 @@ def check_survivors(broker, acknowledged, promise, cut_s):
 def cut_power_while_producing(disk, promise, chance, cuts=CUTS):
     """All cuts of one disk; returns how many records were acknowledged, how many of them lost, the oldest's age."""
     acknowledged, losses, oldest_s = Acknowledged(), 0, 0.0
-    with BrokerProcess(disk.path / "data", properties={**SMALL_SEGMENTS, **promise.properties}) as broker:
+    with BrokerProcess(disk.path / "data", properties=promise.properties) as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic(TOPIC, PARTITIONS)
         for _ in range(cuts):
             producer = new_producer(broker.bootstrap, chance)
-            produce_until(producer, acknowledged, time.monotonic() + chance.uniform(0.1, 1.0))
+            produce_until(producer, acknowledged, time.monotonic() + chance.uniform(0.1, promise.max_produce_s))
             cut_s = time.monotonic()
             disk.cut_power()
             broker.kill()
@@ -160,7 +163,7 @@ def new_disk(tmp_path):
 
     def make():
         try:
-            return PowerCutDisk(tmp_path)
+            return PowerCutDisk(tmp_path / "disk")
         except SetupError as error:
             pytest.skip(str(error))
 
@@ -187,7 +190,7 @@ def test_the_flush_promise_holds_when_the_power_goes(new_disk, rounds, promise, 
 def test_without_a_flush_policy_the_power_cut_takes_what_was_acknowledged(new_disk):
     """The promises above are no property of the disk."""
     with new_disk() as disk:
-        _, lost, _ = cut_power_while_producing(disk, Promise({}), random.Random(1), cuts=2)
+        _, lost, _ = cut_power_while_producing(disk, Promise(SMALL_SEGMENTS), random.Random(1), cuts=2)
     assert lost > 0
 
 

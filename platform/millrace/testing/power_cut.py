@@ -1,6 +1,6 @@
 """A real disk whose power can be cut, for tests: an ext4 file system on a loop device, ended by ext4's own shutdown.
 
-    with PowerCutDisk(tmp_path) as disk:
+    with PowerCutDisk(tmp_path / "disk") as disk:
         ...                  # processes write under disk.path
         disk.cut_power()     # every system call there fails with EIO; nothing more reaches the image
         ...                  # the processes end
@@ -38,19 +38,24 @@ _MIB = 1 << 20
 class PowerCutDisk:
     """An empty disk, mounted at `path`; SetupError where this machine or this user can't have one.
 
+    Its image lies in memory, so that the promises that speak of time don't depend on the machine's own disk.
+
     Args:
-        directory: where the image and the mount point are made.
-        size_bytes: of the image, which takes no more room than what is written.
+        path: the mount point, which is made.
+        size_bytes: of the image, which takes no more memory than what is written.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, size_bytes: int = 256 * _MIB) -> None:
-        self.path = Path(directory, "disk")
-        self._image = Path(directory, "disk.img")
-        self.path.mkdir()
-        with self._image.open("wb") as image:
-            image.truncate(size_bytes)
-        _run("mkfs.ext4", "-q", "-F", str(self._image))
-        self._mount()
+    def __init__(self, path: str | os.PathLike[str], *, size_bytes: int = 256 * _MIB) -> None:
+        self.path = Path(path)
+        self._image = os.memfd_create("disk")
+        try:
+            os.ftruncate(self._image, size_bytes)
+            _run("mkfs.ext4", "-q", "-F", self._image_path)
+            self.path.mkdir()
+            self._mount()
+        except BaseException:
+            os.close(self._image)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -76,11 +81,15 @@ class PowerCutDisk:
     def close(self) -> None:
         """Give the disk up, with all that is on it."""
         _run("umount", str(self.path))
-        self._image.unlink()
         self.path.rmdir()
+        os.close(self._image)
+
+    @property
+    def _image_path(self) -> str:
+        return f"/proc/{os.getpid()}/fd/{self._image}"
 
     def _mount(self) -> None:
-        _run("mount", "-o", _MOUNT_OPTIONS, str(self._image), str(self.path))
+        _run("mount", "-o", _MOUNT_OPTIONS, self._image_path, str(self.path))
 
 
 def _run(*command: str) -> None:
