@@ -170,7 +170,7 @@ def new_disk(tmp_path):
     return make
 
 
-@pytest.mark.soak(rounds=1, minutes=1.5)
+@pytest.mark.soak(rounds=1, minutes=1)
 @pytest.mark.parametrize(
     "promise", [EVERY_MESSAGE, EVERY_50_MESSAGES, EVERY_300_MS], ids=["message", "50 messages", "300 ms"]
 )
