@@ -107,14 +107,16 @@ def check(fs: CrashFileSystem, at_least: int) -> None:
     assert fs.open_files == 0
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2])
-def test_each_keys_last_value_survives_a_power_cut_at_any_operation(seed: int | None) -> None:
-    for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1):
-        workload = Workload(GOOD.after_kill())
-        workload.fs.cut_power_at(cut_at)
-        with pytest.raises(PowerCutError):
-            workload.run()
-        check(workload.fs.after_cut(None if seed is None else Random(seed * 1000 + cut_at)), FLUSHED)
+@pytest.mark.soak(rounds=3, minutes=1.5)
+def test_each_keys_last_value_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
+    for seed in rounds:
+        for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1):
+            workload = Workload(GOOD.after_kill())
+            workload.fs.cut_power_at(cut_at)
+            with pytest.raises(PowerCutError):
+                workload.run()
+            check(workload.fs.after_cut(Random(seed * 1000 + cut_at) if seed else None), FLUSHED)
+    record_property("seeds", seed + 1)
 
 
 def test_a_killed_process_loses_nothing_and_a_compaction_goes_on_after_it() -> None:

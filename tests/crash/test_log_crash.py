@@ -93,17 +93,19 @@ def operations_of_workload() -> int:
 OPERATIONS = operations_of_workload()
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4])
-def test_every_flushed_batch_survives_a_power_cut_at_any_operation(seed: int | None) -> None:
-    for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
-        fs = fresh_fs()
-        fs.cut_power_at(cut_at)
-        workload = Workload(fs)
-        with pytest.raises(PowerCutError):
-            workload.run()
-        chance = None if seed is None else Random(seed * 1000 + cut_at)
-        check_survivors(fs.after_cut(chance), workload, workload.flushed)
-        check_survivors(fs.after_cut(chance), workload, 0)
+@pytest.mark.soak(rounds=5, minutes=1.5)
+def test_every_flushed_batch_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
+    for seed in rounds:
+        for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
+            fs = fresh_fs()
+            fs.cut_power_at(cut_at)
+            workload = Workload(fs)
+            with pytest.raises(PowerCutError):
+                workload.run()
+            chance = Random(seed * 1000 + cut_at) if seed else None
+            check_survivors(fs.after_cut(chance), workload, workload.flushed)
+            check_survivors(fs.after_cut(chance), workload, 0)
+    record_property("seeds", seed + 1)
 
 
 def test_a_killed_process_loses_nothing_that_was_appended() -> None:

@@ -119,16 +119,18 @@ def cut(cut_at: int) -> tuple[CrashFileSystem, Workload]:
     return fs, workload
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_the_state_is_that_of_the_surviving_log(seed: int | None) -> None:
-    for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
-        fs, workload = cut(cut_at)
-        chance = None if seed is None else Random(seed * 1000 + cut_at)
-        after = fs.after_cut(chance)
-        log = open_log(after, workload.flushed)
-        check(log, workload.flushed)
-        log.close()
-        assert after.open_files == 0
+@pytest.mark.soak(rounds=4, minutes=1.5)
+def test_the_state_is_that_of_the_surviving_log(rounds, record_property) -> None:
+    for seed in rounds:
+        for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
+            fs, workload = cut(cut_at)
+            chance = Random(seed * 1000 + cut_at) if seed else None
+            after = fs.after_cut(chance)
+            log = open_log(after, workload.flushed)
+            check(log, workload.flushed)
+            log.close()
+            assert after.open_files == 0
+    record_property("seeds", seed + 1)
 
 
 def test_a_killed_process_loses_no_state() -> None:

@@ -4,9 +4,10 @@ import uuid
 from contextlib import suppress
 from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from millrace.descriptor_pool import PooledFileSystem
 from millrace.errors import RecordTooLargeError
@@ -199,5 +200,10 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         assert self.log.verify().findings == ()
 
 
-TestCompactionAgainstModel = CompactionAgainstModel.TestCase
-TestCompactionAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+@pytest.mark.soak(rounds=1, minutes=1.5)
+def test_compaction_agrees_with_its_model(rounds, record_property):
+    examples, count = settings(max_examples=60, stateful_step_count=30, deadline=None), 0
+    for _ in rounds:
+        run_state_machine_as_test(CompactionAgainstModel, settings=examples)
+        count += examples.max_examples
+    record_property("examples", count)

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from millrace.descriptor_pool import PooledFileSystem
 from millrace.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
@@ -225,5 +225,10 @@ class LogAgainstList(RuleBasedStateMachine):
                 self.log.read(outside, 1, up_to_offset=len(self.records))
 
 
-TestLogAgainstList = LogAgainstList.TestCase
-TestLogAgainstList.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+@pytest.mark.soak(rounds=1, minutes=3)
+def test_a_log_is_a_list(rounds, record_property):
+    examples, count = settings(max_examples=60, stateful_step_count=30, deadline=None), 0
+    for _ in rounds:
+        run_state_machine_as_test(LogAgainstList, settings=examples)
+        count += examples.max_examples
+    record_property("examples", count)

@@ -244,10 +244,12 @@ class LogSegment:
     def load_closed(self, next_offset: int) -> bool:
         """Take a segment over as it is; false where an index does not fit and must be built anew."""
         self.next_offset = next_offset
+        if not self._indexes_are_sane():
+            return False
         if not self.size_bytes:
             return True
         last = self.time_index.last
-        if last is None or not self._indexes_are_sane():
+        if last is None:
             return False
         self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
         return True
