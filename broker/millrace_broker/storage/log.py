@@ -13,10 +13,10 @@ Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_st
 the same time: they read the log end offset *before* the segments, hold each segment by `retain`, and flushes exclude
 one another by a lock.
 
-Compaction has a worker thread of its own, and comes here for `replace_segments` alone. It and whatever else gives
-names to segment files or closes them, retention and `close`, exclude one another by the lock of names; appends and
-reads never take it. Whoever puts another list in the place of the list of segments holds the lock of segments for that
-assignment. A replaced segment stays open until the log's own thread, which may be reading it, calls
+Compaction has a worker thread of its own, and comes here for `replace_segments` and `aborted_transactions` only. It and
+whatever else gives names to segment files or closes them, retention and `close`, exclude one another by the lock of
+names; appends and reads never take it. Whoever puts another list in the place of the list of segments holds the lock of
+segments for that assignment. A replaced segment stays open until the log's own thread, which may be reading it, calls
 `release_replaced`.
 """
 
