@@ -13,8 +13,8 @@ Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_st
 the same time: they read the log end offset *before* the segments, hold each segment by `retain`, and flushes exclude
 one another by a lock.
 
-Compaction has a worker thread of its own, and comes here for `replace_segments` alone; `storage.segment_list` says how
-it, retention and `close` keep out of one another's way.
+Compaction has a worker thread of its own, and comes here for `replace_segments` and `aborted_transactions` only;
+`storage.segment_list` says how it, retention and `close` keep out of one another's way.
 
 Where to look: `segment_writer` rolls and writes, `lookup` finds, `flushing` syncs, `segment_list` holds the segments
 and deletes their files, `retention` chooses what goes, `loading` opens a folder.

@@ -10,8 +10,11 @@
 
 A `.log.swap` is the decision: it holds all that stays of the segments from its base offset to its end, each byte of it
 synced before the name existed. The suffixes and what a start makes of them are Kafka's. An index that did not come
-along is built anew. The producer snapshots of segments that are no more go with them; one that a crash leaves is still
-true, and does no harm.
+along is built anew.
+
+The producer snapshots at the old segments' base offsets go with them: one may know a transaction as open whose marker
+was in the segment behind it and has been compacted away, and a recovery from there would never see it end. Batches that
+are left tell the same of their producers, and newer snapshots are still there.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from millrace_broker.storage.filenames import (
     PRODUCER_SNAPSHOT_SUFFIX,
     SWAP_FILE_SUFFIX,
     parse_segment_file_name,
+    parse_snapshot_file_name,
     segment_file_name,
 )
 from millrace_broker.storage.scan import walk_batches
@@ -44,8 +48,7 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
     deleted: list[str] = []
     for segment in old:
         snapshot = os.path.join(directory, segment_file_name(segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX))
-        retired = [*segment.file_paths(), *([] if segment.base_offset == new.base_offset else [snapshot])]
-        for path in filter(fs.exists, retired):
+        for path in filter(fs.exists, [*segment.file_paths(), snapshot]):
             fs.rename(path, path + DELETED_FILE_SUFFIX)
             deleted.append(path + DELETED_FILE_SUFFIX)
     new.change_suffix("")
@@ -80,7 +83,7 @@ def _finish_swap(fs: FileSystem, directory: str, log_name: str, end_offset: int 
     replaced = range(base_offset, base_offset + 1 if end_offset is None else end_offset)
     for name in fs.listdir(directory):
         found = parse_segment_file_name(name)
-        if found is not None and found[0] in replaced:
+        if (found[0] if found is not None else parse_snapshot_file_name(name)) in replaced:
             fs.unlink(os.path.join(directory, name))
     stem = log_name.removesuffix(LOG_SUFFIX + SWAP_FILE_SUFFIX)
     swapped = [name for name in fs.listdir(directory) if name.startswith(stem) and name.endswith(SWAP_FILE_SUFFIX)]

@@ -8,7 +8,7 @@ an entry that has it at or above the end of a range is the last one that can mat
 where nothing was aborted.
 
 Entries are in memory until `write`. A crash may leave a file that is short or cut inside an entry; recovery finds the
-markers again and replaces it. `append` belongs to the log's thread, `write` and `sync` may run on another.
+markers again and replaces it. `append` belongs to the log's thread, `write`, `sync` and `entries` may run on another.
 """
 
 from __future__ import annotations
@@ -94,15 +94,17 @@ class TransactionIndex:
         if data == found:
             return
         self.close()
-        self._fd = None
         write_file_durably(self._fs, self.path, data)
         self._fd = self._fs.open(self.path)
         self._file_bytes = len(data)
 
     def close(self) -> None:
-        """Give the descriptor back; what was not written is lost."""
-        if self._fd is not None:
-            self._fs.close(self._fd)
+        """Give the descriptor back; what was not written is lost, and there are no entries any more."""
+        with self._lock:
+            if self._fd is not None:
+                self._fs.close(self._fd)
+            self._fd = None
+            self._pending.clear()
 
     def _in_file(self) -> list[AbortedTransaction]:
         if self._fd is None:
