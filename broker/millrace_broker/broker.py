@@ -28,6 +28,8 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView
+from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import APIS
 from millrace_broker.metrics import RequestMetrics
@@ -52,6 +54,8 @@ class Broker:
         self._options = options
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._fs = PooledFileSystem(OsFileSystem(), file_limit(open_files, options.broker.max_connections))
+        self._fs = OsFileSystem()
+        self._zookeeper_offsets: ZooKeeperOffsets | None = None
         self._store = self._metadata_store()
         self._metrics = RequestMetrics()
         self._closing = AsyncExitStack()
@@ -61,6 +65,7 @@ class Broker:
         self._cleaner: LogCleaner
         self._replicas: ReplicaManager
         self._metadata: MetadataCache
+        self._groups: Coordinator
         self._server: Server
 
     async def start(self) -> Address:
@@ -77,6 +82,7 @@ class Broker:
         listen = self._options.listen
         host, port = await self._server.listen(listen.host, listen.port)
         self._closing.push_async_callback(self._server.drain, self._options.broker.shutdown_drain_timeout_ms / 1000)
+        self._closing.callback(self._groups.close)
         bound = Address(host=host, port=port)
         await asyncio.to_thread(self._store.register_broker, self._registration(bound))
         self._leads = True
@@ -130,11 +136,13 @@ class Broker:
         # A standalone broker is spared the time and memory of ZooKeeper's client.
         from millrace_broker.cluster.zookeeper_store import ZooKeeperStore  # noqa: PLC0415
 
-        return ZooKeeperStore(
+        store = ZooKeeperStore(
             options.zookeeper,
             session_timeout_ms=options.broker.zookeeper_session_timeout_ms,
             connection_timeout_ms=options.broker.zookeeper_connection_timeout_ms,
         )
+        self._zookeeper_offsets = ZooKeeperOffsets(store.session)
+        return store
 
     def _open_logs(self, view: ClusterView) -> None:
         self._logs = LogManager(
@@ -180,7 +188,23 @@ class Broker:
 
     def _services(self) -> Services:
         topics = TopicManager(self._options.broker, self._store, self._metadata, self._check_topic_config)
-        return Services(self._options.broker, self._metadata, self._replicas, topics, APIS)
+        self._groups = Coordinator(
+            self._options.groups,
+            self._replicas,
+            self._metadata,
+            topics,
+            clock=SystemClock(),
+            call_later=self._loop.call_later,
+        )
+        return Services(
+            self._options.broker,
+            self._metadata,
+            self._replicas,
+            topics,
+            self._groups,
+            self._zookeeper_offsets,
+            APIS,
+        )
 
     def _check_topic_config(self, config: Mapping[str, str]) -> None:
         LogConfig.from_properties(self._options.log_defaults, config)
@@ -196,6 +220,7 @@ class Broker:
     def _apply(self, view: ClusterView) -> None:
         if not self._leads:
             return
+        self._groups.topics_deleted(_gone(self._metadata.view, view))
         for name, topic in self._metadata.view.topics.items():
             if name not in view.topics:
                 for partition in topic.partitions:
@@ -210,11 +235,13 @@ class Broker:
         topic = view.topics[topic_partition.topic]
         try:
             self._replicas.lead(topic_partition, topic.topic_id, leader_epoch, topic.config)
+            self._groups.elected(topic_partition)
         except MillraceError:
             logger.exception("%s can't be led", topic_partition)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         if topic_partition in self._replicas.partitions:
+            self._groups.resigned(topic_partition)
             try:
                 self._replicas.drop(topic_partition)
             except MillraceError:
@@ -235,6 +262,7 @@ class Broker:
             (config.log_retention_check_interval_ms, self.apply_retention),
             (config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
             (config.producer_id_expiration_check_interval_ms, self.expire_producers),
+            (self._options.groups.offsets_retention_check_interval_ms, self._groups.expire_offsets),
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.flush_due)),
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.remove_deleted)),
             (config.log_flush_offset_checkpoint_interval_ms, lambda: asyncio.to_thread(self._logs.checkpoint)),
@@ -243,6 +271,12 @@ class Broker:
             chores += ((config.log_cleaner_backoff_ms, lambda: self._compact(force=False)),)
         for interval_ms, work in chores:
             self._closing.push_async_callback(_cancel, asyncio.create_task(_repeat(interval_ms, work)))
+
+
+def _gone(before: ClusterView, after: ClusterView) -> list[str]:
+    """The topics that are there no more, or are others of the same name."""
+    ids = {name: topic.topic_id for name, topic in after.topics.items()}
+    return [name for name, topic in before.topics.items() if ids.get(name) != topic.topic_id]
 
 
 async def _repeat(interval_ms: int, work: Callable[[], Awaitable[Any]]) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
+from millrace_broker.groups.config import GROUP_CONFIG, GroupConfig
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import LogConfig
 
@@ -61,6 +62,7 @@ class BrokerOptions:
     zookeeper: str | None
     broker_id: int
     broker: BrokerConfig
+    groups: GroupConfig
     log_defaults: Mapping[str, str]
 
 
@@ -102,6 +104,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         zookeeper=None if parsed.standalone else zookeeper,
         broker_id=broker_id,
         broker=BrokerConfig.from_properties({n: v for n, v in properties.items() if n in BROKER_CONFIG.keys}),
+        groups=GroupConfig.from_properties({n: v for n, v in properties.items() if n in GROUP_CONFIG.keys}),
         log_defaults=log_defaults,
     )
 
@@ -110,7 +113,7 @@ _WIRING = ("zookeeper.connect", "log.dirs", "listeners", "broker.id")
 
 
 def _known(file: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    known = {*_WIRING, *BROKER_CONFIG.keys, *LOG_CONFIG.keys}
+    known = {*_WIRING, *BROKER_CONFIG.keys, *GROUP_CONFIG.keys, *LOG_CONFIG.keys}
     for name in given:
         if name not in known:
             raise InvalidConfigError(f"unknown property {name}")

@@ -25,6 +25,8 @@
     │   ├── FrameSizeError             negative or above socket.request.max.bytes
     │   ├── MalformedRequestError      cut short, or with impossible lengths
     │   └── UnsupportedVersionError    an API key or version that is not served
+    ├── GroupError             a group can't be served here and now
+    │   └── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError
     ├── ClusterError
     │   ├── BrokerIdTakenError         a live broker holds /brokers/ids/[id]
     │   ├── ZooKeeperError             can't be reached, or the session is lost
@@ -60,12 +62,22 @@ class ErrorCode(IntEnum):
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
@@ -82,12 +94,19 @@ class ErrorCode(IntEnum):
     INVALID_TXN_STATE = 48
     TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_CLUSTER_ID = 104
 
@@ -284,6 +303,31 @@ class UnsupportedVersionError(WireError):
 
 class ClusterError(MillraceError):
     """Brokers, or their coordination, are in the way."""
+
+
+class GroupError(MillraceError):
+    """A group can't be served here and now; what a group itself refuses is an error code of its answer."""
+
+
+class CoordinatorNotAvailableError(GroupError):
+    """The topic of committed offsets is not there, or can't be written."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    retriable = True
+
+
+class CoordinatorLoadInProgressError(GroupError):
+    """The group's partition is being read."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    retriable = True
+
+
+class NotCoordinatorError(GroupError):
+    """Another broker leads the group's partition."""
+
+    code = ErrorCode.NOT_COORDINATOR
+    retriable = True
 
 
 class BrokerIdTakenError(ClusterError):

@@ -17,17 +17,20 @@ from millrace.wire.encoder import Parts
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
+from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.replication.replica_manager import ReplicaManager
 
 Reply = Parts | asyncio.Future[Parts] | None
 
 
 class Request(NamedTuple):
-    """One request; the body is a view that is valid only while the handler runs."""
+    """One request and the host that it came from; the body is a view that is valid only while the handler runs."""
 
     version: int
     client_id: str | None
     body: memoryview
+    host: str = ""
 
 
 class Api(NamedTuple):
@@ -46,4 +49,6 @@ class Services:
     metadata: MetadataCache
     replicas: ReplicaManager
     topics: TopicManager
+    groups: Coordinator
+    zookeeper_offsets: ZooKeeperOffsets | None  # for OffsetCommit and OffsetFetch v0
     apis: Mapping[int, Api]

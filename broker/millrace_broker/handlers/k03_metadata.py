@@ -35,6 +35,7 @@ from millrace.wire.metadata import (
 )
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, TopicInfo
+from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 INTERNAL_PREFIX = "__"
@@ -57,7 +58,7 @@ async def _create_and_answer(services: Services, version: int, topics: Sequence[
     failures: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await services.topics.create(name)
+            await (services.groups.create_topic() if name == OFFSETS_TOPIC else services.topics.create(name))
         except TopicExistsError:
             continue
         except MillraceError as error:

@@ -171,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle(self, frame: memoryview, arrived: float) -> None:
         header = read_request_header(frame)
         api = self._api(header)
-        request = Request(header.api_version, header.client_id, frame[header.body_position :])
+        request = Request(header.api_version, header.client_id, frame[header.body_position :], self.host)
         started = perf_counter()
         reply = self._call(api, request)
         times = RequestTimes(header, len(frame), arrived, started, perf_counter())

@@ -5,6 +5,7 @@
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /config/topics/[topic]                        the topic's own configuration
+/consumers/[group]/offsets/[topic]/[n]        an offset of a client from before 0.8.2
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ def partition(name: str, index: int) -> str:
 def partition_state(name: str, index: int) -> str:
     """A partition's state."""
     return f"{partition(name, index)}/state"
+
+
+def consumer_offset(group_id: str, topic_name: str, index: int) -> str:
+    """A committed offset of OffsetCommit v0."""
+    return f"/consumers/{group_id}/offsets/{topic_name}/{index}"
 
 
 def topic_of(path: str) -> str | None:

@@ -155,6 +155,12 @@ class ZooKeeperSession:
         """Make a persistent node; False if it is there already."""
         return self.transact([Create(path, data)]) is None
 
+    def put(self, path: str, data: bytes) -> None:
+        """Replace a node's data; the node and its parents are made if they are not there."""
+        if self.transact([SetData(path, data)]) is not None:
+            self.ensure(path)
+            self._wait(self._client.set_async(path, data), path)
+
     def transact(self, operations: Sequence[Operation]) -> str | None:
         """All of the operations or none; None when done, else the path of the one that was refused."""
         request = self._client.transaction()

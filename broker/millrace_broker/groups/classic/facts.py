@@ -1,0 +1,188 @@
+"""What a classic group is and what it allows: no events here, those are `group`'s.
+
+A stored group comes back as Stable, or as Empty where it had no members; a rebalance that was under way is forgotten,
+and its members learn it from their next request.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from millrace.errors import ErrorCode
+from millrace_broker.groups.classic.events import DescribedMember, Description, JoinProtocol
+from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, Members
+from millrace_broker.groups.classic.state import FROM, State
+from millrace_broker.groups.config import GroupConfig
+from millrace_broker.groups.group import Committer
+from millrace_broker.groups.records import (
+    NO_TIMESTAMP,
+    CommittedOffset,
+    GroupMetadata,
+    MemberMetadata,
+    Record,
+    group_record,
+)
+
+CLASSIC = "classic"
+
+
+class GroupFacts:
+    """State, generation, protocol and members."""
+
+    type = CLASSIC
+
+    def __init__(self, group_id: str, config: GroupConfig, now_ms: int) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.members = Members()
+        self.state_timestamp_ms = now_ms
+        self.subscribed_topics: frozenset[str] | None = None
+        self.config = config
+        self.previous_state = State.EMPTY
+
+    @classmethod
+    def of(cls, group_id: str, metadata: GroupMetadata, config: GroupConfig, now_ms: int) -> Self:
+        """A group as its record says."""
+        group = cls(group_id, config, now_ms)
+        group.generation = metadata.generation
+        group.protocol_type = metadata.protocol_type or None
+        group.protocol_name = metadata.protocol_name
+        group.state_timestamp_ms = metadata.state_timestamp_ms
+        for kept in metadata.members:
+            protocols = (JoinProtocol(metadata.protocol_name or "", kept.subscription),)
+            group.members.add(
+                Member(
+                    member_id=kept.member_id,
+                    instance_id=kept.instance_id,
+                    client_id=kept.client_id,
+                    client_host=kept.client_host,
+                    rebalance_timeout_ms=kept.rebalance_timeout_ms,
+                    session_timeout_ms=kept.session_timeout_ms,
+                    protocols=protocols,
+                    assignment=kept.assignment,
+                )
+            )
+        if len(group.members):
+            group.state = State.STABLE
+            if metadata.leader in group.members:
+                group.members.leader = metadata.leader
+        group.update_subscribed_topics()
+        return group
+
+    @property
+    def state_name(self) -> str:
+        """As ListGroups shows it."""
+        return str(self.state)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, pending ones excepted."""
+        return self.state is State.EMPTY
+
+    def check_commit(self, committer: Committer) -> ErrorCode:
+        """A simple consumer may commit while the group is empty, a member in its generation and not amid a sync."""
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if committer.generation < 0 and self.state is State.EMPTY:
+            return ErrorCode.NONE
+        if committer.generation < 0 and not committer.member_id and committer.instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.members.check(committer.member_id, committer.instance_id)
+        if error:
+            return error
+        if committer.generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.COMPLETING_REBALANCE else ErrorCode.NONE
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:  # noqa: ARG002  # KIP-848's only
+        """Everyone may fetch."""
+        return ErrorCode.GROUP_ID_NOT_FOUND if self.state is State.DEAD else ErrorCode.NONE
+
+    def check_delete(self) -> ErrorCode:
+        """Only an empty group."""
+        if self.state is State.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if self.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    def check_delete_offsets(self) -> ErrorCode:
+        """An empty group, or one of consumers, whose subscriptions can be read."""
+        error = self.check_delete()
+        is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return ErrorCode.NONE if error is ErrorCode.NON_EMPTY_GROUP and is_consumer else error
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a consumer subscribes the topic; where subscriptions can't be read, all are taken for subscribed."""
+        if self.subscribed_topics is None:
+            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return topic in self.subscribed_topics
+
+    def expiry_base_ms(self, offset: CommittedOffset) -> int | None:
+        """KIP-211: since the group is empty; for simple consumers and unsubscribed topics, since the commit."""
+        if self.protocol_type is None:
+            return offset.commit_timestamp_ms
+        if self.state is State.EMPTY:
+            return offset.commit_timestamp_ms if self.state_timestamp_ms == NO_TIMESTAMP else self.state_timestamp_ms
+        if self.state is State.STABLE and self.subscribed_topics is not None:
+            return offset.commit_timestamp_ms
+        return None
+
+    def tombstones(self) -> list[Record]:
+        """The record that removes it."""
+        return [group_record(self.group_id, None)]
+
+    def describe(self) -> Description:
+        """As DescribeGroups shows it: metadata and assignments of a stable group only."""
+        is_stable = self.state is State.STABLE
+        members = tuple(
+            DescribedMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(self.protocol_name) if is_stable else b"",
+                member.assignment if is_stable else b"",
+            )
+            for member in self.members
+        )
+        protocol_name = (self.protocol_name or "") if is_stable else ""
+        return Description(self.state_name, self.protocol_type or "", protocol_name, members)
+
+    def record(self, assignments: dict[str, bytes] | None = None) -> Record:
+        """The group as it is kept; with other assignments where they are yet to come."""
+        members = tuple(
+            MemberMetadata(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                subscription=member.metadata(self.protocol_name),
+                assignment=member.assignment if assignments is None else assignments[member.member_id],
+            )
+            for member in self.members
+        )
+        metadata = GroupMetadata(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol_name=self.protocol_name,
+            leader=self.members.leader,
+            state_timestamp_ms=self.state_timestamp_ms,
+            members=members,
+        )
+        return group_record(self.group_id, metadata)
+
+    def update_subscribed_topics(self) -> None:
+        """Read them from the members' metadata, where these are consumers."""
+        is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        self.subscribed_topics = self.members.subscribed_topics(self.protocol_name) if is_consumer else None
+
+    def move(self, state: State, now_ms: int) -> None:
+        """Change the state."""
+        if self.state not in FROM[state]:
+            raise RuntimeError(f"group {self.group_id} can't go from {self.state} to {state}")
+        self.previous_state, self.state = self.state, state
+        self.state_timestamp_ms = now_ms

@@ -1,0 +1,492 @@
+"""A classic group as a state table: an event comes in, the state changes, effects go out.
+
+                    Empty             PreparingRebalance      CompletingRebalance        Stable
+    join, new       rebalance         wait with the others    rebalance                  rebalance
+    join, known     UNKNOWN_MEMBER    wait with the others    same metadata: the         the leader, or other metadata:
+                                                              generation; else rebalance rebalance; else the generation
+    join, static    -                 takes its place         rebalance                  takes its place, no rebalance
+    sync            UNKNOWN_MEMBER    REBALANCE_IN_PROGRESS   wait; the leader's stores  its assignment
+    heartbeat       UNKNOWN_MEMBER    REBALANCE_IN_PROGRESS   ok                         ok
+    leave, expiry   -                 complete if all joined  rebalance                  rebalance
+
+Timers: `session` of each member, `join` for the whole rebalance, `sync` for the members that have been told of a
+generation and do not ask for their assignment. In PreparingRebalance, members that wait need no heartbeats.
+
+The first rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members, again and again while
+some come, and no longer than the rebalance timeout. A static member that does not come back in time stays until its
+session ends. Behaviour: Kafka's ClassicGroup, of one difference: where a member sends a request again, the first one
+is answered REBALANCE_IN_PROGRESS instead of never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from millrace.errors import ErrorCode
+from millrace_broker.groups.classic.events import (
+    UNKNOWN_MEMBER,
+    Join,
+    JoinedMember,
+    JoinProtocol,
+    JoinResult,
+    Leaving,
+    Sync,
+    SyncResult,
+)
+from millrace_broker.groups.classic.facts import GroupFacts
+from millrace_broker.groups.classic.members import Member
+from millrace_broker.groups.classic.state import State
+from millrace_broker.groups.config import GroupConfig
+from millrace_broker.groups.effects import Answer, CancelTimer, Effects, SetTimer, Store
+from millrace_broker.groups.group import Committer
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+JOIN_TIMER = ("join",)
+SYNC_TIMER = ("sync",)
+
+
+class Assigned(NamedTuple):
+    """A `Store` of the assignments that a generation's leader gave."""
+
+    generation: int
+    assignments: dict[str, bytes]
+
+
+class Emptied(NamedTuple):
+    """A `Store` of a generation without members."""
+
+
+class Replaced(NamedTuple):
+    """A `Store` of a static member that came back in a stable group, and what it was before."""
+
+    member_id: str
+    old_member_id: str
+    old_leader: str | None
+    old_timeouts_ms: tuple[int, int]
+    old_protocols: tuple[JoinProtocol, ...]
+    supports_skipping_assignment: bool
+
+
+def session_timer(member_id: str) -> tuple[str, str]:
+    """The timer of a member's session."""
+    return ("session", member_id)
+
+
+class ClassicGroup(GroupFacts):
+    """One classic group. `now_ms` is the wall clock's, for the state's timestamp."""
+
+    def __init__(self, group_id: str, config: GroupConfig, now_ms: int) -> None:
+        super().__init__(group_id, config, now_ms)
+        self._new_member_added = False
+        self._initial_delay_ms: tuple[int, int] | None = None  # of the timer that is set, and what may follow it
+
+    def committed(self, committer: Committer, now_ms: int) -> Effects:  # noqa: ARG002
+        """A commit is a sign of life."""
+        member = self.members.get(committer.member_id)
+        if member is None or self.state not in (State.STABLE, State.PREPARING_REBALANCE):
+            return []
+        return [_session(member)]
+
+    def loaded(self, now_ms: int) -> Effects:
+        """Sessions begin anew; a group that is larger than is allowed now rebalances."""
+        if len(self.members) > self.config.group_max_size:
+            return [*map(_session, self.members), *self._prepare_rebalance(now_ms)]
+        return [_session(member) for member in self.members]
+
+    def unloaded(self, error: ErrorCode) -> Effects:
+        """Answer everyone who waits."""
+        effects = self._answer_all(error)
+        effects += [CancelTimer(session_timer(member_id)) for member_id in self.members.pending_join]
+        effects += [CancelTimer(session_timer(member.member_id)) for member in self.members]
+        self.state = State.DEAD
+        return [*effects, CancelTimer(JOIN_TIMER), CancelTimer(SYNC_TIMER)]
+
+    # Joining.
+
+    def join(self, join: Join, now_ms: int) -> Effects:
+        """JoinGroup."""
+        if not self._accepts(join.member_id):
+            self.members.remove(join.member_id)
+            cancelled = CancelTimer(session_timer(join.member_id))
+            return [cancelled, _refused(join, ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER)]
+        if self.state is State.DEAD:
+            return [_refused(join, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+        if not self._supports(join):
+            return [_refused(join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
+        if join.member_id == UNKNOWN_MEMBER:
+            return self._join_new(join, now_ms)
+        return self._join_known(join, now_ms)
+
+    def _accepts(self, member_id: str) -> bool:
+        """In a rebalance those who wait are counted, which keeps the last to rejoin out where the limit was lowered."""
+        if self.state in (State.EMPTY, State.DEAD):
+            return True
+        member, limit = self.members.get(member_id), self.config.group_max_size
+        if self.state is State.PREPARING_REBALANCE:
+            return (member is not None and member.is_joining) or self.members.joining < limit
+        return member is not None or len(self.members) < limit
+
+    def _supports(self, join: Join) -> bool:
+        if self.state is State.EMPTY:
+            return bool(join.protocol_type and join.protocols)
+        return self.protocol_type == join.protocol_type and self.members.support(join.protocols)
+
+    def _join_new(self, join: Join, now_ms: int) -> Effects:
+        held_by = self.members.static_member_id(join.instance_id)
+        if held_by is not None:
+            return self._replace_static(join, held_by, now_ms)
+        if join.instance_id is None and join.requires_known_member_id:
+            self.members.pending_join.add(join.fresh_member_id)
+            timer = SetTimer(session_timer(join.fresh_member_id), join.session_timeout_ms)
+            return [timer, _refused(join, ErrorCode.MEMBER_ID_REQUIRED, join.fresh_member_id)]
+        return self._add(join, join.fresh_member_id, now_ms)
+
+    def _join_known(self, join: Join, now_ms: int) -> Effects:
+        if join.member_id in self.members.pending_join:
+            if join.instance_id is not None:  # only dynamic members are ever pending
+                return [_refused(join, ErrorCode.UNKNOWN_MEMBER_ID)]
+            return self._add(join, join.member_id, now_ms)
+        error = self.members.check(join.member_id, join.instance_id)
+        if error or self.state is State.EMPTY:
+            return [_refused(join, error or ErrorCode.UNKNOWN_MEMBER_ID)]
+        member = self.members[join.member_id]
+        is_unchanged = member.protocols == join.protocols
+        leads = self.members.leader == join.member_id
+        if is_unchanged and (
+            self.state is State.COMPLETING_REBALANCE or (self.state is State.STABLE and not leads)
+        ):  # it may not have received its answer
+            return [Answer(join.ticket, self._joined(member))]
+        superseded = self._wait_with(member, join)
+        return superseded + self._rebalance_or_complete(now_ms)
+
+    def _add(self, join: Join, member_id: str, now_ms: int) -> Effects:
+        member = Member.of(join, member_id)
+        member.join_ticket = join.ticket
+        if self.state is State.PREPARING_REBALANCE and self.previous_state is State.EMPTY:
+            self._new_member_added = True
+        if not len(self.members):
+            self.protocol_type = join.protocol_type
+        self.members.add(member)
+        # It can't send heartbeats before it has its answer, and may be gone meanwhile.
+        timer = SetTimer(session_timer(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
+        return [timer, *self._rebalance_or_complete(now_ms)]
+
+    def _replace_static(self, join: Join, old_member_id: str, now_ms: int) -> Effects:
+        """A static member restarts (KIP-345): its former self is fenced; in a stable group nobody else is disturbed."""
+        member = self.members[old_member_id]
+        effects = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
+        outcome = Replaced(
+            member_id=join.fresh_member_id,
+            old_member_id=old_member_id,
+            old_leader=self.members.leader,
+            old_timeouts_ms=(member.rebalance_timeout_ms, member.session_timeout_ms),
+            old_protocols=member.protocols,
+            supports_skipping_assignment=join.supports_skipping_assignment,
+        )
+        self.members.rename(old_member_id, join.fresh_member_id)
+        self._wait_with(member, join)
+        member.is_new = False
+        effects += [CancelTimer(session_timer(old_member_id)), _session(member)]
+        if self.state is State.STABLE and self.members.select_protocol() == self.protocol_name:
+            return [*effects, Store((self.record(),), outcome)]
+        if self.state is State.PREPARING_REBALANCE:
+            return effects + self._complete_if_all_joined(now_ms)
+        return effects + self._prepare_rebalance(now_ms)
+
+    def _replaced(self, outcome: Replaced, error: ErrorCode) -> Effects:
+        member = self.members.get(outcome.member_id)
+        if member is None or member.join_ticket is None:
+            return []
+        ticket = member.join_ticket
+        if error:
+            member.join_ticket = None
+            member.protocols = outcome.old_protocols
+            member.rebalance_timeout_ms, member.session_timeout_ms = outcome.old_timeouts_ms
+            self.members.rename(outcome.member_id, outcome.old_member_id)
+            refused = self._joined(member)._replace(error=error, member_id=UNKNOWN_MEMBER, members=())
+            return [CancelTimer(session_timer(outcome.member_id)), _session(member), Answer(ticket, refused)]
+        if self.state is not State.STABLE:
+            return []  # a rebalance has begun meanwhile, and will answer
+        member.join_ticket = None
+        return [Answer(ticket, self._rejoined(member, outcome))]
+
+    def _rejoined(self, member: Member, outcome: Replaced) -> JoinResult:
+        """KIP-814: a leader that comes back learns that it leads, and that there is nothing to assign.
+
+        An older client would assign anew, so it is told of the leader that there was before: itself under its old id.
+        """
+        result = self._joined(member)
+        if outcome.supports_skipping_assignment:
+            return result._replace(skip_assignment=self.members.leader == member.member_id)
+        return result._replace(leader=outcome.old_leader or "", members=())
+
+    def _wait_with(self, member: Member, join: Join) -> Effects:
+        earlier = member.join_ticket
+        member.take(join)
+        member.join_ticket = join.ticket
+        if earlier is None:
+            return []
+        return [Answer(earlier, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))]
+
+    def _joined(self, member: Member) -> JoinResult:
+        leads = self.members.leader == member.member_id
+        return JoinResult(
+            error=ErrorCode.NONE,
+            member_id=member.member_id,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.members.leader or "",
+            members=self._joined_members() if leads else (),
+        )
+
+    def _joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
+            for member in self.members
+        )
+
+    # Rebalancing.
+
+    def _rebalance_or_complete(self, now_ms: int) -> Effects:
+        if self.state is State.PREPARING_REBALANCE:
+            return self._complete_if_all_joined(now_ms)
+        return self._prepare_rebalance(now_ms)
+
+    def _prepare_rebalance(self, now_ms: int) -> Effects:
+        effects = self._reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.members.pending_sync.clear()
+        effects.append(CancelTimer(SYNC_TIMER))
+        is_initial = self.state is State.EMPTY
+        self.move(State.PREPARING_REBALANCE, now_ms)
+        if is_initial:
+            return effects + self._await_more(self.config.group_initial_rebalance_delay_ms)
+        if self.members.all_joined:
+            return effects + self._complete_join(now_ms)
+        return [*effects, SetTimer(JOIN_TIMER, self.members.rebalance_timeout_ms)]
+
+    def _await_more(self, delay_ms: int) -> Effects:
+        self._new_member_added = False
+        self._initial_delay_ms = (delay_ms, max(self.members.rebalance_timeout_ms - delay_ms, 0))
+        return [SetTimer(JOIN_TIMER, delay_ms)]
+
+    def _initial_delay_expired(self, delay_ms: int, remaining_ms: int, now_ms: int) -> Effects:
+        if not self._new_member_added or not remaining_ms:
+            return self._complete_join(now_ms)
+        self._new_member_added = False
+        next_delay_ms = min(self.config.group_initial_rebalance_delay_ms, remaining_ms)
+        self._initial_delay_ms = (next_delay_ms, max(remaining_ms - delay_ms, 0))
+        return [SetTimer(JOIN_TIMER, next_delay_ms)]
+
+    def _complete_if_all_joined(self, now_ms: int) -> Effects:
+        is_initial = self.previous_state is State.EMPTY
+        return [] if is_initial or not self.members.all_joined else self._complete_join(now_ms)
+
+    def _complete_join(self, now_ms: int) -> Effects:
+        effects: Effects = [CancelTimer(JOIN_TIMER)]
+        self._initial_delay_ms = None
+        for member in self.members:
+            if not member.is_joining and member.instance_id is None:
+                self.members.remove(member.member_id)
+                effects.append(CancelTimer(session_timer(member.member_id)))
+        if not self.members.elect_joined_leader() and len(self.members):
+            return [*effects, SetTimer(JOIN_TIMER, self.members.rebalance_timeout_ms)]
+        return effects + self._next_generation(now_ms)
+
+    def _next_generation(self, now_ms: int) -> Effects:
+        self.generation += 1
+        self.members.pending_sync.clear()
+        self.protocol_name = self.members.select_protocol() if len(self.members) else None
+        self.update_subscribed_topics()
+        if not len(self.members):
+            self.move(State.EMPTY, now_ms)
+            return [Store((self.record(),), Emptied())]
+        self.move(State.COMPLETING_REBALANCE, now_ms)
+        effects: Effects = []
+        for member in self.members:
+            if member.is_joining:
+                effects.append(Answer(member.join_ticket, self._joined(member)))
+            member.join_ticket = None
+            member.is_new = False
+            self.members.pending_sync.add(member.member_id)
+            effects.append(_session(member))
+        return [*effects, SetTimer(SYNC_TIMER, self.members.rebalance_timeout_ms)]
+
+    # Syncing.
+
+    def sync(self, sync: Sync, now_ms: int) -> Effects:  # noqa: ARG002  # every event has the same form
+        """SyncGroup."""
+        error = self._check_sync(sync)
+        if error:
+            return [Answer(sync.ticket, SyncResult(error))]
+        self.members.pending_sync.discard(sync.member_id)
+        effects: Effects = [] if self.members.pending_sync else [CancelTimer(SYNC_TIMER)]
+        member = self.members[sync.member_id]
+        if self.state is State.STABLE:
+            return [*effects, Answer(sync.ticket, self._synced(member))]
+        if member.sync_ticket is not None:
+            effects.append(Answer(member.sync_ticket, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)))
+        member.sync_ticket = sync.ticket
+        if self.members.leader != sync.member_id:
+            return effects
+        assignments = {member.member_id: sync.assignments.get(member.member_id, b"") for member in self.members}
+        return [*effects, Store((self.record(assignments),), Assigned(self.generation, assignments))]
+
+    def _check_sync(self, sync: Sync) -> ErrorCode:
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if self.state is State.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.members.check(sync.member_id, sync.instance_id)
+        if error:
+            return error
+        if sync.generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if sync.protocol_type not in (None, self.protocol_type) or sync.protocol_name not in (None, self.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING_REBALANCE else ErrorCode.NONE
+
+    def _assigned(self, outcome: Assigned, error: ErrorCode, now_ms: int) -> Effects:
+        if self.state is not State.COMPLETING_REBALANCE or outcome.generation != self.generation:
+            return []  # another rebalance has begun meanwhile
+        if error:
+            return self._reset_assignments(error) + self._prepare_rebalance(now_ms)
+        for member in self.members:
+            member.assignment = outcome.assignments.get(member.member_id, b"")
+        self.move(State.STABLE, now_ms)
+        return [
+            effect
+            for member in self.members
+            if member.sync_ticket is not None
+            for effect in self._answer_sync(member, self._synced(member))
+        ]
+
+    def _reset_assignments(self, error: ErrorCode) -> Effects:
+        if self.state is not State.COMPLETING_REBALANCE:
+            return []
+        effects: Effects = []
+        for member in self.members:
+            member.assignment = b""
+            if member.sync_ticket is not None:
+                effects += self._answer_sync(member, SyncResult(error))
+        return effects
+
+    def _answer_sync(self, member: Member, result: SyncResult) -> Effects:
+        """Answer; the session begins anew, since no heartbeats were asked of the member meanwhile."""
+        ticket, member.sync_ticket = member.sync_ticket, None
+        return [Answer(ticket, result), _session(member)]
+
+    def _synced(self, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    # Heartbeats, leaving, expiry.
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
+        """Heartbeat."""
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        error = self.members.check(member_id, instance_id)
+        if error:
+            return error, []
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION, []
+        rebalances = self.state is State.PREPARING_REBALANCE
+        error = ErrorCode.REBALANCE_IN_PROGRESS if rebalances else ErrorCode.NONE
+        return error, [_session(self.members[member_id])]
+
+    def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
+        """LeaveGroup; an error for each member that it names."""
+        if self.state is State.DEAD:
+            return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(leaving), []
+        errors: list[ErrorCode] = []
+        effects: Effects = []
+        for one in leaving:
+            member_id, error = self._leaver(one)
+            errors.append(error)
+            if not error:
+                effects += self._remove(member_id)
+        if ErrorCode.NONE in errors and self.state is not State.EMPTY:
+            effects += self._rebalance_or_complete(now_ms)
+        return errors, effects
+
+    def _leaver(self, leaving: Leaving) -> tuple[str, ErrorCode]:
+        if leaving.member_id == UNKNOWN_MEMBER:
+            member_id = self.members.static_member_id(leaving.instance_id)
+            return member_id or "", ErrorCode.NONE if member_id else ErrorCode.UNKNOWN_MEMBER_ID
+        if leaving.member_id in self.members.pending_join:
+            return leaving.member_id, ErrorCode.NONE
+        return leaving.member_id, self.members.check(leaving.member_id, leaving.instance_id)
+
+    def _remove(self, member_id: str) -> Effects:
+        effects: Effects = [CancelTimer(session_timer(member_id))]
+        member = self.members.get(member_id)
+        if member is not None:
+            effects += self._answer_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER)
+        self.members.remove(member_id)
+        return effects
+
+    def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:
+        """One of the timers has run out."""
+        if self.state is State.DEAD:
+            return []
+        if timer == SYNC_TIMER:
+            return self._sync_expired(now_ms)
+        if timer == JOIN_TIMER:
+            return self._join_expired(now_ms)
+        kind, member_id = timer if isinstance(timer, tuple) else ("", "")
+        return self._session_expired(member_id, now_ms) if kind == "session" else []
+
+    def _join_expired(self, now_ms: int) -> Effects:
+        if self.state is not State.PREPARING_REBALANCE:
+            return []
+        if self._initial_delay_ms is not None:
+            return self._initial_delay_expired(*self._initial_delay_ms, now_ms)
+        return self._complete_join(now_ms)
+
+    def _sync_expired(self, now_ms: int) -> Effects:
+        if self.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not self.members.pending_sync:
+            return []
+        effects = [effect for member_id in tuple(self.members.pending_sync) for effect in self._remove(member_id)]
+        return effects + self._prepare_rebalance(now_ms)
+
+    def _session_expired(self, member_id: str, now_ms: int) -> Effects:
+        member = self.members.get(member_id)
+        if (member is None and member_id not in self.members.pending_join) or (
+            member is not None and member.needs_no_heartbeat
+        ):
+            return []
+        effects = self._remove(member_id)
+        if self.state is State.PREPARING_REBALANCE:
+            return effects + (self._complete_join(now_ms) if self.members.all_joined else [])
+        if member is None or self.state is State.EMPTY:
+            return effects
+        return effects + self._prepare_rebalance(now_ms)
+
+    def stored(self, outcome: Any, error: ErrorCode, now_ms: int) -> Effects:
+        """A `Store` has ended. `Emptied` needs no more: after a reload the members would expire once again."""
+        if isinstance(outcome, Assigned):
+            return self._assigned(outcome, error, now_ms)
+        return self._replaced(outcome, error) if isinstance(outcome, Replaced) else []
+
+    def _answer_waiting(self, member: Member, error: ErrorCode, member_id: str | None = None) -> Effects:
+        """End what a member waits for; it goes, or is replaced."""
+        effects: Effects = []
+        if member.join_ticket is not None:
+            named = member.member_id if member_id is None else member_id
+            effects.append(Answer(member.join_ticket, JoinResult(error, named)))
+        if member.sync_ticket is not None:
+            effects.append(Answer(member.sync_ticket, SyncResult(error)))
+        member.join_ticket = member.sync_ticket = None
+        return effects
+
+    def _answer_all(self, error: ErrorCode) -> Effects:
+        return [effect for member in self.members for effect in self._answer_waiting(member, error)]
+
+
+def _refused(join: Join, error: ErrorCode, member_id: str | None = None) -> Answer:
+    return Answer(join.ticket, JoinResult(error, join.member_id if member_id is None else member_id))
+
+
+def _session(member: Member) -> SetTimer:
+    return SetTimer(session_timer(member.member_id), member.session_timeout_ms)

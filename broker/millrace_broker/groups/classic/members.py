@@ -1,0 +1,205 @@
+"""The members of a classic group: who they are, who leads, whom the group waits for, which protocol they vote for.
+
+members        joined, in the order in which they came
+pending join   have been given an id and are to join with it (KIP-394)
+pending sync   have been told of the generation and have not asked for their assignment yet
+static         group instance id -> member id (KIP-345)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millrace.errors import CorruptRecordError, ErrorCode
+from millrace.wire.decoder import Decoder
+from millrace_broker.groups.classic.events import Join, JoinProtocol
+from millrace_broker.groups.effects import Ticket
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+@dataclass(slots=True)
+class Member:
+    """One member, and the requests of its that wait."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[JoinProtocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    join_ticket: Ticket = None
+    sync_ticket: Ticket = None
+
+    @classmethod
+    def of(cls, join: Join, member_id: str) -> Member:
+        """A member that has just joined; it does not know yet that it has."""
+        return cls(
+            member_id=member_id,
+            instance_id=join.instance_id,
+            client_id=join.client_id,
+            client_host=join.client_host,
+            rebalance_timeout_ms=join.rebalance_timeout_ms,
+            session_timeout_ms=join.session_timeout_ms,
+            protocols=join.protocols,
+            is_new=True,
+        )
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether its JoinGroup waits."""
+        return self.join_ticket is not None
+
+    @property
+    def needs_no_heartbeat(self) -> bool:
+        """A known member that waits for others is alive as far as one can tell."""
+        return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Its metadata for a protocol; none where it does not support it."""
+        return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
+
+    def take(self, join: Join) -> None:
+        """Take the timeouts and protocols of a new JoinGroup."""
+        self.protocols = join.protocols
+        self.rebalance_timeout_ms = join.rebalance_timeout_ms
+        self.session_timeout_ms = join.session_timeout_ms
+
+
+class Members:
+    """All members of one group."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Member] = {}
+        self._static: dict[str, str] = {}
+        self.leader: str | None = None
+        self.pending_join: set[str] = set()
+        self.pending_sync: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(tuple(self._by_id.values()))
+
+    def __contains__(self, member_id: object) -> bool:
+        return member_id in self._by_id
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._by_id[member_id]
+
+    def get(self, member_id: str) -> Member | None:
+        """The member of this id, if there is one."""
+        return self._by_id.get(member_id)
+
+    def static_member_id(self, instance_id: str | None) -> str | None:
+        """The member that holds a group instance id."""
+        return None if instance_id is None else self._static.get(instance_id)
+
+    @property
+    def joining(self) -> int:
+        """How many wait for the rebalance to complete."""
+        return sum(member.is_joining for member in self._by_id.values())
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether nobody has to be waited for."""
+        return not self.pending_join and all(member.is_joining for member in self._by_id.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks for."""
+        return max((member.rebalance_timeout_ms for member in self._by_id.values()), default=0)
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether a request comes from a member; an instance id that another member holds now is fenced."""
+        if instance_id is not None:
+            holder = self._static.get(instance_id)
+            if holder is not None and holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self._by_id else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def add(self, member: Member) -> None:
+        """Take in a member; the first one leads."""
+        self._by_id[member.member_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.pending_join.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Let a member go, joined or pending; if it led, the longest-standing one leads now."""
+        member = self._by_id.pop(member_id, None)
+        if member is not None and member.instance_id is not None:
+            self._static.pop(member.instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self._by_id), None)
+        self.pending_join.discard(member_id)
+        self.pending_sync.discard(member_id)
+
+    def rename(self, old_id: str, new_id: str) -> None:
+        """A static member comes back under another id, in the place of its former self."""
+        member = self._by_id.pop(old_id)
+        member.member_id = new_id
+        self._by_id[new_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        if old_id in self.pending_sync:
+            self.pending_sync.remove(old_id)
+            self.pending_sync.add(new_id)
+
+    def elect_joined_leader(self) -> bool:
+        """Let one who waits lead, the leader itself if it does; False if nobody waits."""
+        if self.leader is not None and self._by_id[self.leader].is_joining:
+            return True
+        joined = next((member for member in self._by_id.values() if member.is_joining), None)
+        if joined is not None:
+            self.leader = joined.member_id
+        return joined is not None
+
+    def support(self, protocols: tuple[JoinProtocol, ...]) -> bool:
+        """Whether one of the protocols is supported by every member."""
+        if not self._by_id:
+            return bool(protocols)
+        common = self._common_protocols()
+        return any(protocol.name in common for protocol in protocols)
+
+    def select_protocol(self) -> str | None:
+        """Each member votes for the first of its protocols that all support; the one with the most votes wins."""
+        common = self._common_protocols()
+        votes = Counter(
+            next((protocol.name for protocol in member.protocols if protocol.name in common), None)
+            for member in self._by_id.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
+        """All topics that consumers subscribe; None where their metadata can't be read."""
+        topics: set[str] = set()
+        try:
+            for member in self._by_id.values():
+                topics.update(_subscribed_topics(member.metadata(protocol_name)))
+        except CorruptRecordError:
+            return None
+        return frozenset(topics)
+
+    def _common_protocols(self) -> set[str]:
+        counts = Counter(name for member in self._by_id.values() for name in {one.name for one in member.protocols})
+        return {name for name, count in counts.items() if count == len(self._by_id)}
+
+
+def _subscribed_topics(metadata: bytes) -> list[str]:
+    """ConsumerProtocolSubscription, of whose every version this is the beginning: version i16, topics [string]."""
+    decoder = Decoder(metadata)
+    decoder.int16()
+    return [decoder.string() for _ in range(decoder.array_length())]

@@ -1,0 +1,92 @@
+"""The requests of the classic protocol, each to its group; what stands before the state table is checked here.
+
+JoinGroup and SyncGroup are answered through their ticket, a future; the others at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace.errors import ErrorCode, GroupError
+from millrace_broker.groups.classic.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
+from millrace_broker.groups.classic.group import ClassicGroup
+from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.shard import Shard
+
+
+def join(coordinator: Coordinator, group_id: str, request: Join) -> None:
+    """JoinGroup. A new member makes the group, if there is none."""
+    try:
+        error = _join(coordinator, group_id, request)
+    except GroupError as refused:
+        error = refused.code
+    if error:
+        request.ticket.set_result(JoinResult(error, request.member_id))
+
+
+def _join(coordinator: Coordinator, group_id: str, request: Join) -> ErrorCode:
+    config = coordinator.config
+    if not group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    shard = coordinator.shard(group_id)
+    group = shard.groups.get(group_id)
+    if group is None:
+        if request.member_id != UNKNOWN_MEMBER:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        group = shard.groups[group_id] = ClassicGroup(group_id, config, shard.now_ms())
+    if not isinstance(group, ClassicGroup):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    shard.perform(group, group.join(request, shard.now_ms()))
+    return ErrorCode.NONE
+
+
+def sync(coordinator: Coordinator, group_id: str, request: Sync) -> None:
+    """SyncGroup."""
+    try:
+        shard, group = _find(coordinator, group_id)
+    except GroupError as refused:
+        # A member that meets a loading coordinator rejoins: what its leader assigned may not have been stored.
+        loading = refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        request.ticket.set_result(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if loading else refused.code))
+        return
+    if group is None:
+        error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+        request.ticket.set_result(SyncResult(error))
+    else:
+        shard.perform(group, group.sync(request, shard.now_ms()))
+
+
+def heartbeat(
+    coordinator: Coordinator, group_id: str, member_id: str, instance_id: str | None, generation: int
+) -> ErrorCode:
+    """Heartbeat. While the group is loaded, nobody is hurried."""
+    if not group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    try:
+        shard, group = _find(coordinator, group_id)
+    except GroupError as refused:
+        loading = refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE if loading else refused.code
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error, effects = group.heartbeat(member_id, instance_id, generation)
+    shard.perform(group, effects)
+    return error
+
+
+def leave(coordinator: Coordinator, group_id: str, leaving: Sequence[Leaving]) -> list[ErrorCode]:
+    """LeaveGroup: an error for each member. Raises GroupError where none of them can be served."""
+    shard, group = _find(coordinator, group_id)
+    if group is None:
+        return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+    errors, effects = group.leave(leaving, shard.now_ms())
+    shard.perform(group, effects)
+    return errors
+
+
+def _find(coordinator: Coordinator, group_id: str) -> tuple[Shard, ClassicGroup | None]:
+    shard = coordinator.shard(group_id)
+    group = shard.groups.get(group_id)
+    return shard, group if isinstance(group, ClassicGroup) else None

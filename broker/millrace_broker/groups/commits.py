@@ -1,0 +1,158 @@
+"""Committing, fetching and deleting offsets, for groups of every type."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from millrace.errors import ErrorCode
+from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.group import Committer
+from millrace_broker.groups.records import NO_LEADER_EPOCH, NO_TIMESTAMP, CommittedOffset, OffsetKey
+from millrace_broker.groups.replay import simple_group
+from millrace_broker.groups.shard import Shard
+from millrace_broker.storage import TopicPartition
+
+NO_OFFSET = -1
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
+
+
+class Commit(NamedTuple):
+    """One offset to commit. Times that a client gives are those of OffsetCommit before v2 and v5."""
+
+    topic_partition: TopicPartition
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str | None = None
+    commit_timestamp_ms: int = NO_TIMESTAMP
+
+
+class Fetched(NamedTuple):
+    """One offset as it is answered; an offset of -1 means that there is none."""
+
+    topic_partition: TopicPartition
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+def commit(
+    coordinator: Coordinator,
+    group_id: str,
+    committer: Committer,
+    commits: Sequence[Commit],
+    retention_ms: int | None = None,
+) -> asyncio.Future[Errors]:
+    """Commit; an error, or NONE, for each partition once the in-sync replicas have the offsets.
+
+    Args:
+        coordinator: the coordinator.
+        group_id: the group; made, to keep offsets only, if there is none and the committer is no member.
+        committer: who commits.
+        commits: what.
+        retention_ms: how long to keep these, for clients before OffsetCommit v5; None: as configured.
+
+    Raises:
+        GroupError: the group is not here now.
+    """
+    answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+    shard = coordinator.shard(group_id)
+    error = _check_commit(shard, group_id, committer)
+    limit = coordinator.config.offset_metadata_max_bytes
+    accepted = [one for one in commits if len(one.metadata or "") <= limit]
+    errors = {one.topic_partition: error or ErrorCode.OFFSET_METADATA_TOO_LARGE for one in commits}
+    if error or not accepted:
+        answer.set_result(errors)
+        return answer
+
+    def replicated(error: ErrorCode) -> None:
+        if not answer.done():
+            answer.set_result(errors | {one.topic_partition: error for one in accepted})
+
+    now_ms = shard.now_ms()
+    shard.commit([_entry(group_id, one, now_ms, retention_ms) for one in accepted], replicated)
+    return answer
+
+
+def _check_commit(shard: Shard, group_id: str, committer: Committer) -> ErrorCode:
+    group = shard.groups.get(group_id)
+    if group is None:
+        if committer.generation >= 0:
+            newer = committer.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+            return ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION
+        simple_group(shard, group_id)
+        return ErrorCode.NONE
+    error = group.check_commit(committer)
+    if not error:
+        shard.perform(group, group.committed(committer, shard.now_ms()))
+    return error
+
+
+def _entry(group_id: str, one: Commit, now_ms: int, retention_ms: int | None) -> tuple[OffsetKey, CommittedOffset]:
+    expire_timestamp_ms = NO_TIMESTAMP if retention_ms is None else now_ms + retention_ms
+    commit_timestamp_ms = now_ms if one.commit_timestamp_ms == NO_TIMESTAMP else one.commit_timestamp_ms
+    committed = CommittedOffset(
+        one.offset, one.leader_epoch, one.metadata or "", commit_timestamp_ms, expire_timestamp_ms
+    )
+    return OffsetKey(group_id, *one.topic_partition), committed
+
+
+def fetch(
+    coordinator: Coordinator,
+    group_id: str,
+    asked: Sequence[TopicPartition] | None,
+    *,
+    member_id: str | None = None,
+    member_epoch: int = -1,
+    require_stable: bool = False,
+) -> tuple[ErrorCode, list[Fetched]]:
+    """(error of the group, its offsets for the partitions that are asked for, or all). GroupError as `commit`."""
+    shard = coordinator.shard(group_id)
+    group = shard.groups.get(group_id)
+    if group is not None and (error := group.check_fetch(member_id, member_epoch)):
+        return error, []
+    if asked is None:
+        wanted = shard.offsets.keys_of(group_id)
+    else:
+        wanted = [OffsetKey(group_id, *topic_partition) for topic_partition in asked]
+    return ErrorCode.NONE, [_fetched(shard, key, require_stable=require_stable) for key in wanted]
+
+
+def _fetched(shard: Shard, key: OffsetKey, *, require_stable: bool) -> Fetched:
+    topic_partition = TopicPartition(key.topic, key.partition)
+    if require_stable and shard.offsets.is_pending(key):
+        return Fetched(topic_partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    committed = shard.offsets.get(key)
+    if committed is None:
+        return Fetched(topic_partition)
+    return Fetched(topic_partition, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+def delete(
+    coordinator: Coordinator, group_id: str, asked: Sequence[TopicPartition]
+) -> asyncio.Future[tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]]:
+    """OffsetDelete (KIP-496): (error of the group, an error per partition). GroupError as `commit`."""
+    answer: asyncio.Future[tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]]
+    answer = asyncio.get_running_loop().create_future()
+    shard = coordinator.shard(group_id)
+    group = shard.groups.get(group_id)
+    error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
+    if group is None or error:
+        answer.set_result((error, {}))
+        return answer
+    subscribed = {one for one in asked if group.is_subscribed(one.topic)}
+    errors = {one: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if one in subscribed else ErrorCode.NONE for one in asked}
+    keys = [OffsetKey(group_id, *one) for one in asked if one not in subscribed]
+    kept = [key for key in keys if shard.offsets.get(key) is not None or shard.offsets.is_pending(key)]
+
+    def replicated(error: ErrorCode) -> None:
+        if not answer.done():
+            answer.set_result((error, errors))
+
+    shard.forget(kept, None, replicated)
+    return answer

@@ -1,0 +1,99 @@
+"""Committed offsets of all groups of one partition of `__consumer_offsets`, and which of them may be forgotten.
+
+An offset is *pending* from when it is appended until the in-sync replicas have it; in a transaction, until that ends.
+A reader that asks for stable offsets is told to come again meanwhile (KIP-447).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from millrace_broker.groups.group import Group
+from millrace_broker.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetKey
+
+TopicOffsets = Mapping[str, Mapping[int, CommittedOffset]]
+
+
+class Offsets:
+    """Offsets by group, topic and partition."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._pending: Counter[OffsetKey] = Counter()
+        self.count = 0
+
+    def get(self, key: OffsetKey) -> CommittedOffset | None:
+        """The committed offset, if there is one."""
+        return self._by_group.get(key.group_id, {}).get(key.topic, {}).get(key.partition)
+
+    def of_group(self, group_id: str) -> TopicOffsets:
+        """All of a group's offsets."""
+        return self._by_group.get(group_id, {})
+
+    def keys_of(self, group_id: str) -> list[OffsetKey]:
+        """All of a group's keys."""
+        topics = self.of_group(group_id).items()
+        return [OffsetKey(group_id, topic, partition) for topic, partitions in topics for partition in partitions]
+
+    def keys_of_topics(self, names: Collection[str]) -> list[OffsetKey]:
+        """Every group's keys for some topics."""
+        return [
+            OffsetKey(group_id, topic, partition)
+            for group_id, topics in self._by_group.items()
+            for topic in names
+            for partition in topics.get(topic, ())
+        ]
+
+    def put(self, key: OffsetKey, committed: CommittedOffset) -> None:
+        """Take the newest offset."""
+        partitions = self._by_group.setdefault(key.group_id, {}).setdefault(key.topic, {})
+        self.count += key.partition not in partitions
+        partitions[key.partition] = committed
+
+    def remove(self, key: OffsetKey) -> None:
+        """Forget an offset, if it is there."""
+        topics = self._by_group.get(key.group_id, {})
+        partitions = topics.get(key.topic, {})
+        if partitions.pop(key.partition, None) is None:
+            return
+        self.count -= 1
+        if not partitions:
+            del topics[key.topic]
+        if not topics:
+            del self._by_group[key.group_id]
+
+    def begin(self, key: OffsetKey) -> None:
+        """A newer offset is on its way."""
+        self._pending[key] += 1
+
+    def end(self, key: OffsetKey) -> None:
+        """It has come, or it has failed."""
+        self._pending[key] -= 1
+        if not self._pending[key]:
+            del self._pending[key]
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        """Whether a newer offset is on its way."""
+        return key in self._pending
+
+
+def expired(group: Group, offsets: Offsets, *, retention_ms: int, now_ms: int) -> list[OffsetKey]:
+    """The offsets of a group that nobody will ask for again, by the rules of KIP-211.
+
+    An offset with an expiry of its own goes then. Others go when retention has passed since the group became empty or,
+    where there is no such moment, since the commit. What a member subscribes stays, and what is pending.
+    """
+    found = []
+    for topic, partitions in offsets.of_group(group.group_id).items():
+        if group.is_subscribed(topic):
+            continue
+        for partition, committed in partitions.items():
+            key = OffsetKey(group.group_id, topic, partition)
+            base_ms = group.expiry_base_ms(committed)
+            if base_ms is None or offsets.is_pending(key):
+                continue
+            own = committed.expire_timestamp_ms
+            if now_ms >= (base_ms + retention_ms if own == NO_TIMESTAMP else own):
+                found.append(key)
+    return found

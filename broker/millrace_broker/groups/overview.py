@@ -1,0 +1,53 @@
+"""Listing and deleting groups of every type."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import NamedTuple
+
+from millrace.errors import ErrorCode
+from millrace_broker.groups.coordinator import Coordinator
+
+
+class Listed(NamedTuple):
+    """A group as ListGroups shows it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+def list_groups(coordinator: Coordinator, states: Collection[str] = (), types: Collection[str] = ()) -> list[Listed]:
+    """The groups that have one of the states and one of the types, in any case; empty filters let all pass.
+
+    Raises:
+        CoordinatorLoadInProgressError: some are not known yet.
+    """
+    wanted_states, wanted_types = ({one.lower() for one in names} for names in (states, types))
+    return [
+        Listed(group.group_id, group.protocol_type or "", group.state_name, group.type)
+        for shard in coordinator.shards()
+        for group in shard.groups.values()
+        if (not wanted_states or group.state_name.lower() in wanted_states)
+        and (not wanted_types or group.type.lower() in wanted_types)
+    ]
+
+
+def delete_group(coordinator: Coordinator, group_id: str) -> asyncio.Future[ErrorCode]:
+    """Delete a group without members, and its offsets. GroupError where the group is not here now."""
+    answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    shard = coordinator.shard(group_id)
+    group = shard.groups.get(group_id)
+    error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
+    if group is None or error:
+        answer.set_result(error)
+        return answer
+
+    def replicated(error: ErrorCode) -> None:
+        if not answer.done():
+            answer.set_result(error)
+
+    shard.forget(shard.offsets.keys_of(group_id), group, replicated)
+    return answer

@@ -1,0 +1,207 @@
+"""Keys and values of `__consumer_offsets`, byte for byte Kafka's (OffsetCommitKey/Value, GroupMetadataKey/Value).
+
+    key    version i16     0, 1: a committed offset    group string, topic string, partition i32
+                           2: a classic group          group string
+
+    value of an offset     version i16     written: 3, or 1 where the client gave a retention of its own
+           0+  offset i64      3+  leader epoch i32
+           0+  metadata string, commit timestamp i64     1 only  expire timestamp i64
+
+    value of a group       version i16     written: 3
+           0+  protocol type string, generation i32, protocol string?, leader string?
+           2+  current state timestamp i64
+           0+  members [ 0+ member id string   3+ group instance id string?   0+ client id string, client host string
+                         1+ rebalance timeout i32   0+ session timeout i32, subscription bytes, assignment bytes ]
+
+Strings have an i16 length, bytes and arrays an i32; from version 4 on both are flexible (KIP-915): lengths are
+unsigned varints of one more, and each structure ends with tagged fields, which are passed over. A value without bytes
+is a tombstone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError
+from millrace.wire.decoder import Decoder
+from millrace.wire.encoder import INT16, Encoder
+
+OFFSET_KEY_VERSION = 1
+OFFSET_KEY_VERSIONS = (0, 1)
+GROUP_KEY_VERSION = 2
+OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
+GROUP_VALUE_VERSION = 3
+FIRST_FLEXIBLE_VALUE_VERSION = 4
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+
+class Record(NamedTuple):
+    """A key and its newest value; None removes it."""
+
+    key: bytes
+    value: bytes | None
+
+
+class OffsetKey(NamedTuple):
+    """Whose offset of what."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has come in a partition; an expiry of its own is what clients before OffsetCommit v5 may ask."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int = NO_TIMESTAMP
+    expire_timestamp_ms: int = NO_TIMESTAMP
+
+
+class MemberMetadata(NamedTuple):
+    """One member as it is kept; the subscription is its metadata for the group's protocol."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupMetadata(NamedTuple):
+    """A classic group as it is kept, after each rebalance and each change of a static member."""
+
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[MemberMetadata, ...]
+
+
+def key_version(key: bytes) -> int:
+    """Which kind of record it is; CorruptRecordError for a key that has no version."""
+    if len(key) < INT16.size:
+        raise CorruptRecordError(f"a key of {len(key)} bytes has no version")
+    return int(INT16.unpack_from(key)[0])
+
+
+def offset_record(key: OffsetKey, committed: CommittedOffset | None) -> Record:
+    """A committed offset; None removes it."""
+    out = Encoder(flexible=False)
+    out.int16(OFFSET_KEY_VERSION)
+    out.string(key.group_id)
+    out.string(key.topic)
+    out.int32(key.partition)
+    return Record(b"".join(out.parts), None if committed is None else _offset_value(committed))
+
+
+def group_record(group_id: str, group: GroupMetadata | None) -> Record:
+    """A classic group; None removes it."""
+    out = Encoder(flexible=False)
+    out.int16(GROUP_KEY_VERSION)
+    out.string(group_id)
+    return Record(b"".join(out.parts), None if group is None else _group_value(group))
+
+
+def read_offset_key(key: bytes) -> OffsetKey:
+    """CorruptRecordError where the bytes are no such key."""
+    decoder = Decoder(key, INT16.size)
+    return OffsetKey(decoder.string(), decoder.string(), decoder.int32())
+
+
+def read_group_key(key: bytes) -> str:
+    """Give the group's id; CorruptRecordError where the bytes are no such key."""
+    return Decoder(key, INT16.size).string()
+
+
+def read_offset_value(value: bytes) -> CommittedOffset:
+    """Versions 0 to 4; CorruptRecordError for other bytes."""
+    version, decoder = _value_of(value)
+    offset = decoder.int64()
+    leader_epoch = decoder.int32() if version >= 3 else NO_LEADER_EPOCH
+    metadata = decoder.string()
+    commit_timestamp_ms = decoder.int64()
+    expire_timestamp_ms = decoder.int64() if version == 1 else NO_TIMESTAMP
+    decoder.tagged_fields()
+    return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms)
+
+
+def read_group_value(value: bytes) -> GroupMetadata:
+    """Versions 0 to 4; CorruptRecordError for other bytes."""
+    version, decoder = _value_of(value)
+    protocol_type, generation = decoder.string(), decoder.int32()
+    protocol_name, leader = decoder.nullable_string(), decoder.nullable_string()
+    state_timestamp_ms = decoder.int64() if version >= 2 else NO_TIMESTAMP
+    members = tuple(_read_member(decoder, version) for _ in range(decoder.array_length()))
+    decoder.tagged_fields()
+    return GroupMetadata(protocol_type, generation, protocol_name, leader, state_timestamp_ms, members)
+
+
+def _value_of(value: bytes) -> tuple[int, Decoder]:
+    version = key_version(value)
+    if not 0 <= version <= FIRST_FLEXIBLE_VALUE_VERSION:
+        raise CorruptRecordError(f"value version {version} is not known")
+    return version, Decoder(value, INT16.size, flexible=version >= FIRST_FLEXIBLE_VALUE_VERSION)
+
+
+def _read_member(decoder: Decoder, version: int) -> MemberMetadata:
+    member_id = decoder.string()
+    instance_id = decoder.nullable_string() if version >= 3 else None
+    client_id, client_host = decoder.string(), decoder.string()
+    rebalance_timeout_ms = decoder.int32() if version >= 1 else -1
+    session_timeout_ms = decoder.int32()
+    subscription, assignment = decoder.bytes_(), decoder.bytes_()
+    decoder.tagged_fields()
+    return MemberMetadata(
+        member_id=member_id,
+        instance_id=instance_id,
+        client_id=client_id,
+        client_host=client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms if rebalance_timeout_ms >= 0 else session_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        subscription=subscription,
+        assignment=assignment,
+    )
+
+
+def _offset_value(committed: CommittedOffset) -> bytes:
+    out = Encoder(flexible=False)
+    expires = committed.expire_timestamp_ms != NO_TIMESTAMP
+    out.int16(OFFSET_VALUE_VERSION_WITH_EXPIRY if expires else OFFSET_VALUE_VERSION)
+    out.int64(committed.offset)
+    if not expires:
+        out.int32(committed.leader_epoch)
+    out.string(committed.metadata)
+    out.int64(committed.commit_timestamp_ms)
+    if expires:
+        out.int64(committed.expire_timestamp_ms)
+    return b"".join(out.parts)
+
+
+def _group_value(group: GroupMetadata) -> bytes:
+    out = Encoder(flexible=False)
+    out.int16(GROUP_VALUE_VERSION)
+    out.string(group.protocol_type)
+    out.int32(group.generation)
+    out.string(group.protocol_name)
+    out.string(group.leader)
+    out.int64(group.state_timestamp_ms)
+    out.array_length(len(group.members))
+    for member in group.members:
+        out.string(member.member_id)
+        out.string(member.instance_id)
+        out.string(member.client_id)
+        out.string(member.client_host)
+        out.int32(member.rebalance_timeout_ms)
+        out.int32(member.session_timeout_ms)
+        out.bytes_(member.subscription)
+        out.bytes_(member.assignment)
+    return b"".join(out.parts)

@@ -1,0 +1,260 @@
+"""The groups of one partition of `__consumer_offsets`, and the partition's log as their memory.
+
+    append   records → log → the in-sync replicas have them → the caller is told, the caller changes the state
+    replay   log → records → state, at the start and after a move
+
+While a shard is loaded, nobody but the loader touches it, so that may be a worker thread. Afterwards it belongs to the
+event loop. A crash leaves the log, and the log is all there is: a group comes back as its last record says.
+
+Records of a transaction count from its commit marker on (KIP-98); until then their offsets are pending.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from millrace.clock import Clock
+from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
+from millrace.records.batch import BatchHeader, check_crc, walk
+from millrace.records.compression import Codec
+from millrace.records.control import ControlType, decode_marker
+from millrace.records.record import NewRecord, decode_batch, encode_batch
+from millrace_broker.groups import records
+from millrace_broker.groups.config import GroupConfig
+from millrace_broker.groups.effects import Answer, CancelTimer, Effects, SetTimer, Store
+from millrace_broker.groups.group import Group
+from millrace_broker.groups.offsets import Offsets
+from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
+from millrace_broker.groups.records import CommittedOffset, OffsetKey, Record
+from millrace_broker.replication.purgatory import CallLater, Cancellable
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.storage import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Replay = Callable[["Shard", bytes, bytes | None], None]
+Then = Callable[[ErrorCode], None]
+
+STORE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
+}
+"""What a failed append means to the client of a group; MESSAGE_TOO_LARGE is named by whoever appended."""
+
+
+class Shard:
+    """One led partition of `__consumer_offsets`."""
+
+    def __init__(
+        self,
+        index: int,
+        config: GroupConfig,
+        replicas: ReplicaManager,
+        *,
+        clock: Clock,
+        call_later: CallLater,
+        replayers: Mapping[int, Replay],
+    ) -> None:
+        self.topic_partition = TopicPartition(OFFSETS_TOPIC, index)
+        self.config = config
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self.is_loaded = False
+        self.is_closed = False
+        self._replicas = replicas
+        self._clock = clock
+        self._call_later = call_later
+        self._replayers = replayers
+        self._timers: dict[tuple[str, Hashable], Cancellable] = {}
+        self._transactions: dict[int, list[Record]] = {}
+        self._unknown_versions: set[int] = set()
+
+    def now_ms(self) -> int:
+        """The wall clock: what timestamps in records mean."""
+        return self._clock.now_ms()
+
+    # Effects.
+
+    def perform(self, group: Group, effects: Effects) -> None:
+        """Do what a group asks, and what follows from that."""
+        for effect in effects:
+            match effect:
+                case Answer(ticket, result):
+                    if not ticket.done():  # a client that is gone has cancelled it
+                        ticket.set_result(result)
+                case SetTimer(timer, delay_ms):
+                    self._set_timer(group, timer, delay_ms)
+                case CancelTimer(timer):
+                    self._cancel_timer((group.group_id, timer))
+                case Store():
+                    self._store(group, effect)
+
+    def _store(self, group: Group, store: Store) -> None:
+        def stored(error: ErrorCode) -> None:
+            named = ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.MESSAGE_TOO_LARGE else error
+            self.perform(group, group.stored(store.outcome, named, self.now_ms()))
+
+        self.append(store.records, stored)
+
+    def _set_timer(self, group: Group, timer: Hashable, delay_ms: int) -> None:
+        key = (group.group_id, timer)
+        self._cancel_timer(key)
+        self._timers[key] = self._call_later(delay_ms / 1000, lambda: self._expired(group, timer))
+
+    def _cancel_timer(self, key: tuple[str, Hashable]) -> None:
+        handle = self._timers.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _expired(self, group: Group, timer: Hashable) -> None:
+        self._timers.pop((group.group_id, timer), None)
+        if self.groups.get(group.group_id) is group:
+            self.perform(group, group.timer_expired(timer, self.now_ms()))
+
+    # Writing.
+
+    def append(self, to_append: Sequence[Record], then: Then) -> None:
+        """Append as one batch; `then` is told NONE once the in-sync replicas have it, an error of the group's else.
+
+        The high watermark covers it at once where there is one replica.
+        """
+        now_ms = self.now_ms()
+        batch = [NewRecord(record.value, record.key, now_ms) for record in to_append]
+        try:
+            codec = Codec(self.config.offsets_topic_compression_codec)
+            _, info = self._replicas.append(self.topic_partition, encode_batch(batch, codec=codec))
+        except MillraceError as error:
+            logger.warning("%s takes no records of groups: %s", self.topic_partition, error)
+            then(STORE_ERRORS.get(error.code, error.code))
+            return
+        waiting = _Replicated(self._replicas, self.topic_partition, info.last_offset, then)
+        if not waiting.try_complete():
+            self._replicas.purgatory.hold(waiting, [self.topic_partition], self.config.offsets_commit_timeout_ms)
+
+    def commit(self, commits: Sequence[tuple[OffsetKey, CommittedOffset]], then: Then) -> None:
+        """Append offsets and take them in."""
+        for key, _ in commits:
+            self.offsets.begin(key)
+
+        def replicated(error: ErrorCode) -> None:
+            for key, committed in commits:
+                self.offsets.end(key)
+                if not error:
+                    self.offsets.put(key, committed)
+            then(ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error is ErrorCode.MESSAGE_TOO_LARGE else error)
+
+        self.append([records.offset_record(key, committed) for key, committed in commits], replicated)
+
+    def forget(self, keys: Sequence[OffsetKey], group: Group | None, then: Then) -> None:
+        """Append tombstones of offsets, and of the group if it goes too, and forget them."""
+        tombstones = [records.offset_record(key, None) for key in keys]
+        if group is not None:
+            tombstones += group.tombstones()
+
+        def replicated(error: ErrorCode) -> None:
+            if not error:
+                for key in keys:
+                    self.offsets.remove(key)
+                if group is not None:
+                    self.drop(group)
+            then(error)
+
+        if tombstones:
+            self.append(tombstones, replicated)
+        else:
+            then(ErrorCode.NONE)
+
+    def drop(self, group: Group, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
+        """Let a group go: whoever waits in it is answered."""
+        if self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+        self.perform(group, group.unloaded(error))
+
+    # Reading.
+
+    def replay(self, batches: bytes) -> int:
+        """Take in the records of whole batches; the offset after them. CorruptRecordError for a damaged batch."""
+        next_offset = -1
+        for position, header in walk(batches):
+            check_crc(batches, position, header)
+            batch = memoryview(batches)[position : position + header.size_bytes]
+            if header.is_control:
+                self._end_transaction(header, batch)
+            else:
+                self._replay_batch(header, batch)
+            next_offset = header.next_offset
+        return next_offset
+
+    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> None:
+        for record in decode_batch(header, batch):
+            if record.key is None:
+                logger.warning("%s: record %d has no key", self.topic_partition, record.offset)
+            elif header.is_transactional:
+                self._transactions.setdefault(header.producer_id, []).append(Record(record.key, record.value))
+                self.offsets.begin(records.read_offset_key(record.key))
+            else:
+                self._replay_record(record.key, record.value)
+
+    def _replay_record(self, key: bytes, value: bytes | None) -> None:
+        try:
+            version = records.key_version(key)
+            replay = self._replayers.get(version)
+            if replay is not None:
+                replay(self, key, value)
+            elif version not in self._unknown_versions:
+                self._unknown_versions.add(version)
+                logger.warning("%s: records of key version %d are passed over", self.topic_partition, version)
+        except CorruptRecordError:
+            logger.exception("%s: a record of key %r is passed over", self.topic_partition, key)
+
+    def _end_transaction(self, header: BatchHeader, batch: memoryview) -> None:
+        marker = decode_marker(header, batch)
+        for record in self._transactions.pop(header.producer_id, ()):
+            self.offsets.end(records.read_offset_key(record.key))
+            if marker is not None and marker.control_type is ControlType.COMMIT:
+                self._replay_record(record.key, record.value)
+
+    def loaded(self) -> None:
+        """Every record is replayed: sessions begin anew."""
+        self.is_loaded = True
+        for group in tuple(self.groups.values()):
+            self.perform(group, group.loaded(self.now_ms()))
+
+    def close(self, error: ErrorCode) -> None:
+        """Lead no longer: answer everyone who waits, and stop the timers."""
+        self.is_closed = True
+        for group in tuple(self.groups.values()) if self.is_loaded else ():
+            self.drop(group, error)
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()
+
+
+class _Replicated:
+    """An append that waits for the in-sync replicas; it ends once."""
+
+    def __init__(self, replicas: ReplicaManager, topic_partition: TopicPartition, offset: int, then: Then) -> None:
+        self._replicas = replicas
+        self._topic_partition = topic_partition
+        self._offset = offset
+        self._then = then
+
+    def try_complete(self) -> bool:
+        """Complete once the high watermark covers it, or the partition is gone."""
+        partition = self._replicas.partitions.get(self._topic_partition)
+        if partition is None:
+            self._then(ErrorCode.NOT_COORDINATOR)
+            return True
+        if partition.high_watermark > self._offset:
+            self._then(ErrorCode.NONE)
+            return True
+        return False
+
+    def expire(self) -> None:
+        """The replicas take too long; the records may still come to stay."""
+        self._then(ErrorCode.COORDINATOR_NOT_AVAILABLE)

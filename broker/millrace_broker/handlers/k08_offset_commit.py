@@ -1,0 +1,148 @@
+"""OffsetCommit, versions 0 to 10.
+
+    v0  into ZooKeeper, where there is one    v1  generation and member, times     v2-v4  retention of the client's own
+    v3  throttle time   v6  leader epoch      v7  static members                   v8     flexible
+    v9  KIP-848 members, GROUP_ID_NOT_FOUND for an unknown group                   v10    topics by id (KIP-848)
+
+A partition that does not exist is answered UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID); the others are committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from millrace.errors import ErrorCode, GroupError, ZooKeeperError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import ZERO_UUID, Direction, decode, encode, field, milliseconds
+from millrace.wire.encoder import Parts
+from millrace.wire.legacy_offsets import NO_TIMESTAMP, decode_offset_commit, encode_offset_commit
+from millrace_broker.groups import commits
+from millrace_broker.groups.commits import Commit
+from millrace_broker.groups.group import Committer
+from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.storage import TopicPartition
+
+LAST_LEGACY_VERSION = 1
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+DEFAULT_RETENTION_MS = -1
+
+
+class _Topic(NamedTuple):
+    """A topic of the request under both its names; the name is empty for an unknown id."""
+
+    name: str
+    topic_id: UUID
+    partitions: Sequence[Any]
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Commit what exists."""
+    version = request.version
+    if version <= LAST_LEGACY_VERSION:
+        message: Any = decode_offset_commit(version, request.body)
+    else:
+        message = decode(ApiKey.OFFSET_COMMIT, version, Direction.REQUEST, request.body)
+    topics = [_topic(services, version, topic) for topic in message.topics]
+    errors = {
+        TopicPartition(topic.name, one.partition_index): _existence(services, topic, one.partition_index)
+        for topic in topics
+        for one in topic.partitions
+    }
+    existing = [
+        _commit(topic.name, one)
+        for topic in topics
+        for one in topic.partitions
+        if not errors[TopicPartition(topic.name, one.partition_index)]
+    ]
+    return asyncio.ensure_future(_answer(services, version, message, topics=topics, existing=existing, errors=errors))
+
+
+async def _answer(
+    services: Services,
+    version: int,
+    message: Any,
+    *,
+    topics: Sequence[_Topic],
+    existing: Sequence[Commit],
+    errors: commits.Errors,
+) -> Parts:
+    if version == 0 and services.zookeeper_offsets is not None:
+        errors |= await asyncio.to_thread(_into_zookeeper, services.zookeeper_offsets, message.group_id, existing)
+    elif existing:
+        errors |= await _into_group(services, version, message, existing)
+    answered = [
+        {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "partitions": [
+                {
+                    "partition_index": one.partition_index,
+                    "error_code": errors[TopicPartition(topic.name, one.partition_index)],
+                }
+                for one in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+    if version <= LAST_LEGACY_VERSION:
+        return encode_offset_commit(answered)
+    return [encode(ApiKey.OFFSET_COMMIT, version, Direction.RESPONSE, {"throttle_time": 0, "topics": answered})]
+
+
+async def _into_group(services: Services, version: int, message: Any, existing: Sequence[Commit]) -> commits.Errors:
+    committer = Committer(
+        member_id=message.member_id,
+        instance_id=field(message, "group_instance_id", None),
+        generation=message.generation_id_or_member_epoch,
+        version=version,
+    )
+    retention = field(message, "retention_time", None)
+    retention_ms = DEFAULT_RETENTION_MS if retention is None else milliseconds(retention)
+    kept_ms = None if retention_ms == DEFAULT_RETENTION_MS else retention_ms
+    try:
+        return await commits.commit(services.groups, message.group_id, committer, existing, kept_ms)
+    except GroupError as error:
+        return {one.topic_partition: error.code for one in existing}
+
+
+def _into_zookeeper(offsets: ZooKeeperOffsets, group_id: str, existing: Sequence[Commit]) -> commits.Errors:
+    errors: commits.Errors = {}
+    for one in existing:
+        try:
+            offsets.commit(group_id, *one.topic_partition, one.offset)
+            errors[one.topic_partition] = ErrorCode.NONE
+        except ZooKeeperError as error:
+            errors[one.topic_partition] = error.code
+    return errors
+
+
+def _topic(services: Services, version: int, topic: Any) -> _Topic:
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        return _Topic(topic.name, ZERO_UUID, topic.partitions)
+    topic_id = topic.topic_id or ZERO_UUID
+    return _Topic(services.metadata.topic_name(topic_id) or "", topic_id, topic.partitions)
+
+
+def _existence(services: Services, topic: _Topic, partition: int) -> ErrorCode:
+    if not topic.name and topic.topic_id != ZERO_UUID:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    known = services.metadata.view.topics.get(topic.name)
+    exists = known is not None and 0 <= partition < len(known.partitions)
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _commit(topic: str, one: Any) -> Commit:
+    return Commit(
+        topic_partition=TopicPartition(topic, one.partition_index),
+        offset=one.committed_offset,
+        leader_epoch=field(one, "committed_leader_epoch", -1),
+        metadata=one.committed_metadata,
+        commit_timestamp_ms=field(one, "commit_timestamp", NO_TIMESTAMP),
+    )
+
+
+API = Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 10), handle)

@@ -1,0 +1,158 @@
+"""OffsetFetch, versions 0 to 10.
+
+    v0  from ZooKeeper, where there is one     v2  all topics (null), error of the group    v3  throttle time
+    v5  leader epoch   v6  flexible            v7  require stable (KIP-447)                 v8  many groups (KIP-709)
+    v9  KIP-848 members                        v10 topics by id (KIP-848)
+
+A partition without a committed offset is answered with offset -1 and no error; before v1 it is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from millrace.errors import ErrorCode, GroupError, ZooKeeperError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import ZERO_UUID, Direction, decode, encode, field
+from millrace.wire.encoder import Parts
+from millrace.wire.legacy_offsets import decode_offset_fetch, encode_offset_fetch
+from millrace_broker.groups import commits
+from millrace_broker.groups.commits import NO_OFFSET, Fetched
+from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.storage import TopicPartition
+
+FIRST_VERSION_WITH_GROUP_ERROR = 2
+FIRST_VERSION_WITH_MANY_GROUPS = 8
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+class _Topic(NamedTuple):
+    """A topic under both its names; the name is empty for an unknown id."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[int, ...]
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Give the committed offsets of one group or of many."""
+    version = request.version
+    if version == 0:
+        return _legacy(services, decode_offset_fetch(request.body))
+    message = decode(ApiKey.OFFSET_FETCH, version, Direction.REQUEST, request.body)
+    require_stable = field(message, "require_stable", False)
+    if version >= FIRST_VERSION_WITH_MANY_GROUPS:
+        groups = [_group(services, version, group, require_stable=require_stable) for group in message.groups]
+        fields: dict[str, Any] = {"groups": groups}
+    else:
+        fields = _group(services, version, message, require_stable=require_stable)
+    return [encode(ApiKey.OFFSET_FETCH, version, Direction.RESPONSE, {"throttle_time": 0, **fields})]
+
+
+def _group(services: Services, version: int, group: Any, *, require_stable: bool) -> dict[str, Any]:
+    asked = None if group.topics is None else [_topic(services, version, topic) for topic in group.topics]
+    wanted = None if asked is None else [TopicPartition(one.name, index) for one in asked for index in one.partitions]
+    try:
+        error, fetched = commits.fetch(
+            services.groups,
+            group.group_id,
+            wanted,
+            member_id=field(group, "member_id", None),
+            member_epoch=field(group, "member_epoch", -1),
+            require_stable=require_stable,
+        )
+    except GroupError as refused:
+        error, fetched = refused.code, []
+    if error:
+        topics = _failed(asked or (), error) if version < FIRST_VERSION_WITH_GROUP_ERROR else []
+        return {"group_id": group.group_id, "topics": topics, "error_code": error}
+    topics = _all(services, version, fetched) if asked is None else _asked(asked, fetched)
+    return {"group_id": group.group_id, "topics": topics, "error_code": error}
+
+
+def _topic(services: Services, version: int, topic: Any) -> _Topic:
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        return _Topic(topic.name, ZERO_UUID, topic.partition_indexes)
+    topic_id = topic.topic_id or ZERO_UUID
+    return _Topic(services.metadata.topic_name(topic_id) or "", topic_id, topic.partition_indexes)
+
+
+def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[dict[str, Any]]:
+    """The answers in the order of the request."""
+    answers = iter(fetched)
+    topics = []
+    for topic in asked:
+        partitions = [_partition(next(answers)) for _ in topic.partitions]
+        if not topic.name and topic.topic_id != ZERO_UUID:
+            partitions = [one | {"error_code": ErrorCode.UNKNOWN_TOPIC_ID} for one in partitions]
+        topics.append({"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions})
+    return topics
+
+
+def _all(services: Services, version: int, fetched: Sequence[Fetched]) -> list[dict[str, Any]]:
+    """All topics that have offsets; by id, those that have one."""
+    topics: dict[str, dict[str, Any]] = {}
+    for one in fetched:
+        name = one.topic_partition.topic
+        known = services.metadata.view.topics.get(name)
+        if known is None and version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            continue
+        topic_id = ZERO_UUID if known is None else known.topic_id
+        topic = topics.setdefault(name, {"name": name, "topic_id": topic_id, "partitions": []})
+        topic["partitions"].append(_partition(one))
+    return list(topics.values())
+
+
+def _failed(asked: Sequence[_Topic], error: ErrorCode) -> list[dict[str, Any]]:
+    failed = [Fetched(TopicPartition(topic.name, index), error=error) for topic in asked for index in topic.partitions]
+    return _asked(asked, failed)
+
+
+def _partition(one: Fetched) -> dict[str, Any]:
+    return {
+        "partition_index": one.topic_partition.partition,
+        "committed_offset": one.offset,
+        "committed_leader_epoch": one.leader_epoch,
+        "metadata": one.metadata,
+        "error_code": one.error,
+    }
+
+
+def _legacy(services: Services, message: Any) -> Reply:
+    """Version 0."""
+    asked = [_Topic(topic.name, ZERO_UUID, topic.partition_indexes) for topic in message.topics]
+    wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
+    if services.zookeeper_offsets is not None:
+        return asyncio.ensure_future(_legacy_answer(services.zookeeper_offsets, message.group_id, asked, wanted))
+    try:
+        _, fetched = commits.fetch(services.groups, message.group_id, wanted)
+    except GroupError as refused:
+        return encode_offset_fetch(_failed(asked, refused.code))
+    return encode_offset_fetch(_asked(asked, [_known(one) for one in fetched]))
+
+
+async def _legacy_answer(
+    offsets: ZooKeeperOffsets, group_id: str, asked: Sequence[_Topic], wanted: Sequence[TopicPartition]
+) -> Parts:
+    fetched = [await asyncio.to_thread(_from_zookeeper, offsets, group_id, one) for one in wanted]
+    return encode_offset_fetch(_asked(asked, [_known(one) for one in fetched]))
+
+
+def _from_zookeeper(offsets: ZooKeeperOffsets, group_id: str, wanted: TopicPartition) -> Fetched:
+    try:
+        offset = offsets.fetch(group_id, *wanted)
+    except ZooKeeperError as error:
+        return Fetched(wanted, error=error.code)
+    return Fetched(wanted, NO_OFFSET if offset is None else offset)
+
+
+def _known(one: Fetched) -> Fetched:
+    is_missing = one.offset == NO_OFFSET and not one.error
+    return one._replace(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_missing else one
+
+
+API = Api(ApiKey.OFFSET_FETCH, VersionRange(0, 10), handle)

@@ -1,0 +1,25 @@
+"""Heartbeat, versions 0 to 4: v1 throttle time, v3 static members, v4 flexible."""
+
+from __future__ import annotations
+
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode, field
+from millrace_broker.groups.classic import requests
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """A member is alive, and learns whether its group rebalances."""
+    message = decode(ApiKey.HEARTBEAT, request.version, Direction.REQUEST, request.body)
+    error = requests.heartbeat(
+        services.groups,
+        message.group_id,
+        message.member_id,
+        field(message, "group_instance_id", None),
+        message.generation_id,
+    )
+    fields = {"throttle_time": 0, "error_code": error}
+    return [encode(ApiKey.HEARTBEAT, request.version, Direction.RESPONSE, fields)]
+
+
+API = Api(ApiKey.HEARTBEAT, VersionRange(0, 4), handle)

@@ -1,0 +1,76 @@
+"""DescribeGroups, versions 0 to 6: classic groups.
+
+v1  throttle time        v3  authorized operations (KIP-430)     v4  static members
+v5  flexible             v6  GROUP_ID_NOT_FOUND and a message for an unknown group (KIP-1043); before, state Dead
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace.errors import ErrorCode, GroupError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode, field
+from millrace_broker.groups.classic.events import Description
+from millrace_broker.groups.classic.group import ClassicGroup
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+FIRST_VERSION_WITH_NOT_FOUND = 6
+DEAD = Description("Dead", "", "", ())
+NONE_KNOWN = Description("", "", "", ())
+OPERATIONS_NOT_ASKED_FOR = -(2**31)
+READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
+ALL_OPERATIONS = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Describe each group; without access control everybody may do everything."""
+    message = decode(ApiKey.DESCRIBE_GROUPS, request.version, Direction.REQUEST, request.body)
+    asked_for_operations = field(message, "include_authorized_operations", False)
+    operations = ALL_OPERATIONS if asked_for_operations else OPERATIONS_NOT_ASKED_FOR
+    groups = [
+        _group(services, request.version, group_id) | {"authorized_operations": operations}
+        for group_id in message.groups
+    ]
+    fields = {"throttle_time": 0, "groups": groups}
+    return [encode(ApiKey.DESCRIBE_GROUPS, request.version, Direction.RESPONSE, fields)]
+
+
+def _group(services: Services, version: int, group_id: str) -> dict[str, Any]:
+    try:
+        group = services.groups.shard(group_id).groups.get(group_id)
+    except GroupError as error:
+        return _fields(group_id, NONE_KNOWN, error.code)
+    if isinstance(group, ClassicGroup):
+        return _fields(group_id, group.describe())
+    if version < FIRST_VERSION_WITH_NOT_FOUND:
+        return _fields(group_id, DEAD)
+    message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+    return _fields(group_id, DEAD, ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+def _fields(
+    group_id: str, described: Description, error: ErrorCode = ErrorCode.NONE, message: str | None = None
+) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "group_id": group_id,
+        "group_state": described.state,
+        "protocol_type": described.protocol_type,
+        "protocol_data": described.protocol_name,
+        "members": [
+            {
+                "member_id": one.member_id,
+                "group_instance_id": one.instance_id,
+                "client_id": one.client_id,
+                "client_host": one.client_host,
+                "member_metadata": one.metadata,
+                "member_assignment": one.assignment,
+            }
+            for one in described.members
+        ],
+    }
+
+
+API = Api(ApiKey.DESCRIBE_GROUPS, VersionRange(0, 6), handle)

@@ -1,0 +1,33 @@
+"""ListGroups, versions 0 to 5: v1 throttle time, v3 flexible, v4 states (KIP-518), v5 types (KIP-848)."""
+
+from __future__ import annotations
+
+from millrace.errors import ErrorCode, GroupError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode, field
+from millrace_broker.groups.overview import Listed, list_groups
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """List the groups that this broker coordinates."""
+    message = decode(ApiKey.LIST_GROUPS, request.version, Direction.REQUEST, request.body)
+    error, listed = ErrorCode.NONE, list[Listed]()
+    try:
+        listed = list_groups(services.groups, field(message, "states_filter", ()), field(message, "types_filter", ()))
+    except GroupError as refused:
+        error = refused.code
+    groups = [
+        {
+            "group_id": one.group_id,
+            "protocol_type": one.protocol_type,
+            "group_state": one.state,
+            "group_type": one.type,
+        }
+        for one in listed
+    ]
+    fields = {"throttle_time": 0, "error_code": error, "groups": groups}
+    return [encode(ApiKey.LIST_GROUPS, request.version, Direction.RESPONSE, fields)]
+
+
+API = Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), handle)

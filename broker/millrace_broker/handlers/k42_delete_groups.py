@@ -1,0 +1,33 @@
+"""DeleteGroups, versions 0 to 2: v2 flexible (KIP-229)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from millrace.errors import ErrorCode, GroupError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.encoder import Parts
+from millrace_broker.groups.overview import delete_group
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Delete groups without members."""
+    message = decode(ApiKey.DELETE_GROUPS, request.version, Direction.REQUEST, request.body)
+    return asyncio.ensure_future(_delete(services, request.version, message.groups_names))
+
+
+async def _delete(services: Services, version: int, group_ids: tuple[str, ...]) -> Parts:
+    results = [{"group_id": one, "error_code": await _delete_one(services, one)} for one in group_ids]
+    return [encode(ApiKey.DELETE_GROUPS, version, Direction.RESPONSE, {"throttle_time": 0, "results": results})]
+
+
+async def _delete_one(services: Services, group_id: str) -> ErrorCode:
+    try:
+        return await delete_group(services.groups, group_id)
+    except GroupError as error:
+        return error.code
+
+
+API = Api(ApiKey.DELETE_GROUPS, VersionRange(0, 2), handle)

@@ -1,0 +1,130 @@
+"""OffsetCommit v0 and v1, and OffsetFetch v0, which `kio` does not know: clients of Kafka 0.8.
+
+    OffsetCommit request    v0   group string,
+                                 topics [name string, partitions [index i32, offset i64, metadata string?]]
+                            v1   group string, generation i32, member string,
+                                 topics [name, partitions [index i32, offset i64, timestamp i64, metadata string?]]
+    OffsetCommit response   v0-1 topics [name string, partitions [index i32, error i16]]
+    OffsetFetch request     v0   group string, topics [name string, partitions [index i32]]
+    OffsetFetch response    v0   topics [name string, partitions [index i32, offset i64, metadata string?, error i16]]
+
+Names of fields are those of the later versions' messages. OffsetFetch v1 has the bytes of v0 and another meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from millrace.errors import CorruptRecordError, MalformedRequestError
+from millrace.wire.decoder import Decoder
+from millrace.wire.encoder import Encoder, Parts
+
+NO_TIMESTAMP = -1
+
+
+class OffsetToCommit(NamedTuple):
+    """One partition of OffsetCommit."""
+
+    partition_index: int
+    committed_offset: int
+    commit_timestamp: int
+    committed_metadata: str | None
+
+
+class TopicToCommit(NamedTuple):
+    """One topic of OffsetCommit."""
+
+    name: str
+    partitions: tuple[OffsetToCommit, ...]
+
+
+class OffsetCommitRequest(NamedTuple):
+    """OffsetCommit v0 and v1."""
+
+    group_id: str
+    generation_id_or_member_epoch: int
+    member_id: str
+    topics: tuple[TopicToCommit, ...]
+
+
+class TopicToFetch(NamedTuple):
+    """One topic of OffsetFetch."""
+
+    name: str
+    partition_indexes: tuple[int, ...]
+
+
+class OffsetFetchRequest(NamedTuple):
+    """OffsetFetch v0."""
+
+    group_id: str
+    topics: tuple[TopicToFetch, ...]
+
+
+def decode_offset_commit(version: int, body: memoryview | bytes) -> OffsetCommitRequest:
+    """The message; MalformedRequestError where the bytes are no such message."""
+    decoder = Decoder(body)
+    try:
+        group_id = decoder.string()
+        generation, member_id = (decoder.int32(), decoder.string()) if version else (-1, "")
+        topics = tuple(_topic_to_commit(decoder, version) for _ in range(decoder.array_length()))
+    except CorruptRecordError as error:
+        raise MalformedRequestError(f"OFFSET_COMMIT v{version} request can't be decoded: {error}") from error
+    return OffsetCommitRequest(group_id, generation, member_id, topics)
+
+
+def decode_offset_fetch(body: memoryview | bytes) -> OffsetFetchRequest:
+    """The message; MalformedRequestError where the bytes are no such message."""
+    decoder = Decoder(body)
+    try:
+        group_id = decoder.string()
+        topics = tuple(_topic_to_fetch(decoder) for _ in range(decoder.array_length()))
+    except CorruptRecordError as error:
+        raise MalformedRequestError(f"OFFSET_FETCH v0 request can't be decoded: {error}") from error
+    return OffsetFetchRequest(group_id, topics)
+
+
+def encode_offset_commit(topics: Iterable[Mapping[str, Any]]) -> Parts:
+    """The answer to v0 and v1, from the fields of the later versions."""
+    return _encode(topics, lambda out, partition: out.int16(partition["error_code"]))
+
+
+def encode_offset_fetch(topics: Iterable[Mapping[str, Any]]) -> Parts:
+    """The answer to v0, from the fields of the later versions."""
+
+    def put(out: Encoder, partition: Mapping[str, Any]) -> None:
+        out.int64(partition["committed_offset"])
+        out.string(partition["metadata"])
+        out.int16(partition["error_code"])
+
+    return _encode(topics, put)
+
+
+def _encode(topics: Iterable[Mapping[str, Any]], put: Callable[[Encoder, Mapping[str, Any]], None]) -> Parts:
+    out = Encoder(flexible=False)
+    listed = list(topics)
+    out.array_length(len(listed))
+    for topic in listed:
+        out.string(topic["name"])
+        out.array_length(len(topic["partitions"]))
+        for partition in topic["partitions"]:
+            out.int32(partition["partition_index"])
+            put(out, partition)
+    return out.parts
+
+
+def _topic_to_commit(decoder: Decoder, version: int) -> TopicToCommit:
+    name = decoder.string()
+    return TopicToCommit(name, tuple(_to_commit(decoder, version) for _ in range(decoder.array_length())))
+
+
+def _to_commit(decoder: Decoder, version: int) -> OffsetToCommit:
+    index, offset = decoder.int32(), decoder.int64()
+    timestamp = decoder.int64() if version else NO_TIMESTAMP
+    return OffsetToCommit(index, offset, timestamp, decoder.nullable_string())
+
+
+def _topic_to_fetch(decoder: Decoder) -> TopicToFetch:
+    name = decoder.string()
+    return TopicToFetch(name, tuple(decoder.int32() for _ in range(decoder.array_length())))
