@@ -21,6 +21,10 @@ MAX_DOUBLE = sys.float_info.max
 class BrokerConfig:
     """One field per property: `num_partitions` is `num.partitions`."""
 
+    broker_id: int = setting(1, "This broker's id in the cluster.", minimum=0, maximum=MAX_INT)
+    listeners: str = setting("PLAINTEXT://127.0.0.1:9092", "Where the broker listens; port 0 takes a free one.")
+    log_dirs: str = setting("", "The folders of the logs.", has_default=False)
+    zookeeper_connect: str = setting("", "The cluster's ZooKeeper.", has_default=False)
     auto_create_topics_enable: bool = setting(True, "Create a topic that a client asks for and that does not exist.")
     delete_topic_enable: bool = setting(True, "Allow topics to be deleted.")
     num_partitions: int = setting(1, "Partitions of a topic whose creator gives none.", minimum=1, maximum=MAX_INT)

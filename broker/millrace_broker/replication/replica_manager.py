@@ -57,6 +57,12 @@ class ReplicaManager:
         log = self._logs.create(topic_partition, topic_id, config)
         self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch, config)
 
+    def reconfigure(self, log_defaults: Mapping[str, str]) -> None:
+        """Take other defaults, for the logs that are here too. InvalidConfigError."""
+        self._logs.set_defaults(log_defaults)
+        for topic_partition, partition in self._partitions.items():
+            self._logs.create(topic_partition, partition.topic_id, partition.config)
+
     def drop(self, topic_partition: TopicPartition) -> None:
         """Lead no longer and delete the log: its topic is gone. Waiting fetches learn it at once."""
         del self._partitions[topic_partition]

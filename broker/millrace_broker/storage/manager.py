@@ -122,6 +122,11 @@ class LogManager:
         self._configured.add(topic_partition)
         return log
 
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Take other broker properties, for logs that are made or given their settings from now on."""
+        self._default_config = LogConfig.from_properties(defaults, {})
+        self._defaults = defaults
+
     def delete(self, topic_partition: TopicPartition) -> None:
         """Put a partition, if it is there, out of sight at once; its files go by `remove_deleted`."""
         log = self._logs.get(topic_partition)
