@@ -37,6 +37,9 @@ class BrokerConfig:
     fetch_max_bytes: int = setting(
         55 << 20, "The most bytes that one fetch returns, its first batch excepted.", minimum=1024, maximum=MAX_INT
     )
+    max_request_partition_size_limit: int = setting(
+        2000, "Partitions that one DescribeTopicPartitions describes at most.", minimum=1, maximum=MAX_INT
+    )
     max_connections: int = setting(10_000, "Connections open at one time.", minimum=0, maximum=MAX_INT, is_dynamic=True)
     log_retention_check_interval_ms: int = setting(
         300_000, "Milliseconds between two looks for segments to delete.", minimum=1

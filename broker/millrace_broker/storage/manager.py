@@ -92,6 +92,10 @@ class LogManager:
         """All logs, as of now."""
         return self._logs
 
+    def by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
+        """The logs in each data folder; None for a folder that is offline."""
+        return {each.path: self._logs_in(each) if each.is_online else None for each in self._dirs}
+
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The log of a partition, None where there is none."""
         return self._logs.get(topic_partition)
