@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,14 @@ from millrace.clock import SystemClock
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
+from millrace_broker.cluster.config_manager import ConfigManager, layers_of
+from millrace_broker.cluster.config_sources import BrokerLayers
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView
+from millrace_broker.config import BrokerConfig
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
@@ -37,7 +40,7 @@ from millrace_broker.net.server import Server
 from millrace_broker.options import Address, BrokerOptions
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.storage import CleanerConfig, LogCleaner, LogConfig, LogManager, TopicPartition
+from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, TopicPartition
 
 if TYPE_CHECKING:
     from millrace_broker.admin import AdminEndpoint
@@ -54,7 +57,6 @@ class Broker:
         self._options = options
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._fs = PooledFileSystem(OsFileSystem(), file_limit(open_files, options.broker.max_connections))
-        self._fs = OsFileSystem()
         self._zookeeper_offsets: ZooKeeperOffsets | None = None
         self._store = self._metadata_store()
         self._metrics = RequestMetrics()
@@ -66,6 +68,8 @@ class Broker:
         self._replicas: ReplicaManager
         self._metadata: MetadataCache
         self._groups: Coordinator
+        self._layers: BrokerLayers
+        self._services: Services
         self._server: Server
 
     async def start(self) -> Address:
@@ -74,11 +78,13 @@ class Broker:
         self._closing.push_async_callback(asyncio.to_thread, self._store.close)
         await asyncio.to_thread(self._store.start, self._on_change)
         view = self._store.view()
+        self._layers = layers_of(view, self._options.broker_id, self._options.properties)
         self._open_logs(view)
         self._replicas = ReplicaManager(self._logs, Purgatory(self._loop.call_later))
         self._closing.push_async_callback(self._checkpoint_high_watermarks)
         self._metadata = MetadataCache(view)
-        self._server = Server(self._services(), self._metrics)
+        self._services = self._new_services()
+        self._server = Server(self._services, self._metrics)
         listen = self._options.listen
         host, port = await self._server.listen(listen.host, listen.port)
         self._closing.push_async_callback(self._server.drain, self._options.broker.shutdown_drain_timeout_ms / 1000)
@@ -149,22 +155,14 @@ class Broker:
             self._fs,
             SystemClock(),
             self._options.data_dirs,
-            self._options.log_defaults,
+            self._layers.log_defaults(),
             view.cluster_id,
             self._options.broker_id,
         )
         self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
         self._logs.start()
-        config = self._options.broker
-        self._cleaner = LogCleaner(
-            self._fs,
-            SystemClock(),
-            self._logs,
-            CleanerConfig(
-                dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-                bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
-            ),
-        )
+        cleaner_config = _cleaner_config(self._layers.broker_config())
+        self._cleaner = LogCleaner(self._fs, SystemClock(), self._logs, cleaner_config)
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
         if self._fs.exists(self._admin_address_file):
             self._fs.unlink(self._admin_address_file)
@@ -186,8 +184,9 @@ class Broker:
         )
         return AdminEndpoint(self, collector, self._state)
 
-    def _services(self) -> Services:
-        topics = TopicManager(self._options.broker, self._store, self._metadata, self._check_topic_config)
+    def _new_services(self) -> Services:
+        configs = ConfigManager(self._options.broker_id, self._layers, self._store, self._metadata)
+        topics = TopicManager(self._options.broker, self._store, self._metadata, configs.check_topic_config)
         self._groups = Coordinator(
             self._options.groups,
             self._replicas,
@@ -197,17 +196,15 @@ class Broker:
             call_later=self._loop.call_later,
         )
         return Services(
-            self._options.broker,
+            self._layers.broker_config(),
             self._metadata,
             self._replicas,
             topics,
             self._groups,
             self._zookeeper_offsets,
+            configs,
             APIS,
         )
-
-    def _check_topic_config(self, config: Mapping[str, str]) -> None:
-        LogConfig.from_properties(self._options.log_defaults, config)
 
     def _registration(self, bound: Address) -> BrokerInfo:
         advertised = self._options.broker.advertised_listeners
@@ -220,6 +217,7 @@ class Broker:
     def _apply(self, view: ClusterView) -> None:
         if not self._leads:
             return
+        self._configure(view)
         self._groups.topics_deleted(_gone(self._metadata.view, view))
         for name, topic in self._metadata.view.topics.items():
             if name not in view.topics:
@@ -230,6 +228,18 @@ class Broker:
                 if partition.leader == self._options.broker_id:
                     self._lead(TopicPartition(topic.name, partition.index), view, partition.leader_epoch)
         self._metadata.update(view)
+
+    def _configure(self, view: ClusterView) -> None:
+        layers = layers_of(view, self._options.broker_id, self._options.properties)
+        if layers == self._layers:
+            return
+        self._layers = self._services.configs.layers = layers
+        self._services.config = layers.broker_config()
+        self._cleaner.reconfigure(_cleaner_config(self._services.config))
+        try:
+            self._replicas.reconfigure(layers.log_defaults())
+        except MillraceError:
+            logger.exception("not every log has its new settings")
 
     def _lead(self, topic_partition: TopicPartition, view: ClusterView, leader_epoch: int) -> None:
         topic = view.topics[topic_partition.topic]
@@ -258,7 +268,7 @@ class Broker:
 
     def _start_chores(self) -> None:
         config = self._options.broker
-        chores: tuple[tuple[int, Callable[[], Awaitable[Any]]], ...] = (
+        chores: tuple[tuple[int | Callable[[], int], Callable[[], Awaitable[Any]]], ...] = (
             (config.log_retention_check_interval_ms, self.apply_retention),
             (config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
             (config.producer_id_expiration_check_interval_ms, self.expire_producers),
@@ -268,7 +278,7 @@ class Broker:
             (config.log_flush_offset_checkpoint_interval_ms, lambda: asyncio.to_thread(self._logs.checkpoint)),
         )
         if config.log_cleaner_enable:
-            chores += ((config.log_cleaner_backoff_ms, lambda: self._compact(force=False)),)
+            chores += ((lambda: self._services.config.log_cleaner_backoff_ms, lambda: self._compact(force=False)),)
         for interval_ms, work in chores:
             self._closing.push_async_callback(_cancel, asyncio.create_task(_repeat(interval_ms, work)))
 
@@ -279,13 +289,21 @@ def _gone(before: ClusterView, after: ClusterView) -> list[str]:
     return [name for name, topic in before.topics.items() if ids.get(name) != topic.topic_id]
 
 
-async def _repeat(interval_ms: int, work: Callable[[], Awaitable[Any]]) -> None:
+def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    return CleanerConfig(
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+    )
+
+
+async def _repeat(interval_ms: int | Callable[[], int], work: Callable[[], Awaitable[Any]]) -> None:
     while True:
-        await asyncio.sleep(interval_ms / 1000)
+        pause_ms = interval_ms if isinstance(interval_ms, int) else interval_ms()
+        await asyncio.sleep(pause_ms / 1000)
         try:
             await work()
         except MillraceError:
-            logger.exception("maintenance failed; tried again in %d ms", interval_ms)
+            logger.exception("maintenance failed; tried again in %d ms", pause_ms)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -5,6 +5,7 @@
     │   ├── CorruptRecordError         wrong CRC, impossible length
     │   ├── InvalidRecordError         well-formed bytes that break a rule
     │   ├── RecordTooLargeError        above max.message.bytes
+    │   ├── InvalidTimestampError      a record's time is too far from the broker's
     │   ├── UnsupportedMagicError      a format version that is not served
     │   └── UnsupportedCodecError      an unknown compression codec
     ├── LogError               the log can't do what was asked
@@ -20,7 +21,10 @@
     ├── TopicError
     │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
+    │   ├── NotEnoughReplicasError     fewer in sync than min.insync.replicas
     │   └── NotLeaderError
+    ├── InvalidRequestError    a request that can be read and makes no sense
+    ├── PolicyViolationError   the topic's configuration forbids it
     ├── WireError              the peer's bytes are not a request that is served
     │   ├── FrameSizeError             negative or above socket.request.max.bytes
     │   ├── MalformedRequestError      cut short, or with impossible lengths
@@ -45,6 +49,7 @@ Protocol codes: Apache Kafka protocol guide, "Error codes".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -61,6 +66,7 @@ class ErrorCode(IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
@@ -89,11 +95,13 @@ class ErrorCode(IntEnum):
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
     TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
@@ -102,13 +110,19 @@ class ErrorCode(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
     MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_CLUSTER_ID = 104
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 class MillraceError(Exception):
@@ -119,9 +133,16 @@ class MillraceError(Exception):
 
 
 class RecordError(MillraceError):
-    """Bytes that are not a valid batch of records."""
+    """Bytes that are not a valid batch of records.
+
+    `record_errors` are (index in the batch, message) of the records at fault, where single ones are (KIP-467).
+    """
 
     code = ErrorCode.INVALID_RECORD
+
+    def __init__(self, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = tuple(record_errors)
 
 
 class CorruptRecordError(RecordError):
@@ -139,6 +160,12 @@ class RecordTooLargeError(RecordError):
     """A batch above `max.message.bytes`."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class InvalidTimestampError(RecordError):
+    """A record's time is further from the broker's than `message.timestamp.before.max.ms` or `.after.max.ms`."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
 
 
 class UnsupportedMagicError(RecordError):
@@ -260,6 +287,13 @@ class InvalidConfigError(TopicError):
     code = ErrorCode.INVALID_CONFIG
 
 
+class NotEnoughReplicasError(TopicError):
+    """Fewer replicas are in sync than `min.insync.replicas`, and the producer wants all of them."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+    retriable = True
+
+
 class NotLeaderError(TopicError):
     """Another broker leads this partition."""
 
@@ -279,6 +313,18 @@ class UnknownLeaderEpochError(TopicError):
 
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
     retriable = True
+
+
+class InvalidRequestError(MillraceError):
+    """A request, or a part of one, that can be read and makes no sense."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class PolicyViolationError(MillraceError):
+    """The topic's configuration forbids what was asked."""
+
+    code = ErrorCode.POLICY_VIOLATION
 
 
 class WireError(MillraceError):

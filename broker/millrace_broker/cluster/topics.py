@@ -11,6 +11,7 @@ from millrace.errors import (
     InvalidReplicationFactorError,
     InvalidTopicError,
 )
+from millrace_broker.cluster.view import TopicInfo
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS = 100_000
@@ -54,6 +55,29 @@ def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence
             raise InvalidReplicaAssignmentError(f"partition {index} on {list(replicas)}: live are {sorted(brokers)}")
         _check_replication_factor(len(replicas), len(brokers))
     return tuple(tuple(assignments[index]) for index in range(len(assignments)))
+
+
+def added_replicas(
+    topic: TopicInfo, count: int, assignments: Sequence[Sequence[int]] | None, brokers: Sequence[int]
+) -> tuple[Replicas, ...]:
+    """Replicas of the partitions that make a topic's `count`, assigned as given or on from its first partition's."""
+    before = len(topic.partitions)
+    if count <= before:
+        raise InvalidPartitionsError(f"topic {topic.name} has {before} partitions: {count} would not be more")
+    check_partition_count(count)
+    factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        ordered = sorted(brokers)
+        start = next((at for at, one in enumerate(ordered) if one >= topic.partitions[0].replicas[0]), 0)
+        return assign_replicas(brokers, count + start, factor)[before + start :]
+    if len(assignments) != count - before:
+        raise InvalidReplicaAssignmentError(
+            f"topic {topic.name} gets {count - before} partitions, and {len(assignments)} assignments are given"
+        )
+    replicas = check_assignment(dict(enumerate(assignments)), brokers)
+    if any(len(one) != factor for one in replicas):
+        raise InvalidReplicaAssignmentError(f"topic {topic.name} has {factor} replicas of each partition")
+    return replicas
 
 
 def check_partition_count(count: int) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
+from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
@@ -41,9 +42,9 @@ class Api(NamedTuple):
     handle: Callable[[Services, Request], Reply]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
-    """What handlers work with."""
+    """What handlers work with. `config` is replaced when a live property is changed."""
 
     config: BrokerConfig
     metadata: MetadataCache
@@ -51,4 +52,5 @@ class Services:
     topics: TopicManager
     groups: Coordinator
     zookeeper_offsets: ZooKeeperOffsets | None  # for OffsetCommit and OffsetFetch v0
+    configs: ConfigManager
     apis: Mapping[int, Api]

@@ -1,6 +1,6 @@
-"""DeleteTopics, versions 1 to 6.
+"""DeleteTopics, versions 0 to 6.
 
-v1-v5  topics by name; v4 flexible; v5 an error message in the answer      v6  by name or by id
+v0-v5  topics by name; v1 throttle time; v4 flexible; v5 an error message in the answer      v6  by name or by id
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError, UnknownTopicIdError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, encode
+from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
+from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 FIRST_VERSION_WITH_TOPIC_IDS = 6
@@ -20,7 +21,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 def handle(services: Services, request: Request) -> Reply:
     """Delete each topic."""
-    message = decode(ApiKey.DELETE_TOPICS, request.version, Direction.REQUEST, request.body)
+    message = decode_request(ApiKey.DELETE_TOPICS, request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
         asked = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
@@ -31,7 +32,7 @@ def handle(services: Services, request: Request) -> Reply:
 async def _delete(services: Services, version: int, asked: list[tuple[str | None, UUID | None]]) -> Parts:
     results = [await _delete_topic(services, name, topic_id) for name, topic_id in asked]
     fields = {"throttle_time": 0, "responses": results}
-    return [encode(ApiKey.DELETE_TOPICS, version, Direction.RESPONSE, fields)]
+    return [encode_response(ApiKey.DELETE_TOPICS, version, fields)]
 
 
 async def _delete_topic(services: Services, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
@@ -48,4 +49,4 @@ async def _delete_topic(services: Services, name: str | None, topic_id: UUID | N
     return result
 
 
-API = Api(ApiKey.DELETE_TOPICS, VersionRange(1, 6), handle)
+API = Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), handle)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from millrace.errors import FencedLeaderEpochError, UnknownLeaderEpochError
+from millrace.errors import FencedLeaderEpochError, NotEnoughReplicasError, UnknownLeaderEpochError
 from millrace.records.batch import NO_LEADER_EPOCH, Buffer
 from millrace_broker.storage import Log, LogAppendInfo
 
@@ -33,6 +33,14 @@ class Partition:
     def last_stable_offset(self) -> int:
         """The end of what a `read_committed` reader may see."""
         return self.log.last_stable_offset(self.high_watermark)
+
+    def check_in_sync_replicas(self) -> None:
+        """Raise NotEnoughReplicasError where a write with acks=all can't be had: the leader alone is in sync."""
+        if self.log.config.min_insync_replicas > 1:
+            raise NotEnoughReplicasError(
+                f"{self.log.topic_partition}: 1 replica is in sync, "
+                f"min.insync.replicas={self.log.config.min_insync_replicas}"
+            )
 
     def append(self, batches: Buffer) -> LogAppendInfo:
         """Append as leader. Raises as `Log.append` does; then nothing has changed."""

@@ -13,7 +13,7 @@ from millrace.errors import UnknownTopicError
 from millrace.records.batch import Buffer
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
-from millrace_broker.storage import LogAppendInfo, LogManager, TopicPartition
+from millrace_broker.storage import Log, LogAppendInfo, LogManager, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,20 @@ class ReplicaManager:
             self._logs.delete(topic_partition)
         log = self._logs.create(topic_partition, topic_id, config)
         self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch, config)
+
+    def reconfigure(self, log_defaults: Mapping[str, str]) -> None:
+        """Take other defaults, for the logs that are here too. InvalidConfigError."""
+        self._logs.set_defaults(log_defaults)
+        for topic_partition, partition in self._partitions.items():
+            self._logs.create(topic_partition, partition.topic_id, partition.config)
+
+    def logs_by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
+        """The logs in each data folder; None for a folder that is offline."""
+        return self._logs.by_data_dir()
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Block until the log start offsets of now are on the disk; for a worker thread. StorageError."""
+        self._logs.checkpoint()
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Lead no longer and delete the log: its topic is gone. Waiting fetches learn it at once."""

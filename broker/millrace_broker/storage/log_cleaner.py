@@ -116,6 +116,10 @@ class LogCleaner:
                     break
         return reports
 
+    def reconfigure(self, config: CleanerConfig) -> None:
+        """Take other limits, from the next log on."""
+        self._config = config
+
     def stop(self) -> None:
         """End the run that is under way, between two portions of work; returns when it has ended."""
         self._stopping.set()

@@ -92,6 +92,10 @@ class LogManager:
         """All logs, as of now."""
         return self._logs
 
+    def by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
+        """The logs in each data folder; None for a folder that is offline."""
+        return {each.path: self._logs_in(each) if each.is_online else None for each in self._dirs}
+
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The log of a partition, None where there is none."""
         return self._logs.get(topic_partition)
@@ -121,6 +125,11 @@ class LogManager:
             log.reconfigure(config)
         self._configured.add(topic_partition)
         return log
+
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Take other broker properties, for logs that are made or given their settings from now on."""
+        self._default_config = LogConfig.from_properties(defaults, {})
+        self._defaults = defaults
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Put a partition, if it is there, out of sight at once; its files go by `remove_deleted`."""

@@ -39,10 +39,11 @@ EVERYTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a persistent node."""
+    """Make a persistent node; a sequential one's name goes on with a number of ZooKeeper's."""
 
     path: str
     data: bytes = b""
+    sequential: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,11 @@ class ZooKeeperSession:
         result = self._client.get_children_async(path, watch=self._node_changed if watch else None)
         return self._wait(result, path, missing_ok=True) or []
 
+    def age_ms(self, path: str) -> int | None:
+        """Milliseconds since a node was made, by the clocks of ZooKeeper and of this machine; None without the node."""
+        stat = self._wait(self._client.exists_async(path), path)
+        return None if stat is None else round(time.time() * 1000) - stat.ctime
+
     def tree(self, path: str) -> list[str]:
         """A node and all below it, children before their parents; empty if there is no such node."""
         below = [node for child in self.children(path) for node in self.tree(f"{path}/{child}")]
@@ -166,8 +172,8 @@ class ZooKeeperSession:
         request = self._client.transaction()
         for operation in operations:
             match operation:
-                case Create(path, data):
-                    request.create(path, data)
+                case Create(path, data, sequential):
+                    request.create(path, data, sequence=sequential)
                 case SetData(path, data):
                     request.set_data(path, data)
                 case Delete(path):
