@@ -251,14 +251,6 @@ def test_create_topics_checks_what_it_is_given(raw, topic, code):
     assert bool(answer.topics[0].error_message) == (code != ErrorCode.NONE)
 
 
-@pytest.mark.parametrize("version", range(7))
-def test_every_coordinator_is_said_to_be_unavailable(raw, version):
-    keys = {"coordinator_keys": ["group"]} if version >= 4 else {"key": "group"}
-    answer = raw.request(ApiKey.FIND_COORDINATOR, version, {**keys, "key_type": 0})
-    found = answer.coordinators[0] if version >= 4 else answer
-    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-
-
 def resident_mebibytes(pid):
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) // 1024
