@@ -63,7 +63,11 @@ class IndexFile:
     @property
     def last(self) -> Entry | None:
         """The newest entry."""
-        return self._last
+        columns = self._columns
+        if columns is None:
+            return self._last
+        keys, values = columns
+        return (keys[-1], values[-1]) if values else None
 
     @property
     def is_sealed(self) -> bool:
@@ -103,14 +107,15 @@ class IndexFile:
         self._last = None
         self._columns = self._empty_columns()
 
-    def append(self, key: int, value: int) -> None:
-        """Add an entry above the last one, in memory; `write` takes it to the file."""
+    def append(self, key: int, value: int) -> bool:
+        """Add an entry above the last one, in memory until `write`; whether the index is full then."""
         columns = self._columns
         if columns is None:
             raise ValueError(f"{self.path} is sealed")
-        columns[_KEY].append(key)
-        columns[_VALUE].append(value)
-        self._last = key, value
+        keys, values = columns
+        keys.append(key)
+        values.append(value)
+        return len(values) >= self._max_entries
 
     def floor(self, key: int) -> Entry | None:
         """The last entry whose key is not above `key`."""
@@ -140,6 +145,7 @@ class IndexFile:
     def seal(self) -> None:
         """Write, and let go of the entries in memory: nothing is appended any more."""
         self.write()
+        self._last = self.last
         self._columns = None
 
     def close(self) -> None:
