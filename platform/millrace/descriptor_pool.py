@@ -273,7 +273,7 @@ class PooledFileSystem:
             if file.fd == NO_DESCRIPTOR:
                 file.fd = self._open(file.path)
             elif not file.users:
-                self._idle(file).pop(file, None)
+                (self._unsynced if file.is_unsynced else self._synced).pop(file, None)
             file.users += 1
             return file
 
@@ -285,7 +285,7 @@ class PooledFileSystem:
             if file.is_closed:
                 self._give_back(file)
             elif not file.is_kept:
-                self._idle(file)[file] = None
+                (self._unsynced if file.is_unsynced else self._synced)[file] = None
 
     # Which file has which name. The caller holds the lock.
 

@@ -75,8 +75,7 @@ class LogManager:
             threads_per_dir=self._recovery_threads,
         )
         try:
-            for each in (each for data_dir in opened for each in data_dir.logs):
-                self._take(each)
+            self._take_all([each for data_dir in opened for each in data_dir.logs])
         except StorageError:
             for data_dir in opened:
                 abandon_dir(data_dir)
@@ -272,11 +271,14 @@ class LogManager:
             log.abandon()
             raise
 
-    def _take(self, opened: OpenedLog) -> None:
-        known = self._logs.get(opened.topic_partition)
-        if known is not None:
-            raise StorageError(f"{opened.log.directory}: {known.directory} holds this partition too")
-        self._remember(opened.topic_partition, opened.log, opened.topic_id)
+    def _take_all(self, opened: Sequence[OpenedLog]) -> None:
+        logs: dict[TopicPartition, Log] = {}
+        for each in opened:
+            known = logs.setdefault(each.topic_partition, each.log)
+            if known is not each.log:
+                raise StorageError(f"{each.log.directory}: {known.directory} holds this partition too")
+        self._topic_ids.update((each.topic_partition, each.topic_id) for each in opened)
+        self._logs = logs
 
     def _create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig) -> Log:
         data_dir = self._dir_for_new(topic_partition)
