@@ -178,13 +178,15 @@ def decided_swap() -> CrashFileSystem:
 
 
 def test_the_power_goes_again_at_every_operation_of_finishing_a_swap() -> None:
+    decided = decided_swap()
     for cut_at in range(1, 200):
-        fs = decided_swap()
+        fs = decided.after_kill()
         fs.cut_power_at(cut_at)
         try:
             finish_swaps(fs, FOLDER)
         except PowerCutError:
-            check(fs.after_cut(Random(cut_at)), FLUSHED)
+            for seed in range(8):
+                check(fs.after_cut(Random(seed * 1000 + cut_at)), FLUSHED)
             continue
         assert cut_at > 5
         check(fs.after_kill(), FLUSHED)

@@ -3,10 +3,11 @@
     step                                                       what a crash behind it leaves
     1  write and sync <base>.{log,index,timeindex}.cleaned     the old ones; `.cleaned` is removed at the next start
     2  rename .cleaned -> .swap, the .log last                 the old ones, unless the .log.swap is there
-    3  sync the folder                                         the new one, from here on: the start does 4 to 6
+    3  sync the folder                                         the new one, from here on: the start does 4 to 7
     4  rename the old files -> .deleted
-    5  rename .swap -> no suffix, the .log last
-    6  sync the folder
+    5  sync the folder: no old file may outlive the .swap name
+    6  rename .swap -> no suffix, the .log last
+    7  sync the folder
 
 A `.log.swap` is the decision: it holds all that stays of the segments from its base offset to its end, each byte of it
 synced before the name existed. The suffixes and what a start makes of them are Kafka's. An index that did not come
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogSegment) -> list[str]:
-    """Steps 2 to 6; returns the paths that are left to be removed. OSError passes, and leaves what a crash would."""
+    """Steps 2 to 7; returns the paths that are left to be removed. OSError passes, and leaves what a crash would."""
     new.change_suffix(SWAP_FILE_SUFFIX)
     fs.fsync_dir(directory)
     deleted: list[str] = []
@@ -51,6 +52,7 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
         for path in filter(fs.exists, [*segment.file_paths(), snapshot]):
             fs.rename(path, path + DELETED_FILE_SUFFIX)
             deleted.append(path + DELETED_FILE_SUFFIX)
+    fs.fsync_dir(directory)
     new.change_suffix("")
     fs.fsync_dir(directory)
     return deleted
@@ -85,6 +87,7 @@ def _finish_swap(fs: FileSystem, directory: str, log_name: str, end_offset: int 
         found = parse_segment_file_name(name)
         if (found[0] if found is not None else parse_snapshot_file_name(name)) in replaced:
             fs.unlink(os.path.join(directory, name))
+    fs.fsync_dir(directory)
     stem = log_name.removesuffix(LOG_SUFFIX + SWAP_FILE_SUFFIX)
     swapped = [name for name in fs.listdir(directory) if name.startswith(stem) and name.endswith(SWAP_FILE_SUFFIX)]
     for name in sorted(swapped, key=log_name.__eq__):
