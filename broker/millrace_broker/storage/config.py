@@ -177,7 +177,7 @@ BROKER_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
 
 def _synonym_key(topic_name: str, synonym: Synonym) -> ConfigKey:
     key = TOPIC_CONFIG.keys[topic_name]
-    default = key.default // synonym.factor if isinstance(key.default, int) else key.default
+    default = key.default // synonym.factor if isinstance(key.default, int) and synonym.factor > 1 else key.default
     return ConfigKey(
         name=synonym.name,
         default=default,

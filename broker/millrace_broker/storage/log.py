@@ -116,7 +116,7 @@ class Log:
         self.leader_epochs = LeaderEpochs(self._fs, self.directory)
         self.leader_epochs.truncate(self.log_end_offset)
         with storage_errors(self.directory):
-            self._rolling.begin(self._segments.active)
+            self._rolling.resume(self._segments.active)
             self.producers.load(
                 tuple(self._segments), log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
             )
