@@ -3,6 +3,7 @@
 import errno
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.clock import ManualClock
 from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogManager, TopicPartition
+from millrace_broker.storage.time_index import TimeIndex
 
 T = TopicPartition("t", 0)
 FOLDER = "/data/t-0"
@@ -141,6 +143,43 @@ def test_a_full_disk_at_every_start_and_at_every_stop_costs_nothing_that_is_ther
         with pytest.raises(StorageError, match=r"No space left|no room"):
             manager.close()
         assert fs.open_files == 0
+
+
+@pytest.mark.parametrize("end", [flushed_and_killed, stopped])
+def test_a_disk_with_room_for_some_of_the_indexes_forgets_no_aborted_transaction(
+    end: Callable[[Filled], CrashFileSystem],
+) -> None:
+    """The next starts, with the same room or all of it, know what this one made anew but could not write."""
+    given = end(filled())
+    newest = max(name for name in given.listdir(FOLDER) if name.endswith(".log")).removesuffix(".log")
+    for name in given.listdir(FOLDER):
+        if name.endswith("index") and not name.startswith(newest):
+            given.unlink(f"{FOLDER}/{name}")
+    for room in range(0, 260, 12):
+        fs = given.after_kill()
+        for capacity in (fs.used_bytes + room, fs.used_bytes + room, None):
+            fs = fs.after_kill()
+            fs.capacity_bytes = capacity
+            manager, log = opened(fs)
+            assert len(log.aborted_transactions(0, log.log_end_offset)) == TRANSACTIONS
+            with suppress(StorageError):
+                manager.close()
+
+
+def test_an_index_is_written_as_a_whole_or_not_at_all() -> None:
+    fs = CrashFileSystem()
+    index = TimeIndex(fs, "/index", 1000)
+    index.clear()
+    index.append(1, 1)
+    index.write()
+    index.append(2, 2)
+    fs.capacity_bytes = fs.used_bytes + 5
+    with pytest.raises(OSError, match="No space left"):
+        index.write()
+    assert fs.used_bytes == TimeIndex.ENTRY.size
+    fs.capacity_bytes = None
+    index.seal()
+    assert list(index) == [(1, 1), (2, 2)]
 
 
 def test_a_segment_that_can_not_take_its_room_is_served_without() -> None:
