@@ -102,8 +102,11 @@ class Broker:
         listen = self._options.admin
         self._closing.push_async_callback(admin.stop)
         host, port = await admin.start(listen.host, listen.port, self._options.broker.admin_token)
-        write_file_durably(self._fs, self._admin_address_file, f"{host}:{port}\n".encode())
-        self._closing.callback(self._fs.unlink, self._admin_address_file)
+        try:
+            write_file_durably(self._fs, self._admin_address_file, f"{host}:{port}\n".encode())
+            self._closing.callback(self._fs.unlink, self._admin_address_file)
+        except OSError as error:  # a full disk is no reason not to serve what is on it
+            logger.warning("%s is not written: %s", self._admin_address_file, error)
         self._start_chores()
         return Address(host=host, port=port)
 

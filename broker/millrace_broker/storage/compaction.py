@@ -9,6 +9,8 @@ A group's last batch always stays, without records if need be: the new segment e
 begins, and that is how a recovery tells a compacted segment from one that lost its tail. Such a batch bears a timestamp
 only where nothing else in its segment does, so that retention by time finds one.
 
+The new segment is synced every few megabytes: one large sync at its end would hold up those of the appends.
+
 A pass works on closed segments only, whose bytes never change, and on any thread; no reader, append or flush waits
 for it. What a crash leaves of step 2 is removed at the next start. A batch that is damaged ends the pass before
 anything is replaced: damage is not rewritten with a good CRC.
@@ -35,6 +37,7 @@ from millrace_broker.storage.throttle import Throttle
 
 READ_BYTES = 128 << 10
 WRITE_BYTES = 256 << 10
+SYNC_BYTES = 8 << 20
 MAX_POSITION = 2**31 - 1
 
 
@@ -96,6 +99,7 @@ class SegmentRewriter:
         self._transactions = transactions
         self._waiting: list[tuple[BatchHeader, Buffer]] = []
         self._waiting_bytes = 0
+        self._unsynced_bytes = 0
 
     def rewrite(self, group: Sequence[LogSegment], throttle: Throttle) -> LogSegment:
         """The new segment, complete and synced under its `.cleaned` names.
@@ -147,6 +151,10 @@ class SegmentRewriter:
         for header, batch in waiting:
             new.add(position, len(batch), header.last_offset, header.max_timestamp)
             position += len(batch)
+        self._unsynced_bytes += len(data)
+        if self._unsynced_bytes >= SYNC_BYTES:
+            new.sync_batches()
+            self._unsynced_bytes = 0
         throttle.take(len(data))
 
 

@@ -101,6 +101,13 @@ class IndexFile:
         for column, values in zip(self._columns, zip(*entries, strict=True), strict=False):
             column.extend(values)
 
+    def withdraw(self) -> None:
+        """Let the entries be in memory alone, as if none had been written; durable. OSError passes."""
+        self.grow()
+        self._fs.truncate(self._fd, 0)
+        self._file_bytes = self._written = 0
+        self._fs.fsync(self._fd)
+
     def clear(self) -> None:
         """Drop all entries and grow from none."""
         self._fs.truncate(self._fd, 0)
@@ -127,7 +134,7 @@ class IndexFile:
         return self._floor(_VALUE, value)
 
     def write(self) -> None:
-        """Take the entries that are only in memory to the file."""
+        """Take the entries that are only in memory to the file, all or none. OSError passes."""
         columns = self._columns
         if columns is None:
             return
@@ -135,7 +142,11 @@ class IndexFile:
         if start == end:
             return
         data = b"".join(map(self.ENTRY.pack, columns[_KEY][start:end], columns[_VALUE][start:end]))
-        self._fs.pwritev(self._fd, [data], start * self.ENTRY.size)
+        try:
+            self._fs.pwritev(self._fd, [data], start * self.ENTRY.size)
+        except OSError:
+            self._fs.truncate(self._fd, self._file_bytes)
+            raise
         self._written, self._file_bytes = end, end * self.ENTRY.size
 
     def sync(self) -> None:

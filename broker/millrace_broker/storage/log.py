@@ -102,7 +102,7 @@ class Log:
         self.leader_epochs = LeaderEpochs(self._fs, self.directory)
         self.leader_epochs.truncate(self.log_end_offset)
         with storage_errors(self.directory):
-            rolling.begin(self._list.now.active)
+            rolling.resume(self._list.now.active)
             self.producers.load(
                 tuple(self._list.now), log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
             )

@@ -48,7 +48,7 @@ from millrace_broker.storage.offset_map import OffsetMap
 from millrace_broker.storage.reports import CompactionReport
 from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
 from millrace_broker.storage.segments import facts_of
-from millrace_broker.storage.throttle import Throttle
+from millrace_broker.storage.throttle import Throttle, short_turns
 from millrace_broker.storage.time_index import TimeIndex
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class LogCleaner:
         forced.
         """
         reports: list[CompactionReport] = []
-        with self._running:
+        with self._running, short_turns():
             while (choice := self._choose({(each.topic, each.partition) for each in reports}, force=force)) is not None:
                 try:
                     reports.append(self._compact(*choice))

@@ -207,8 +207,8 @@ class ProducerStateManager:
                 self._replay_batches(segment, start_offset, aborted)
             except RecordError as error:
                 logger.warning("%s: producers behind the damage are not known: %s", segment.path, error)
-        if segment.was_recovered:
-            segment.transaction_index.replace(aborted)
+        if segment.was_recovered and not segment.transaction_index.replace(aborted):
+            segment.unseal()
 
     def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
         position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0

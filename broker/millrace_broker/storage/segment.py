@@ -158,6 +158,11 @@ class LogSegment:
             self._fs.truncate(self.fd, self.size_bytes)
             self._has_reserve = False
 
+    def unseal(self) -> None:
+        """There was no room for the transaction index: unless that changes, the next start makes the indexes anew."""
+        if self.is_sealed:
+            self.time_index.withdraw()
+
     @property
     def is_sealed(self) -> bool:
         """Whether nothing is appended any more and all of it was synced."""

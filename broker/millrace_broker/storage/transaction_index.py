@@ -20,6 +20,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from millrace.fs import FileSystem, write_file_durably
+from millrace_broker.storage.failures import is_disk_full
 
 VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
@@ -87,16 +88,28 @@ class TransactionIndex:
             self._fs.fsync_dir(os.path.dirname(self.path))
             self._is_name_synced = True
 
-    def replace(self, transactions: Sequence[AbortedTransaction]) -> None:
-        """After a recovery: let the file hold these; a crash leaves the old content or the new. OSError passes."""
+    def replace(self, transactions: Sequence[AbortedTransaction]) -> bool:
+        """After a recovery: let the file hold these; a crash leaves the old content or the new.
+
+        False where the disk is full: there is no file then, and the entries wait in memory for `write`. OSError passes.
+        """
         data = _packed(transactions)
         found = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
         if data == found:
-            return
+            return True
         self.close()
-        write_file_durably(self._fs, self.path, data)
+        try:
+            write_file_durably(self._fs, self.path, data)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            if self._fs.exists(self.path):
+                self._fs.unlink(self.path)
+            self._file_bytes, self._pending = 0, list(transactions)
+            return False
         self._fd = self._fs.open(self.path)
         self._file_bytes = len(data)
+        return True
 
     def close(self) -> None:
         """Give the descriptor back; what was not written is lost, and there are no entries any more."""
