@@ -107,9 +107,10 @@ class ClassicGroup(GroupFacts):
     def join(self, join: Join, now_ms: int) -> Effects:
         """JoinGroup."""
         if not self._accepts(join.member_id):
-            self.members.remove(join.member_id)
-            cancelled = CancelTimer(session_timer(join.member_id))
-            return [cancelled, _refused(join, ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER)]
+            effects = self._remove(join.member_id)
+            effects.append(_refused(join, ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
+            is_waited_for = self.state is State.PREPARING_REBALANCE
+            return effects + (self._complete_if_all_joined(now_ms) if is_waited_for else [])
         if self.state is State.DEAD:
             return [_refused(join, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
         if not self._supports(join):
