@@ -100,7 +100,7 @@ class BrokerConfig:
         "", "Bearer token of the admin endpoint; required where it listens beyond loopback.", is_secret=True
     )
     advertised_listeners: str = setting(
-        "", "PLAINTEXT://HOST:PORT that clients are told; the listening address if empty."
+        "", "PLAINTEXT://HOST:PORT that clients are told; the listening address if empty.", has_default=False
     )
 
     @classmethod

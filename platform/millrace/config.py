@@ -86,9 +86,9 @@ class ConfigKey:
         value = self._typed(text.strip())
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
-        elements = (
-            [one.strip() for one in value.split(",")] if self.is_list and isinstance(value, str) else [str(value)]
-        )
+        elements = [str(value)]
+        if self.is_list:
+            elements = [one.strip() for one in text.split(",")] if text.strip() else []
         if self.choices is not None and not set(elements) <= set(self.choices):
             raise InvalidConfigError(f"{self.name}={text}: expected one of {', '.join(self.choices)}")
         if self.pattern is not None and not all(re.fullmatch(self.pattern, one) for one in elements):
@@ -102,7 +102,7 @@ class ConfigKey:
                 return {"true": True, "false": False}[text.lower()]
             value = kind(text if kind is str else text.replace("_", "?"))  # Python alone takes 1_000 for a number
         except (ValueError, KeyError):
-            raise InvalidConfigError(f"{self.name}={text}: not a {kind.__name__}") from None
+            raise InvalidConfigError(f"{self.name}={text}: not of type {self.type.name}") from None
         if value != value:  # noqa: PLR0124 -- NaN alone is not equal to itself, and no bound holds it
             raise InvalidConfigError(f"{self.name}={text}: not a number")
         return value

@@ -4,8 +4,9 @@
     ├── RecordError            what a producer sent, or the disk gave back, is not a valid batch
     │   ├── CorruptRecordError         wrong CRC, impossible length
     │   ├── InvalidRecordError         well-formed bytes that break a rule
+    │   │   └── RejectedRecordsError       single records that break one, each named
+    │   │       └── InvalidTimestampError      times too far from the broker's
     │   ├── RecordTooLargeError        above max.message.bytes
-    │   ├── InvalidTimestampError      a record's time is too far from the broker's
     │   ├── UnsupportedMagicError      a format version that is not served
     │   └── UnsupportedCodecError      an unknown compression codec
     ├── LogError               the log can't do what was asked
@@ -49,7 +50,6 @@ Protocol codes: Apache Kafka protocol guide, "Error codes".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -133,16 +133,9 @@ class MillraceError(Exception):
 
 
 class RecordError(MillraceError):
-    """Bytes that are not a valid batch of records.
-
-    `record_errors` are (index in the batch, message) of the records at fault, where single ones are (KIP-467).
-    """
+    """Bytes that are not a valid batch of records."""
 
     code = ErrorCode.INVALID_RECORD
-
-    def __init__(self, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
-        super().__init__(message)
-        self.record_errors = tuple(record_errors)
 
 
 class CorruptRecordError(RecordError):
@@ -156,14 +149,22 @@ class InvalidRecordError(RecordError):
     """A well-formed batch that breaks a rule of the format."""
 
 
+class RejectedRecordsError(InvalidRecordError):
+    """Records for which their whole batch is dropped; `record_errors` says of each, by its index, why (KIP-467)."""
+
+    def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
 class RecordTooLargeError(RecordError):
     """A batch above `max.message.bytes`."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
-class InvalidTimestampError(RecordError):
-    """A record's time is further from the broker's than `message.timestamp.before.max.ms` or `.after.max.ms`."""
+class InvalidTimestampError(RejectedRecordsError):
+    """Records further in time from the broker than `message.timestamp.before.max.ms` or `.after.max.ms` allow."""
 
     code = ErrorCode.INVALID_TIMESTAMP
 

@@ -74,12 +74,12 @@ class ConfigManager:
 
     async def replace_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
         """AlterConfigs: what is not named goes back to the broker's default."""
-        self._topic_config(name)
+        self._topic_config(_named(name))
         await self._set_topic(name, config, validate_only=validate_only)
 
     async def change_topic(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
         """IncrementalAlterConfigs: what is not named stays."""
-        config = apply_operations(self._topic_config(name), operations, TOPIC_CONFIG.keys)
+        config = apply_operations(self._topic_config(_named(name)), operations, TOPIC_CONFIG.keys)
         await self._set_topic(name, config, validate_only=validate_only)
 
     async def replace_broker(self, name: str, config: Properties, *, validate_only: bool) -> None:
@@ -94,8 +94,6 @@ class ConfigManager:
         await self._set_broker(entity, config, validate_only=validate_only)
 
     def _topic_config(self, name: str) -> Mapping[str, str]:
-        if not name:
-            raise InvalidRequestError("there is no configuration of all topics: a topic must be named")
         check_topic_name(name)
         topic = self._metadata.view.topics.get(name)
         if topic is None:
@@ -134,3 +132,9 @@ class ConfigManager:
             await self._metadata.until(holds, CHANGE_TIMEOUT_S)
         except TimeoutError:
             raise MetadataTimeoutError(f"the configuration of {subject} was changed but is not seen yet") from None
+
+
+def _named(topic: str) -> str:
+    if not topic:
+        raise InvalidRequestError("there is no configuration of all topics: a topic must be named")
+    return topic

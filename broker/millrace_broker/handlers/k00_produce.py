@@ -5,7 +5,8 @@
     v13    topics by id (KIP-516)
 
 acks=0 has no answer: an error closes the connection, which is how its producer learns of it. acks=1 and
-acks=all are answered once the high watermark covers the records, which with one replica is at once.
+acks=all are answered once the high watermark covers the records, which with one replica is at once; acks=all is
+refused where min.insync.replicas is above one.
 A batch that an idempotent producer repeats is answered as it was the first time. Transactional produce is refused, and
 so are transactional batches that come without a transactional id: nothing would ever end their transaction.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.errors import ErrorCode, MillraceError, UnknownTopicIdError, WireError
+from millrace.errors import ErrorCode, MillraceError, RejectedRecordsError, UnknownTopicIdError, WireError
 from millrace.records.batch import is_transactional
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID, Direction, decode
@@ -23,13 +24,14 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+ALL_IN_SYNC = -1
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Append each partition's batches; a failure of one leaves the others alone."""
     message = decode(ApiKey.PRODUCE, request.version, Direction.REQUEST, request.body)
     refusal = _refusal(message)
-    topics = [_produce_topic(services, request.version, topic, refusal) for topic in message.topic_data]
+    topics = [_produce_topic(services, request.version, topic, message.acks, refusal) for topic in message.topic_data]
     if message.acks == 0:
         _raise_first_error(topics)
         return None
@@ -45,7 +47,7 @@ def _refusal(message: Any) -> tuple[ErrorCode, str] | None:
 
 
 def _produce_topic(
-    services: Services, version: int, topic: Any, refusal: tuple[ErrorCode, str] | None
+    services: Services, version: int, topic: Any, acks: int, refusal: tuple[ErrorCode, str] | None
 ) -> TopicProduced:
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         topic_id = topic.topic_id or ZERO_UUID
@@ -55,7 +57,7 @@ def _produce_topic(
     else:
         name, topic_id = topic.name, ZERO_UUID
     partitions = [
-        _produce_partition(services, name or "", partition)
+        _produce_partition(services, name or "", partition, acks)
         if refusal is None
         else PartitionProduced(partition.index, refusal[0], -1, -1, -1, refusal[1])
         for partition in topic.partition_data
@@ -63,14 +65,17 @@ def _produce_topic(
     return TopicProduced(name or "", topic_id, partitions)
 
 
-def _produce_partition(services: Services, topic: str, data: Any) -> PartitionProduced:
+def _produce_partition(services: Services, topic: str, data: Any, acks: int) -> PartitionProduced:
     records = data.records or b""
     if is_transactional(records):
         return PartitionProduced(data.index, ErrorCode.INVALID_TXN_STATE, -1, -1, -1, "transactions are not served")
     try:
+        if acks == ALL_IN_SYNC:
+            services.replicas.partition(TopicPartition(topic, data.index)).check_in_sync_replicas()
         partition, info = services.replicas.append(TopicPartition(topic, data.index), records)
     except MillraceError as error:
-        return PartitionProduced(data.index, error.code, -1, -1, -1, str(error))
+        record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
+        return PartitionProduced(data.index, error.code, -1, -1, -1, str(error), record_errors)
     return PartitionProduced(data.index, 0, info.first_offset, info.log_append_time_ms, partition.log.log_start_offset)
 
 

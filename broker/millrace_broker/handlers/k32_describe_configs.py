@@ -29,7 +29,7 @@ def handle(services: Services, request: Request) -> Reply:
 
 def _describe(services: Services, message: Any, resource: Any) -> dict[str, Any]:
     entries: list[ConfigEntry] = []
-    code, text = ErrorCode.NONE, None
+    code, text = ErrorCode.NONE, ""
     try:
         entries = _entries(services, resource)
     except MillraceError as error:

@@ -11,7 +11,7 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 def handle(services: Services, request: Request) -> Reply:  # noqa: ARG001  # every handler has the same signature
     """None."""
     decode(ApiKey.LIST_PARTITION_REASSIGNMENTS, request.version, Direction.REQUEST, request.body)
-    fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": None, "topics": ()}
+    fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "topics": ()}
     return [encode(ApiKey.LIST_PARTITION_REASSIGNMENTS, request.version, Direction.RESPONSE, fields)]
 
 

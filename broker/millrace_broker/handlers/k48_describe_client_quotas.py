@@ -17,7 +17,7 @@ EXACT, DEFAULT, ANY = range(3)
 def handle(services: Services, request: Request) -> Reply:  # noqa: ARG001  # every handler has the same signature
     """None, or what is wrong with the filter."""
     message = decode(ApiKey.DESCRIBE_CLIENT_QUOTAS, request.version, Direction.REQUEST, request.body)
-    fields: dict[str, Any] = {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": None, "entries": ()}
+    fields: dict[str, Any] = {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "entries": ()}
     try:
         _check(message.components)
     except MillraceError as error:

@@ -51,7 +51,7 @@ from millrace_broker.storage.segment_list import SegmentList
 from millrace_broker.storage.segment_writer import SegmentWriter
 from millrace_broker.storage.segments import facts_of
 from millrace_broker.storage.transaction_index import AbortedTransaction
-from millrace_broker.storage.validation import check_keys, validate_produced
+from millrace_broker.storage.validation import check_records, looks_at_records, validate_produced
 from millrace_broker.storage.verification import verify_log
 
 
@@ -131,7 +131,7 @@ class Log:
     def reconfigure(self, config: LogConfig) -> None:
         """Take other settings from the next append on; an open segment keeps its index sizes."""
         self.config = self._writer.config = config
-        self._needs_keys = config.is_compacted
+        self._looks_at_records = looks_at_records(config)
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
 
     # Appending.
@@ -148,8 +148,8 @@ class Log:
         self._check_open()
         view = memoryview(batches)
         found: Batches = validate_produced(view, self.config.max_message_bytes)
-        if self._needs_keys:
-            check_keys(view, found)
+        if self._looks_at_records:
+            check_records(view, found, self.config, self._clock.now_ms())
         has_producer = found[0][1].producer_id != NO_PRODUCER_ID
         if has_producer and (duplicate := self.producers.check(found[0][1])) is not None:
             return self._place_of(duplicate)

@@ -41,6 +41,10 @@ CLIENT_VERSIONS = {
     ApiKey.API_VERSIONS: VersionRange(0, 3),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 5),
+    ApiKey.DELETE_RECORDS: VersionRange(0, 2),
+    ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+    ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
 }
 MAX_RESPONSE_BYTES = 1 << 30
 CLIENT_SOFTWARE = {"client_software_name": "millrace", "client_software_version": __version__}

@@ -92,13 +92,13 @@ def _converter(field: dataclasses.Field[Any]) -> Convert:
     inner, repeated = _inner_type(field.type)
     kafka_type = field.metadata.get("kafka_type", "")
     if dataclasses.is_dataclass(inner):
-        convert: Convert = lambda value: _build(inner, value)  # noqa: E731
+        convert: Convert = lambda value: None if value is None else _build(inner, value)  # noqa: E731
     elif kafka_type == "error_code":
         convert = ErrorCode
     elif kafka_type.startswith("timedelta"):
         convert = lambda value: timedelta(milliseconds=value)  # noqa: E731
     else:
-        return tuple if repeated else lambda value: value
+        convert = lambda value: value  # noqa: E731
     return (lambda values: _each(convert, values)) if repeated else convert
 
 

@@ -17,6 +17,7 @@ from millrace.wire.encoder import Encoder, Parts
 
 PARTITION = struct.Struct(">ihqqq")
 PARTITION_BEFORE_V5 = struct.Struct(">ihqq")
+RECORD_ERRORS_MAX = 1000
 
 
 class PartitionProduced(NamedTuple):
@@ -28,6 +29,7 @@ class PartitionProduced(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     error_message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 class TopicProduced(NamedTuple):
@@ -59,6 +61,15 @@ def _partition(out: Encoder, version: int, partition: PartitionProduced) -> None
     else:
         out.raw(PARTITION_BEFORE_V5.pack(*partition[:4]))
     if version >= 8:
-        out.array_length(0)
-        out.string(partition.error_message)
+        _errors(out, partition)
     out.no_tagged_fields()
+
+
+def _errors(out: Encoder, partition: PartitionProduced) -> None:
+    errors = partition.record_errors[:RECORD_ERRORS_MAX]
+    out.array_length(len(errors))
+    for index, message in errors:
+        out.int32(index)
+        out.string(message)
+        out.no_tagged_fields()
+    out.string(partition.error_message)
