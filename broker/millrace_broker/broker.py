@@ -16,13 +16,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
+from random import randrange
 from typing import TYPE_CHECKING, Any
 
 from millrace.clock import SystemClock
+from millrace.config import MAX_INT
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView
@@ -31,6 +35,7 @@ from millrace_broker.handlers.registry import APIS
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
 from millrace_broker.options import Address, BrokerOptions
+from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogConfig, LogManager, TopicPartition
@@ -174,7 +179,17 @@ class Broker:
 
     def _services(self) -> Services:
         topics = TopicManager(self._options.broker, self._store, self._metadata, self._check_topic_config)
-        return Services(self._options.broker, self._metadata, self._replicas, topics, APIS)
+        broker_id, config = self._options.broker_id, self._options.broker
+        return Services(
+            config,
+            self._metadata,
+            self._replicas,
+            topics,
+            APIS,
+            broker_id,
+            FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: randrange(1, MAX_INT)),  # noqa: S311  # a session id is no secret, as in Kafka
+            ProducerIds(partial(self._store.reserve_producer_ids, broker_id), self._replicas.first_free_producer_id),
+        )
 
     def _check_topic_config(self, config: Mapping[str, str]) -> None:
         LogConfig.from_properties(self._options.log_defaults, config)

@@ -43,6 +43,13 @@ BROKER_CONFIG = ConfigTable(
             doc="The most bytes that one fetch returns, its first batch excepted.",
         ),
         ConfigKey(
+            name="max.incremental.fetch.session.cache.slots",
+            default=1_000,
+            minimum=0,
+            maximum=MAX_INT,
+            doc="Incremental fetch sessions that are kept at one time; further consumers send full requests.",
+        ),
+        ConfigKey(
             name="max.connections", default=10_000, minimum=0, maximum=MAX_INT, doc="Connections open at one time."
         ),
         ConfigKey(
@@ -131,6 +138,7 @@ class BrokerConfig:
     default_replication_factor: int
     socket_request_max_bytes: int
     fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
     max_connections: int
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int

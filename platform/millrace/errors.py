@@ -4,22 +4,26 @@
     ├── RecordError            what a producer sent, or the disk gave back, is not a valid batch
     │   ├── CorruptRecordError         wrong CRC, impossible length
     │   ├── InvalidRecordError         well-formed bytes that break a rule
+    │   │   └── RejectedRecordsError       single records that break one, each named
     │   ├── RecordTooLargeError        above max.message.bytes
     │   ├── UnsupportedMagicError      a format version that is not served
     │   └── UnsupportedCodecError      an unknown compression codec
     ├── LogError               the log can't do what was asked
     │   ├── OffsetOutOfRangeError      below the log start offset or above the end
+    │   ├── InvalidRequiredAcksError   other than -1, 0 and 1
     │   ├── ProducerError              a batch that does not follow on its producer's last one
     │   │   ├── OutOfOrderSequenceError        a sequence number was left out
     │   │   ├── InvalidProducerEpochError      a newer instance of the producer has written
     │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
     │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
+    │   ├── ProducerIdsExhaustedError  none is left
     │   ├── StorageError               the disk failed; nothing was appended
     │   │   └── DataDirInUseError          another broker holds the data directory
     │   └── CompactionStoppedError     the broker stops; the log is as it was
     ├── TopicError
     │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
+    │   ├── InconsistentTopicIdError   the topic of this name has another id
     │   └── NotLeaderError
     ├── WireError              the peer's bytes are not a request that is served
     │   ├── FrameSizeError             negative or above socket.request.max.bytes
@@ -89,7 +93,9 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76
     INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
     INCONSISTENT_CLUSTER_ID = 104
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 
 class MillraceError(Exception):
@@ -114,6 +120,14 @@ class CorruptRecordError(RecordError):
 
 class InvalidRecordError(RecordError):
     """A well-formed batch that breaks a rule of the format."""
+
+
+class RejectedRecordsError(InvalidRecordError):
+    """Records for which their whole batch is dropped; `record_errors` says of each, by its index, why (KIP-467)."""
+
+    def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
 
 
 class RecordTooLargeError(RecordError):
@@ -144,6 +158,12 @@ class OffsetOutOfRangeError(LogError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+class InvalidRequiredAcksError(LogError):
+    """A number of acknowledgements other than -1, 0 and 1."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
 class ProducerError(LogError):
     """A batch, or a marker, that does not follow on what the log holds of its producer."""
 
@@ -170,6 +190,10 @@ class CoordinatorFencedError(ProducerError):
     """A transaction marker of a coordinator that has been replaced."""
 
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class ProducerIdsExhaustedError(LogError):
+    """No producer id is left of the 2⁶³ that there are."""
 
 
 class StorageError(LogError):
@@ -202,6 +226,13 @@ class UnknownTopicIdError(TopicError):
     """No topic has this id."""
 
     code = ErrorCode.UNKNOWN_TOPIC_ID
+    retriable = True
+
+
+class InconsistentTopicIdError(TopicError):
+    """The topic has been made anew: its id is another one now."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
     retriable = True
 
 

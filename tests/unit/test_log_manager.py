@@ -65,9 +65,9 @@ def test_creating_again_gives_the_same_log_its_settings(new_manager: NewManager)
 def test_a_topic_from_elsewhere_may_have_properties_without_a_meaning_here(new_manager: NewManager, caplog) -> None:
     logs = new_manager()
     logs.start()
-    log = logs.create(FIRST, TOPIC_ID, {"compression.type": "producer", "max.message.bytes": "600"})
+    log = logs.create(FIRST, TOPIC_ID, {"remote.storage.enable": "false", "max.message.bytes": "600"})
     assert log.config.max_message_bytes == 600
-    assert f"{FIRST}: topic properties without a meaning here: compression.type" in caplog.messages
+    assert f"{FIRST}: topic properties without a meaning here: remote.storage.enable" in caplog.messages
     logs.close()
 
 

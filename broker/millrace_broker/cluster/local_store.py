@@ -2,8 +2,9 @@
 
     metadata.json   {"version": 1, "cluster_id": …, "topics": {name: {"topic_id": hex, "partitions": n, "config": {…}}}}
 
-The file is replaced as a whole, so a crash leaves it as it was before or after a change. The one
-broker leads every partition, whatever its id; that a directory's broker keeps its id is meta.properties' business.
+`latest_producer_id_block`, beside it, is `producer_ids`' document. Each file is replaced as a whole, so a crash leaves
+it as it was before or after a change. The one broker leads every partition, whatever its id; that a directory's broker
+keeps its id is meta.properties' business.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from uuid import UUID, uuid4
 
 from millrace.errors import StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
 FILE = "metadata.json"
+PRODUCER_IDS_FILE = "latest_producer_id_block"
 FORMAT_VERSION = 1
 
 
@@ -86,6 +89,18 @@ class LocalStore:
                 raise UnknownTopicError(f"topic {name} does not exist")
             self._replace({other: fields for other, fields in self._topics.items() if other != name})
             self._on_change(self.view())
+
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids. StorageError where the file can't be read or written."""
+        path = os.path.join(self._directory, PRODUCER_IDS_FILE)
+        try:
+            with self._lock:
+                last = read_file(self._fs, path) if self._fs.exists(path) else None
+                block = next_block(last, at_least)
+                write_file_durably(self._fs, path, encode_block(broker_id, block))
+        except OSError as error:
+            raise StorageError(f"{path}: {error}") from error
+        return block
 
     def close(self) -> None:
         """Nothing is held open."""

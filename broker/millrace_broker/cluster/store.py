@@ -37,6 +37,10 @@ class MetadataStore(Protocol):
         """Remove a topic. UnknownTopicError if there is none."""
         ...
 
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids, at or above `at_least`; durable before it returns."""
+        ...
+
     def close(self) -> None:
         """Give up the registration and let go; allowed before `start` and twice."""
         ...

@@ -21,6 +21,7 @@ from millrace.clock import SystemClock
 from millrace.errors import BrokerIdTakenError, TopicExistsError, UnknownTopicError, ZooKeeperError
 from millrace.zk import codec, paths
 from millrace.zk.session import Create, Delete, Operation, SetData, ZooKeeperSession
+from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
@@ -32,6 +33,7 @@ REGISTRATION_MARGIN_MS = 3_000  # ZooKeeper expires sessions on its next tick on
 NODES_PER_TRANSACTION = 500  # far below ZooKeeper's limit of 1 MiB a request
 PARTITIONS_PER_TRANSACTION = NODES_PER_TRANSACTION // 2
 DELETE_ATTEMPTS = 3
+RESERVE_ATTEMPTS = 10
 
 
 class ZooKeeperStore:
@@ -125,6 +127,20 @@ class ZooKeeperStore:
                 self._refresh(frozenset({paths.topic(name)}))
                 return
         raise ZooKeeperError(f"topic {name} is not deleted: {refused} was changed by another broker")
+
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids; another broker may be faster, then the one after. ZooKeeperError."""
+        for _ in range(RESERVE_ATTEMPTS):
+            found = self.session.get_with_version(paths.PRODUCER_IDS)
+            block = next_block(found[0] if found is not None else None, at_least)
+            data = encode_block(broker_id, block)
+            if found is None:
+                reserved = self.session.create(paths.PRODUCER_IDS, data)
+            else:
+                reserved = self.session.replace(paths.PRODUCER_IDS, data, found[1])
+            if reserved:
+                return block
+        raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by other brokers {RESERVE_ATTEMPTS} times in a row")
 
     def close(self) -> None:
         """Give up the registration."""

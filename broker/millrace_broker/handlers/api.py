@@ -15,8 +15,10 @@ from typing import NamedTuple
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
+from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.replica_manager import ReplicaManager
 
 Reply = Parts | asyncio.Future[Parts] | None
@@ -31,11 +33,12 @@ class Request(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One served API."""
+    """One served API; `refuses` says, for docs/protocol.md, what of it is refused and how."""
 
     key: ApiKey
     versions: VersionRange
     handle: Callable[[Services, Request], Reply]
+    refuses: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +50,6 @@ class Services:
     replicas: ReplicaManager
     topics: TopicManager
     apis: Mapping[int, Api]
+    broker_id: int
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds

@@ -11,6 +11,8 @@ from millrace_broker.handlers import (
     k18_api_versions,
     k19_create_topics,
     k20_delete_topics,
+    k22_init_producer_id,
+    k23_offset_for_leader_epoch,
 )
 from millrace_broker.handlers.api import Api
 
@@ -25,5 +27,7 @@ APIS: dict[int, Api] = {
         k18_api_versions.API,
         k19_create_topics.API,
         k20_delete_topics.API,
+        k22_init_producer_id.API,
+        k23_offset_for_leader_epoch.API,
     )
 }

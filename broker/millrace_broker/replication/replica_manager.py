@@ -35,6 +35,11 @@ class ReplicaManager:
         """The high watermark of every led partition, as of now."""
         return {key: partition.high_watermark for key, partition in self._partitions.items()}
 
+    def first_free_producer_id(self) -> int:
+        """The id above those of all producers that the logs know."""
+        known = (max(one.log.producers.entries, default=-1) for one in self._partitions.values())
+        return max(known, default=-1) + 1
+
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
     ) -> None:

@@ -96,6 +96,24 @@ TOPIC_CONFIG = ConfigTable(
             choices=(CREATE_TIME, LOG_APPEND_TIME),
             doc="Whose time a record bears: the producer's or the broker's.",
         ),
+        ConfigKey(
+            name="compression.type",
+            default="producer",
+            choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+            doc="The codec in which batches are stored; producer: as they come.",
+        ),
+        ConfigKey(
+            name="compression.gzip.level", default=-1, minimum=-1, maximum=9, doc="Level of gzip; -1: its usual one."
+        ),
+        ConfigKey(
+            name="compression.lz4.level", default=9, minimum=1, maximum=17, doc="Level of lz4; 9 is the fast one."
+        ),
+        ConfigKey(name="compression.zstd.level", default=3, minimum=-131_072, maximum=22, doc="Level of zstd."),
+        ConfigKey(
+            name="message.downconversion.enable",
+            default=True,
+            doc="Give records in their old formats to clients that know no other; they are refused if not.",
+        ),
         ConfigKey(name="preallocate", default=False, doc="Take a segment's room on the disk when it is begun."),
         ConfigKey(
             name="cleanup.policy",
@@ -165,6 +183,11 @@ BROKER_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     "flush.messages": (Synonym("log.flush.interval.messages"),),
     "flush.ms": (Synonym("log.flush.interval.ms"),),
     "message.timestamp.type": (Synonym("log.message.timestamp.type"),),
+    "compression.type": (Synonym("compression.type"),),
+    "compression.gzip.level": (Synonym("compression.gzip.level"),),
+    "compression.lz4.level": (Synonym("compression.lz4.level"),),
+    "compression.zstd.level": (Synonym("compression.zstd.level"),),
+    "message.downconversion.enable": (Synonym("log.message.downconversion.enable"),),
     "preallocate": (Synonym("log.preallocate"),),
     "cleanup.policy": (Synonym("log.cleanup.policy"),),
     "min.cleanable.dirty.ratio": (Synonym("log.cleaner.min.cleanable.ratio"),),
@@ -230,6 +253,11 @@ class LogConfig:
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
     message_timestamp_type: str = CREATE_TIME
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    message_downconversion_enable: bool = True
     preallocate: bool = False
     cleanup_policy: str = DELETE
     min_cleanable_dirty_ratio: float = 0.5

@@ -11,7 +11,7 @@
 | with a producer id: alone in its append, with an epoch and a sequence (KIP-98) | InvalidRecordError |
 | transactional only with a producer id | InvalidRecordError |
 | nothing behind the last whole batch, at least one batch | CorruptRecordError |
-| in a compacted topic: every record has a key | InvalidRecordError (`check_keys`) |
+| in a compacted topic: every record has a key | RejectedRecordsError (`check_keys`) |
 
 The base offset that the producer wrote means nothing. Records inside are looked at for the last rule only: the broker
 keeps what it was given.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
+from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError, RejectedRecordsError
 from millrace.records.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -35,6 +35,7 @@ from millrace.records.batch import (
 from millrace.records.compression import Codec, codec_of, decompress
 from millrace_broker.storage.record_slices import record_slices
 
+NO_KEY = "a record of a compacted topic needs a key"
 MAX_CODEC_ID = max(Codec)
 _SPECIAL_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
 
@@ -71,12 +72,13 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def check_keys(batches: memoryview, found: Sequence[tuple[int, BatchHeader]]) -> None:
-    """InvalidRecordError for a record without a key, RecordError for one that can't be read."""
+    """RejectedRecordsError for records without a key, RecordError for one that can't be read."""
     for position, header in found:
         body = decompress(codec_of(header.codec_id), batches[position + HEADER_BYTES : position + header.size_bytes])
-        for record in record_slices(body, header.record_count):
-            if record.key is None:
-                raise InvalidRecordError(f"record {record.offset_delta} has no key, and the topic is compacted by key")
+        slices = record_slices(body, header.record_count)
+        keyless = tuple((index, NO_KEY) for index, record in enumerate(slices) if record.key is None)
+        if keyless:
+            raise RejectedRecordsError(f"record {keyless[0][0]} has no key, and the topic is compacted by key", keyless)
 
 
 def _check_flags(header: BatchHeader) -> None:

@@ -5,6 +5,7 @@
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /config/topics/[topic]                        the topic's own configuration
+/latest_producer_id_block                     the producer ids that a broker has reserved last
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
+PRODUCER_IDS = "/latest_producer_id_block"
 PERSISTENT = ("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS)
 
 
