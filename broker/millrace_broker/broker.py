@@ -31,7 +31,7 @@ from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView
 from millrace_broker.handlers.api import Services
-from millrace_broker.handlers.registry import APIS
+from millrace_broker.handlers.registry import APIS, warm_up
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
 from millrace_broker.options import Address, BrokerOptions
@@ -88,6 +88,7 @@ class Broker:
 
     async def start_admin(self) -> Address:
         """Open the admin endpoint and begin the broker's own maintenance, while the broker serves already."""
+        await asyncio.to_thread(warm_up)
         admin = await asyncio.to_thread(self._admin_endpoint)
         listen = self._options.admin
         self._closing.push_async_callback(admin.stop)
@@ -223,6 +224,7 @@ class Broker:
             logger.exception("%s can't be led", topic_partition)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
+        self._replicas.offline.discard(topic_partition)
         if topic_partition in self._replicas.partitions:
             try:
                 self._replicas.drop(topic_partition)

@@ -47,11 +47,11 @@ def endpoints(services: Services, hints: Iterable[LeaderHint | None]) -> list[No
 def _missing(services: Services, topic_partition: TopicPartition) -> MillraceError:
     info = _info(services, topic_partition)
     name = f"{topic_partition.topic}-{topic_partition.partition}"
-    if info is None:
-        return UnknownTopicError(f"{name} is not here")
-    if info.leader == services.broker_id:
+    if info is not None and info.leader != services.broker_id:
+        return NotLeaderError(f"{name} is led by broker {info.leader}")
+    if info is not None and topic_partition in services.replicas.offline:
         return StorageError(f"{name} is offline: its log can't be opened")
-    return NotLeaderError(f"{name} is led by broker {info.leader}")
+    return UnknownTopicError(f"{name} is not here")
 
 
 def _info(services: Services, topic_partition: TopicPartition) -> PartitionInfo | None:

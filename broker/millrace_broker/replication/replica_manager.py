@@ -19,12 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
-    """Led partitions by name."""
+    """Led partitions by name; `offline` are those that it should lead and whose log can't be opened."""
 
     def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition]) -> None:
         self._logs = logs
         self._partitions: dict[TopicPartition, Partition] = {}
         self.purgatory = purgatory
+        self.offline: set[TopicPartition] = set()
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Partition]:
@@ -45,8 +46,15 @@ class ReplicaManager:
     ) -> None:
         """Become leader: open or create the log; for one that is led already, take the epoch and settings of now.
 
-        A log of an older topic of this name is deleted. StorageError.
+        A log of an older topic of this name is deleted. StorageError, and the partition is offline then.
         """
+        self.offline.add(topic_partition)
+        self._lead(topic_partition, topic_id, leader_epoch, config)
+        self.offline.discard(topic_partition)
+
+    def _lead(
+        self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
+    ) -> None:
         known = self._partitions.get(topic_partition)
         if known is not None and known.topic_id == topic_id:
             known.leader_epoch = leader_epoch
