@@ -7,7 +7,7 @@ from millrace.records.compression import Codec
 from millrace.records.message_set import decode_message_set
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.fetch import PartitionFetched
-from millrace_broker.replication.down_conversion import converted, cut_message
+from millrace_broker.replication.down_conversion import converted
 
 PLAIN = encode_batch([NewRecord(b"a", None, 5), NewRecord(b"b", None, 6)], base_offset=10)
 ZSTD = encode_batch([NewRecord(b"c", None, 7)], base_offset=12, codec=Codec.ZSTD)
@@ -44,6 +44,5 @@ def test_damage_is_the_partitions_error():
     assert converted(2, fetched(bytes(damaged)), 10).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_nothing_and_a_cut_message_stay_as_they_are():
-    for records in (b"", cut_message(10)):
-        assert converted(2, fetched(records), 10).records == records
+def test_nothing_stays_nothing():
+    assert converted(2, fetched(b""), 10).records == b""

@@ -39,7 +39,6 @@ from millrace_broker.replication.down_conversion import (
     FIRST_VERSION_OF_BATCHES,
     FIRST_VERSION_WITH_WHOLE_BATCH,
     converted,
-    cut_message,
     without_records,
 )
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
@@ -209,9 +208,6 @@ class _Fetch:
         records, aborted = partition.read(
             wanted.fetch_offset, limit, at_least_one=at_least_one, committed=self._committed
         )
-        if not records and limit and self._version < FIRST_VERSION_WITH_WHOLE_BATCH:
-            end = partition.visible_end(committed=self._committed)
-            records = cut_message(wanted.fetch_offset) if wanted.fetch_offset < end else b""
         return self._fetched(index, partition, records, aborted, None)
 
     @staticmethod

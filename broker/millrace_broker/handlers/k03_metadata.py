@@ -108,7 +108,8 @@ def _described(view: ClusterView, topics: Sequence[Any], failures: Mapping[str, 
     ids = list(dict.fromkeys(topic_id for topic_id in map(_topic_id, topics) if topic_id))
     if ids:
         by_id = {topic.topic_id: topic for topic in view.topics.values()}
-        return [_described_by_id(view, topic_id, by_id.get(topic_id)) for topic_id in ids]
+        unknown_first = sorted(ids, key=by_id.__contains__)  # as in Kafka
+        return [_described_by_id(view, topic_id, by_id.get(topic_id)) for topic_id in unknown_first]
     return [_described_by_name(view, name, failures) for name in _names_asked(topics)]
 
 

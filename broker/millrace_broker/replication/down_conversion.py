@@ -5,17 +5,13 @@
 
 Batches in zstd have no place in these formats: what comes before the first one is given, and where nothing does, the
 error is UNSUPPORTED_COMPRESSION_TYPE. `message.downconversion.enable=false` answers UNSUPPORTED_VERSION. A client of v0
-to v2 that asks for fewer bytes than the first batch has gets a message that is cut short, by which it sees that it must
-ask for more; v3 gives the batch whole (KIP-74).
+to v2 that asks for fewer bytes than the first batch has gets nothing, as from Kafka; v3 gives the batch whole (KIP-74).
 
 Conversion is long work, so it belongs to a worker thread.
 """
 
 from __future__ import annotations
 
-import struct
-
-from millrace.config import MAX_INT
 from millrace.errors import ErrorCode, RecordError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
@@ -25,17 +21,11 @@ from millrace.wire.fetch import PartitionFetched
 FIRST_VERSION_OF_FORMAT_V1 = 2
 FIRST_VERSION_WITH_WHOLE_BATCH = 3
 FIRST_VERSION_OF_BATCHES = 4
-_ENTRY_HEAD = struct.Struct(">qi")
-
-
-def cut_message(offset: int) -> bytes:
-    """The head of a message that is larger than whatever was asked for."""
-    return _ENTRY_HEAD.pack(offset, MAX_INT)
 
 
 def converted(version: int, fetched: PartitionFetched, fetch_offset: int) -> PartitionFetched:
     """What was fetched, in the format of a Fetch version below 4; errors are the partition's."""
-    if len(fetched.records) <= _ENTRY_HEAD.size:  # nothing, or the head of a message: a batch is longer
+    if not len(fetched.records):
         return fetched
     magic = 1 if version >= FIRST_VERSION_OF_FORMAT_V1 else 0
     view = memoryview(fetched.records)
