@@ -17,9 +17,12 @@ import logging
 import resource
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
+from random import randrange
 from typing import TYPE_CHECKING, Any
 
 from millrace.clock import SystemClock
+from millrace.config import MAX_INT
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
@@ -27,6 +30,7 @@ from millrace_broker.cluster.config_manager import ConfigManager, layers_of
 from millrace_broker.cluster.config_sources import BrokerLayers
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView
@@ -34,10 +38,11 @@ from millrace_broker.config import BrokerConfig
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
-from millrace_broker.handlers.registry import APIS
+from millrace_broker.handlers.registry import APIS, warm_up
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
 from millrace_broker.options import Address, BrokerOptions
+from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, TopicPartition
@@ -98,6 +103,7 @@ class Broker:
 
     async def start_admin(self) -> Address:
         """Open the admin endpoint and begin the broker's own maintenance, while the broker serves already."""
+        await asyncio.to_thread(warm_up)
         admin = await asyncio.to_thread(self._admin_endpoint)
         listen = self._options.admin
         self._closing.push_async_callback(admin.stop)
@@ -198,8 +204,9 @@ class Broker:
             clock=SystemClock(),
             call_later=self._loop.call_later,
         )
+        broker_id, config = self._options.broker_id, self._layers.broker_config()
         return Services(
-            self._layers.broker_config(),
+            config,
             self._metadata,
             self._replicas,
             topics,
@@ -207,6 +214,9 @@ class Broker:
             self._zookeeper_offsets,
             configs,
             APIS,
+            broker_id,
+            FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: randrange(1, MAX_INT)),  # noqa: S311  # a session id is no secret, as in Kafka
+            ProducerIds(partial(self._store.reserve_producer_ids, broker_id), self._replicas.first_free_producer_id),
         )
 
     def _registration(self, bound: Address) -> BrokerInfo:
@@ -253,6 +263,7 @@ class Broker:
             logger.exception("%s can't be led", topic_partition)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
+        self._replicas.offline.discard(topic_partition)
         if topic_partition in self._replicas.partitions:
             self._groups.resigned(topic_partition)
             try:

@@ -37,6 +37,12 @@ class BrokerConfig:
     fetch_max_bytes: int = setting(
         55 << 20, "The most bytes that one fetch returns, its first batch excepted.", minimum=1024, maximum=MAX_INT
     )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        1_000,
+        "Incremental fetch sessions that are kept at one time; further consumers send full requests.",
+        minimum=0,
+        maximum=MAX_INT,
+    )
     max_request_partition_size_limit: int = setting(
         2000, "Partitions that one DescribeTopicPartitions describes at most.", minimum=1, maximum=MAX_INT
     )

@@ -11,11 +11,13 @@
     │   └── UnsupportedCodecError      an unknown compression codec
     ├── LogError               the log can't do what was asked
     │   ├── OffsetOutOfRangeError      below the log start offset or above the end
+    │   ├── InvalidRequiredAcksError   other than -1, 0 and 1
     │   ├── ProducerError              a batch that does not follow on its producer's last one
     │   │   ├── OutOfOrderSequenceError        a sequence number was left out
     │   │   ├── InvalidProducerEpochError      a newer instance of the producer has written
     │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
     │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
+    │   ├── ProducerIdsExhaustedError  none is left
     │   ├── StorageError               the disk failed; nothing was appended
     │   │   └── DataDirInUseError          another broker holds the data directory
     │   └── CompactionStoppedError     the broker stops; the log is as it was
@@ -23,6 +25,7 @@
     │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
     │   ├── NotEnoughReplicasError     fewer in sync than min.insync.replicas
+    │   ├── InconsistentTopicIdError   the topic of this name has another id
     │   └── NotLeaderError
     ├── InvalidRequestError    a request that can be read and makes no sense
     ├── PolicyViolationError   the topic's configuration forbids it
@@ -120,7 +123,9 @@ class ErrorCode(IntEnum):
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
     INCONSISTENT_CLUSTER_ID = 104
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
 
@@ -191,6 +196,12 @@ class OffsetOutOfRangeError(LogError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+class InvalidRequiredAcksError(LogError):
+    """A number of acknowledgements other than -1, 0 and 1."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
 class ProducerError(LogError):
     """A batch, or a marker, that does not follow on what the log holds of its producer."""
 
@@ -217,6 +228,10 @@ class CoordinatorFencedError(ProducerError):
     """A transaction marker of a coordinator that has been replaced."""
 
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class ProducerIdsExhaustedError(LogError):
+    """No producer id is left of the 2⁶³ that there are."""
 
 
 class StorageError(LogError):
@@ -249,6 +264,13 @@ class UnknownTopicIdError(TopicError):
     """No topic has this id."""
 
     code = ErrorCode.UNKNOWN_TOPIC_ID
+    retriable = True
+
+
+class InconsistentTopicIdError(TopicError):
+    """The topic has been made anew: its id is another one now."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
     retriable = True
 
 

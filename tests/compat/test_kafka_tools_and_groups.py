@@ -8,9 +8,9 @@ from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupState, Consum
 from confluent_kafka.admin import AdminClient
 
 from millrace.client import Admin, Cluster, SyncProducer
+from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.errors import SetupError
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 

@@ -4,8 +4,9 @@
                      "topics": {name: {"topic_id": hex, "partitions": n, "config": {…}}},
                      "broker_configs": {"1": {…}, "<default>": {…}}}
 
-The file is replaced as a whole, so a crash leaves it as it was before or after a change. The one
-broker leads every partition, whatever its id; that a directory's broker keeps its id is meta.properties' business.
+`latest_producer_id_block`, beside it, is `producer_ids`' document. Each file is replaced as a whole, so a crash leaves
+it as it was before or after a change. The one broker leads every partition, whatever its id; that a directory's broker
+keeps its id is meta.properties' business.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from uuid import UUID, uuid4
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
 FILE = "metadata.json"
+PRODUCER_IDS_FILE = "latest_producer_id_block"
 FORMAT_VERSION = 1
 
 
@@ -106,6 +109,18 @@ class LocalStore:
         """Replace a live configuration, durably."""
         with self._lock:
             self._replace(broker_configs={**self._broker_configs, entity: dict(config)})
+
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids. StorageError where the file can't be read or written."""
+        path = os.path.join(self._directory, PRODUCER_IDS_FILE)
+        try:
+            with self._lock:
+                last = read_file(self._fs, path) if self._fs.exists(path) else None
+                block = next_block(last, at_least)
+                write_file_durably(self._fs, path, encode_block(broker_id, block))
+        except OSError as error:
+            raise StorageError(f"{path}: {error}") from error
+        return block
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -49,6 +49,10 @@ class MetadataStore(Protocol):
         """Replace the live configuration of a broker, by its id as text, or of `ALL_BROKERS`."""
         ...
 
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids, at or above `at_least`; durable before it returns."""
+        ...
+
     def close(self) -> None:
         """Give up the registration and let go; allowed before `start` and twice."""
         ...

@@ -16,6 +16,7 @@ from millrace_broker.cluster.view import TopicInfo
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS = 100_000
 MAX_REPLICATION_FACTOR = 1  # followers are not served yet
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Replicas = tuple[int, ...]

@@ -28,6 +28,7 @@ from millrace.errors import (
 )
 from millrace.zk import codec, paths
 from millrace.zk.session import Create, Delete, Operation, SetData, ZooKeeperSession
+from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
@@ -40,6 +41,7 @@ NODES_PER_TRANSACTION = 500  # far below ZooKeeper's limit of 1 MiB a request
 PARTITIONS_PER_TRANSACTION = NODES_PER_TRANSACTION // 2
 DELETE_ATTEMPTS = 3
 NOTIFICATION_LIFE_MS = 15 * 60_000
+RESERVE_ATTEMPTS = 10
 
 
 class ZooKeeperStore:
@@ -166,6 +168,20 @@ class ZooKeeperStore:
         """Replace `/config/brokers/[entity]` and notify."""
         self._set_config(paths.broker_config(entity), f"brokers/{entity}", config)
         self._refresh(frozenset())
+
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids; another broker may be faster, then the one after. ZooKeeperError."""
+        for _ in range(RESERVE_ATTEMPTS):
+            found = self.session.get_with_version(paths.PRODUCER_IDS)
+            block = next_block(found[0] if found is not None else None, at_least)
+            data = encode_block(broker_id, block)
+            if found is None:
+                reserved = self.session.create(paths.PRODUCER_IDS, data)
+            else:
+                reserved = self.session.replace(paths.PRODUCER_IDS, data, found[1])
+            if reserved:
+                return block
+        raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by other brokers {RESERVE_ATTEMPTS} times in a row")
 
     def close(self) -> None:
         """Give up the registration."""

@@ -181,7 +181,7 @@ class Coordinator:
         partition = self._replicas.partition(shard.topic_partition)
         offset, end = partition.log.log_start_offset, partition.high_watermark
         while offset < end and not shard.is_closed:
-            batches = partition.read(offset, self.config.offsets_load_buffer_size, at_least_one=True)
+            batches = partition.read(offset, self.config.offsets_load_buffer_size, at_least_one=True).records
             if not batches:
                 return
             offset = await asyncio.to_thread(shard.replay, batches)

@@ -16,10 +16,12 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.replica_manager import ReplicaManager
 
 Reply = Parts | asyncio.Future[Parts] | None
@@ -35,11 +37,12 @@ class Request(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One served API."""
+    """One served API; `refuses` says, for docs/protocol.md, what of it is refused and how."""
 
     key: ApiKey
     versions: VersionRange
     handle: Callable[[Services, Request], Reply]
+    refuses: str = ""
 
 
 @dataclass(slots=True)
@@ -54,3 +57,6 @@ class Services:
     zookeeper_offsets: ZooKeeperOffsets | None  # for OffsetCommit and OffsetFetch v0
     configs: ConfigManager
     apis: Mapping[int, Api]
+    broker_id: int
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds

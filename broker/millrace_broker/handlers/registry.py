@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import warm
 from millrace_broker.handlers import (
     k00_produce,
     k01_fetch,
@@ -20,6 +22,8 @@ from millrace_broker.handlers import (
     k19_create_topics,
     k20_delete_topics,
     k21_delete_records,
+    k22_init_producer_id,
+    k23_offset_for_leader_epoch,
     k32_describe_configs,
     k33_alter_configs,
     k34_alter_replica_log_dirs,
@@ -58,6 +62,8 @@ APIS: dict[int, Api] = {
         k19_create_topics.API,
         k20_delete_topics.API,
         k21_delete_records.API,
+        k22_init_producer_id.API,
+        k23_offset_for_leader_epoch.API,
         k32_describe_configs.API,
         k33_alter_configs.API,
         k34_alter_replica_log_dirs.API,
@@ -75,3 +81,14 @@ APIS: dict[int, Api] = {
         k75_describe_topic_partitions.API,
     )
 }
+
+# What has codecs of its own needs no warming; clients of today ask for these versions too, besides the newest.
+_OWN_CODECS = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH}
+_ALSO_WARM = ((ApiKey.API_VERSIONS, 0), (ApiKey.API_VERSIONS, 3), (ApiKey.METADATA, 12))
+
+
+def warm_up() -> None:
+    """Make the codecs that the first clients will need; for a worker thread, while the broker serves already."""
+    for key, version in (*((api.key, api.versions.maximum) for api in APIS.values()), *_ALSO_WARM):
+        if key not in _OWN_CODECS:
+            warm(key, version)

@@ -19,12 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
-    """Led partitions by name."""
+    """Led partitions by name; `offline` are those that it should lead and whose log can't be opened."""
 
     def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition]) -> None:
         self._logs = logs
         self._partitions: dict[TopicPartition, Partition] = {}
         self.purgatory = purgatory
+        self.offline: set[TopicPartition] = set()
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Partition]:
@@ -35,13 +36,25 @@ class ReplicaManager:
         """The high watermark of every led partition, as of now."""
         return {key: partition.high_watermark for key, partition in self._partitions.items()}
 
+    def first_free_producer_id(self) -> int:
+        """The id above those of all producers that the logs know."""
+        known = (max(one.log.producers.entries, default=-1) for one in self._partitions.values())
+        return max(known, default=-1) + 1
+
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
     ) -> None:
         """Become leader: open or create the log; for one that is led already, take the epoch and settings of now.
 
-        A log of an older topic of this name is deleted. StorageError.
+        A log of an older topic of this name is deleted. StorageError, and the partition is offline then.
         """
+        self.offline.add(topic_partition)
+        self._lead(topic_partition, topic_id, leader_epoch, config)
+        self.offline.discard(topic_partition)
+
+    def _lead(
+        self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
+    ) -> None:
         known = self._partitions.get(topic_partition)
         if known is not None and known.topic_id == topic_id:
             known.leader_epoch = leader_epoch

@@ -57,6 +57,19 @@ def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> 
     return buffer.getvalue()
 
 
+def warm(api_key: int, version: int) -> None:
+    """Make the codecs of an API before someone waits for them: the first use costs some milliseconds."""
+    _reader(api_key, version, Direction.REQUEST)
+    entity = _entity_type(api_key, version, Direction.RESPONSE)
+    entity_writer(entity)
+    _converters(entity)
+
+
+def api_names() -> dict[int, str]:
+    """Every API of the protocol, served or not: name by key."""
+    return {key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()}
+
+
 def field(message: Any, name: str, default: Any) -> Any:
     """A field that not every version has."""
     return getattr(message, name, default)

@@ -5,10 +5,11 @@
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /config/topics/[topic]                        the topic's own configuration
-/consumers/[group]/offsets/[topic]/[n]        an offset of a client from before 0.8.2
 /config/brokers/[id]                          a broker's live configuration; that of all is named <default>
 /config/changes/config_change_[sequence]      which configuration was changed
 /admin/delete_topics/[topic]                  a topic that shall be deleted
+/consumers/[group]/offsets/[topic]/[n]        an offset of a client from before 0.8.2
+/latest_producer_id_block                     the producer ids that a broker has reserved last
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_IDS = "/latest_producer_id_block"
 PERSISTENT = ("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETE_TOPICS)
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError, RolledBackError
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
@@ -141,6 +141,21 @@ class ZooKeeperSession:
                 answer = self._wait(result, path, missing_ok=True)
                 answers.append(None if answer is None else answer[0])
         return answers
+
+    def get_with_version(self, path: str) -> tuple[bytes, int] | None:
+        """A node's data and the number of its changes; None if there is no such node."""
+        found = self._wait(self._client.get_async(path), path, missing_ok=True)
+        return None if found is None else (bytes(found[0]), int(found[1].version))
+
+    def replace(self, path: str, data: bytes, version: int) -> bool:
+        """Replace a node's data if no one has since it had `version`; whether that was so."""
+        try:
+            self._result(self._client.set_async(path, data, version))
+        except BadVersionError:
+            return False
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._error(path, error) from error
+        return True
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Names of a node's children; none if there is no such node."""
