@@ -25,7 +25,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 @pytest.fixture
-def rounds(request, record_property):
+def rounds(request):
     """The numbers of the rounds that a test marked `soak` is to run."""
     kwargs = request.node.get_closest_marker("soak").kwargs
     is_long = request.config.getoption("--soak")
@@ -35,7 +35,6 @@ def rounds(request, record_property):
         while time.monotonic() < deadline if is_long else number < kwargs["rounds"]:
             yield number
             number += 1
-        record_property("rounds", number)
 
     return count()
 

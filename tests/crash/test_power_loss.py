@@ -28,7 +28,7 @@ PARTITIONS = 3
 TOPIC = "events"
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 SMALL_SEGMENTS = {"log.segment.bytes": "30000", "log.index.interval.bytes": "500"}
-MAX_SYNC_TIME_S = 1.0
+MAX_SYNC_TIME_S = 1.5
 
 
 @dataclass(frozen=True)
