@@ -31,7 +31,7 @@ class Flushing:
     ) -> None:
         self.lock = Lock()
         self.recovery_point = 0
-        self.names_changed = True  # a folder just opened may hold names that were not synced
+        self.names_changed = True
         self._fs = fs
         self._clock = clock
         self._directory = directory

@@ -42,6 +42,7 @@ class IndexFile:
         self._fs = fs
         self._max_entries = max_bytes // self.ENTRY.size
         self._columns: Columns | None = None
+        self._is_synced = True
         self._fd = fs.open(path, create=True)
         with ExitStack() as undo:
             undo.callback(fs.close, self._fd)
@@ -111,6 +112,7 @@ class IndexFile:
     def clear(self) -> None:
         """Drop all entries and grow from none."""
         self._fs.truncate(self._fd, 0)
+        self._is_synced = False
         self._file_bytes = self._written = 0
         self._last = None
         self._columns = self._empty_columns()
@@ -147,12 +149,15 @@ class IndexFile:
         except OSError:
             self._fs.truncate(self._fd, self._file_bytes)
             raise
+        self._is_synced = False
         self._written, self._file_bytes = end, end * self.ENTRY.size
 
     def sync(self) -> None:
         """Write, and block until the file is on the disk."""
         self.write()
-        self._fs.fsync(self._fd)
+        if not self._is_synced:
+            self._is_synced = True
+            self._fs.fsync(self._fd)
 
     def seal(self) -> None:
         """Write, and let go of the entries in memory: nothing is appended any more."""

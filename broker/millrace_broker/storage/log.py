@@ -88,6 +88,8 @@ class Log:
         self.log_end_offset = loaded.next_offset
         self._flushing = Flushing(fs, clock, directory, self.producers, self._health)
         self._flushing.recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
+        # After a clean shutdown names are synced too, but for those that had to be made anew.
+        self._flushing.names_changed = not clean or any(segment.was_recovered for segment in loaded.segments)
         rolling = Rolling(clock, config, seed=str(topic_partition))
         self._writer = SegmentWriter(self._list, rolling, self.producers, self._flushing, self._health)
         self.reconfigure(config)

@@ -75,6 +75,7 @@ class LogSegment:
         self._indexed_timestamp = NOTHING_INDEXED
         self._resume_positions: dict[int, int] = {}
         self._has_reserve = False
+        self._is_synced = True  # what was written before it was opened, recovery knows of
         self._users = 1
         self._users_lock = Lock()
         with ExitStack() as undo:
@@ -94,6 +95,7 @@ class LogSegment:
         """Put the bytes at the end; returns their position. Indexes know nothing of them yet (`add`)."""
         position = self.size_bytes
         self._fs.pwritev(self.fd, buffers, position)
+        self._is_synced = False
         self.size_bytes = position + size_bytes
         return position
 
@@ -140,8 +142,10 @@ class LogSegment:
         return True
 
     def sync_batches(self) -> None:
-        """Block until the batches are on the disk."""
-        self._fs.fsync(self.fd)
+        """Block until the batches are on the disk; what is written meanwhile may wait for the next time."""
+        if not self._is_synced:
+            self._is_synced = True
+            self._fs.fsync(self.fd)
 
     def sync(self) -> None:
         """Block until batches and index entries are on the disk. Names are the folder's business."""
@@ -301,7 +305,7 @@ class LogSegment:
         self.time_index.clear()
         self._unindexed_bytes, self._indexed_timestamp = 0, NOTHING_INDEXED
         self.is_index_full = False
-        self.was_recovered, self.has_producer_ids = True, False
+        self.was_recovered, self.has_producer_ids, self._is_synced = True, False, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.next_offset, end, reason = self.base_offset, 0, ""
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET

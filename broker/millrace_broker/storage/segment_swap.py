@@ -70,7 +70,7 @@ def finish_swaps(fs: FileSystem, directory: str) -> None:
             leftovers.append(name)
         else:
             _finish_swap(fs, directory, name, end_offset)
-    names = fs.listdir(directory)
+    names = fs.listdir(directory) if decided else names
     leftovers += [name for name in names if name.endswith(SWAP_FILE_SUFFIX) and name not in leftovers]
     for name in leftovers:
         fs.unlink(os.path.join(directory, name))
