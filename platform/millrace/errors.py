@@ -35,6 +35,7 @@
     │   └── UnsupportedVersionError    an API key or version that is not served
     ├── GroupError             a group can't be served here and now
     │   └── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError
+    │       InvalidGroupIdError
     ├── ClusterError
     │   ├── BrokerIdTakenError         a live broker holds /brokers/ids/[id]
     │   ├── ZooKeeperError             can't be reached, or the session is lost
@@ -390,6 +391,12 @@ class CoordinatorLoadInProgressError(GroupError):
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     retriable = True
+
+
+class InvalidGroupIdError(GroupError):
+    """A group id that can't be kept."""
+
+    code = ErrorCode.INVALID_GROUP_ID
 
 
 class NotCoordinatorError(GroupError):

@@ -188,5 +188,5 @@ class Groups(RuleBasedStateMachine):
         assert self.group.state is State.EMPTY
 
 
-Groups.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestGroups = Groups.TestCase

@@ -9,7 +9,14 @@ from typing import NamedTuple
 from millrace.errors import ErrorCode
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.group import Committer
-from millrace_broker.groups.records import NO_LEADER_EPOCH, NO_TIMESTAMP, CommittedOffset, OffsetKey
+from millrace_broker.groups.records import (
+    MAX_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    CommittedOffset,
+    OffsetKey,
+    fits,
+)
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Shard
 from millrace_broker.storage import TopicPartition
@@ -64,7 +71,7 @@ def commit(
     shard = coordinator.shard(group_id)
     error = _check_commit(shard, group_id, committer)
     limit = coordinator.config.offset_metadata_max_bytes
-    accepted = [one for one in commits if len(one.metadata or "") <= limit]
+    accepted = [one for one in commits if len(one.metadata or "") <= limit and fits(one.metadata or "")]
     errors = {one.topic_partition: error or ErrorCode.OFFSET_METADATA_TOO_LARGE for one in commits}
     if error or not accepted:
         answer.set_result(errors)
@@ -94,7 +101,7 @@ def _check_commit(shard: Shard, group_id: str, committer: Committer) -> ErrorCod
 
 
 def _entry(group_id: str, one: Commit, now_ms: int, retention_ms: int | None) -> tuple[OffsetKey, CommittedOffset]:
-    expire_timestamp_ms = NO_TIMESTAMP if retention_ms is None else now_ms + retention_ms
+    expire_timestamp_ms = NO_TIMESTAMP if retention_ms is None else min(now_ms + retention_ms, MAX_TIMESTAMP)
     commit_timestamp_ms = now_ms if one.commit_timestamp_ms == NO_TIMESTAMP else one.commit_timestamp_ms
     committed = CommittedOffset(
         one.offset, one.leader_epoch, one.metadata or "", commit_timestamp_ms, expire_timestamp_ms

@@ -18,6 +18,7 @@ from millrace.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     ErrorCode,
+    InvalidGroupIdError,
     MillraceError,
     NotCoordinatorError,
     TopicExistsError,
@@ -29,6 +30,7 @@ from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import expired
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, partition_of, topic_config
+from millrace_broker.groups.records import fits
 from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Replay, Shard
 from millrace_broker.replication.purgatory import CallLater
@@ -80,7 +82,12 @@ class Coordinator:
         return partition_of(group_id, partitions)
 
     def shard(self, group_id: str) -> Shard:
-        """Where a group is; NotCoordinatorError or CoordinatorLoadInProgressError where it can't be used here now."""
+        """Where a group is; NotCoordinatorError or CoordinatorLoadInProgressError where it can't be used here now.
+
+        InvalidGroupIdError for an id that can't be kept.
+        """
+        if not fits(group_id):
+            raise InvalidGroupIdError(f"a group id of {len(group_id)} characters is too long")
         index = self.partition_of(group_id)
         shard = self._shards.get(index)
         if shard is None:

@@ -34,6 +34,8 @@ OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_VALUE_VERSION = 3
 FIRST_FLEXIBLE_VALUE_VERSION = 4
 NO_TIMESTAMP = -1
+MAX_TIMESTAMP = 2**63 - 1
+MAX_STRING_BYTES = 2**15 - 1
 NO_LEADER_EPOCH = -1
 
 
@@ -84,6 +86,11 @@ class GroupMetadata(NamedTuple):
     leader: str | None
     state_timestamp_ms: int
     members: tuple[MemberMetadata, ...]
+
+
+def fits(text: str, limit_bytes: int = MAX_STRING_BYTES) -> bool:
+    """Whether a text can be kept; requests of the newest versions can hold longer ones."""
+    return len(text) <= limit_bytes // 4 or len(text.encode()) <= limit_bytes
 
 
 def key_version(key: bytes) -> int:

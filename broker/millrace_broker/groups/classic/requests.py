@@ -11,7 +11,10 @@ from millrace.errors import ErrorCode, GroupError
 from millrace_broker.groups.classic.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.classic.group import ClassicGroup
 from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 from millrace_broker.groups.shard import Shard
+
+MAX_NAME_BYTES = MAX_STRING_BYTES - 64  # a member id is a client's or an instance's id and 37 characters
 
 
 def join(coordinator: Coordinator, group_id: str, request: Join) -> None:
@@ -30,6 +33,8 @@ def _join(coordinator: Coordinator, group_id: str, request: Join) -> ErrorCode:
         return ErrorCode.INVALID_GROUP_ID
     if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
+    if not all(fits(text, MAX_NAME_BYTES) for text in _names(request)):
+        return ErrorCode.INVALID_REQUEST
     shard = coordinator.shard(group_id)
     group = shard.groups.get(group_id)
     if group is None:
@@ -40,6 +45,12 @@ def _join(coordinator: Coordinator, group_id: str, request: Join) -> ErrorCode:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     shard.perform(group, group.join(request, shard.now_ms()))
     return ErrorCode.NONE
+
+
+def _names(request: Join) -> list[str]:
+    """What is kept of a member as text."""
+    protocols = [protocol.name for protocol in request.protocols]
+    return [request.protocol_type, request.client_id, request.instance_id or "", *protocols]
 
 
 def sync(coordinator: Coordinator, group_id: str, request: Sync) -> None:

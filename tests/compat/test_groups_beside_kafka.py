@@ -1,0 +1,241 @@
+"""The same requests to Apache Kafka and to us, of every API of groups in every version of both: the same answers.
+
+A script of requests plays on both; ids that a broker makes up, hosts, messages for people and what no version of Kafka
+agrees about with another are left out. Messages are written and read by Kafka's own definitions.
+"""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from millrace.client import Admin, Cluster
+from millrace.errors import SetupError
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace.testing.kafka_messages import Messages
+from millrace.wire.frame import framed
+
+PEERS = Path(__file__).parents[2] / ".peers"
+SCRIPTS = 10  # what newer versions add are topic ids, which each broker makes up
+APIS = (
+    "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
+    "DescribeGroups", "ListGroups", "DeleteGroups", "OffsetDelete",
+)  # fmt: skip
+UNKNOWN_ID = "nobody"
+MADE_UP = {"host", "port", "nodeId", "errorMessage", "clientHost", "throttleTimeMs", "authorizedOperations", "topicId"}
+
+
+class Peer:
+    """One broker, and what it said."""
+
+    def __init__(self, bootstrap, messages, served):
+        host, port = bootstrap.split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.messages, self.served = messages, served
+        self.number = 0
+        self.names = {"": ""}
+        self.said = []
+
+    def ask(self, api, version, **fields):
+        """The answer in the nearest version that both peers serve."""
+        lowest, highest = self.served[api]
+        version = min(max(version, lowest), highest)
+        self.number += 1
+        known = {one.name for one in self.messages.definition(f"{api}Request", version).fields}
+        request = {name: value for name, value in fields.items() if name in known}
+        self.socket.sendall(framed(self.messages.encode_request(api, version, self.number, request)))
+        size = int.from_bytes(self.exactly(4), "big")
+        _, answer = self.messages.decode_response(api, version, self.exactly(size))
+        self.said.append((api, version, answer))
+        return answer
+
+    def exactly(self, size):
+        data = b""
+        while len(data) < size:
+            chunk = self.socket.recv(size - len(data))
+            assert chunk, f"{self.said[-1:]}: the broker closed the connection"
+            data += chunk
+        return data
+
+    def comparable(self):
+        return [(api, version, self.plain(answer)) for api, version, answer in self.said]
+
+    def plain(self, value):
+        if isinstance(value, dict):
+            return {name: self.plain(one) for name, one in value.items() if name not in MADE_UP}
+        if isinstance(value, list):
+            return sorted((self.plain(one) for one in value), key=repr)
+        return self.names.get(value, value) if isinstance(value, str) else value
+
+
+def play(peer, version):
+    """One group's life."""
+    group = f"group-{version}"
+    peer.ask("FindCoordinator", version, key=group, keyType=0, coordinatorKeys=[group])
+    peer.ask("FindCoordinator", version, key=group, keyType=9, coordinatorKeys=[group]) if version else None
+    member = joined(peer, version, group)
+    for changes in (
+        {"groupId": ""}, {"sessionTimeoutMs": 1}, {"memberId": UNKNOWN_ID}, {"protocolType": "connect"},
+        {"protocols": [{"name": "other", "metadata": b""}]}, {"protocols": []},
+    ):  # fmt: skip
+        join(peer, version, group, **{"memberId": member, **changes})
+    commit(peer, version, group, member)
+    sync(peer, version, group, memberId=UNKNOWN_ID)
+    sync(peer, version, group, memberId=member, generationId=7)
+    sync(peer, version, group, memberId=member)
+    sync(peer, version, group, memberId=member)
+    for changes in ({}, {"generationId": 7}, {"memberId": UNKNOWN_ID}, {"groupId": ""}, {"groupId": "missing"}):
+        fields = {"groupId": group, "generationId": 1, "memberId": member, **changes}
+        peer.ask("Heartbeat", version, **fields)
+    commit(peer, version, group, member)
+    commit(peer, version, group, member, generation=7)
+    commit(peer, version, group, UNKNOWN_ID)
+    commit(peer, version, group, "", generation=-1)
+    commit(peer, version, f"simple-{version}", "", generation=-1)
+    if version < 9 or peer.served["DescribeGroups"][1] >= 6:  # 3.9 has GROUP_ID_NOT_FOUND in its documentation only
+        commit(peer, version, "missing", "m", generation=3)
+    for asked in (group, f"simple-{version}", "missing"):
+        fetch(peer, version, asked, [0, 1, 9])
+        fetch(peer, version, asked, None) if version >= 2 else None
+    peer.ask("DescribeGroups", version, groups=[group, f"simple-{version}", "missing", ""])
+    listed(peer, version, [])
+    listed(peer, version, ["Stable"])
+    listed(peer, version, ["empty", "DEAD"])
+    delete_offsets(peer, group)
+    peer.ask("DeleteGroups", version, groupsNames=[group, "missing"])
+    leave(peer, version, group, UNKNOWN_ID)
+    leave(peer, version, "missing", UNKNOWN_ID)
+    leave(peer, version, group, member)
+    peer.ask("DescribeGroups", version, groups=[group])
+    sync(peer, version, group, memberId=member)
+    delete_offsets(peer, group)
+    delete_offsets(peer, "missing")
+    fetch(peer, version, group, [0, 1])
+    peer.ask("DeleteGroups", version, groupsNames=[group, f"simple-{version}"])
+    peer.ask("DeleteGroups", version, groupsNames=[group])
+    fetch(peer, version, group, [1])
+
+
+def joined(peer, version, group):
+    answer = join(peer, version, group, memberId="")
+    peer.names[answer["memberId"]] = f"member of {group}"
+    if answer["errorCode"]:
+        answer = join(peer, version, group, memberId=answer["memberId"])
+        peer.names[answer["memberId"]] = f"member of {group}"
+    return answer["memberId"]
+
+
+def join(peer, version, group, **changes):
+    subscription = peer.messages.encode("ConsumerProtocolSubscription", 0, {"topics": ["events"], "userData": None})
+    fields = {
+        "groupId": group, "sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 10_000, "groupInstanceId": None,
+        "protocolType": "consumer", "protocols": [{"name": "range", "metadata": b"\x00\x00" + subscription}],
+        "reason": "a test", **changes,
+    }  # fmt: skip
+    return peer.ask("JoinGroup", version, **fields)
+
+
+def sync(peer, version, group, *, memberId, generationId=1):  # noqa: N803  # Kafka's names
+    assignments = [{"memberId": memberId, "assignment": b"all"}]
+    peer.ask(
+        "SyncGroup", version, groupId=group, generationId=generationId, memberId=memberId, groupInstanceId=None,
+        protocolType="consumer", protocolName="range", assignments=assignments,
+    )  # fmt: skip
+
+
+def commit(peer, version, group, member, *, generation=1):
+    leader_epoch = {"committedLeaderEpoch": 3}
+    partitions = [
+        {"partitionIndex": index, "committedOffset": 10 + index, "committedMetadata": metadata, **leader_epoch}
+        for index, metadata in ((0, "note"), (1, None), (2, "x" * 5_000), (9, ""))
+    ]
+    topics = [{"name": "events", "partitions": partitions}, {"name": "no-topic", "partitions": partitions[:1]}]
+    peer.ask(
+        "OffsetCommit", min(max(version, 1), 9), groupId=group, generationIdOrMemberEpoch=generation, memberId=member,
+        groupInstanceId=None, retentionTimeMs=-1, topics=topics,
+    )  # fmt: skip
+
+
+def fetch(peer, version, group, partitions):
+    version = min(max(version, 1), 9)
+    topics = None if partitions is None else [{"name": "events", "partitionIndexes": partitions}]
+    peer.ask(
+        "OffsetFetch", version, groupId=group, topics=topics, requireStable=bool(version % 2),
+        groups=[{"groupId": group, "topics": topics}],
+    )  # fmt: skip
+
+
+def listed(peer, version, states):
+    answer = peer.ask("ListGroups", version, statesFilter=states, typesFilter=["Classic"] if version >= 5 else [])
+    ours = (f"group-{version}", f"simple-{version}")
+    answer["groups"] = [one for one in answer["groups"] if one["groupId"] in ours]
+
+
+def delete_offsets(peer, group):
+    topics = [{"name": name, "partitions": [{"partitionIndex": 0}]} for name in ("events", "no-topic")]
+    peer.ask("OffsetDelete", 0, groupId=group, topics=topics)
+
+
+def leave(peer, version, group, member):
+    members = [{"memberId": member, "groupInstanceId": None, "reason": "done"}]
+    peer.ask("LeaveGroup", version, groupId=group, memberId=member, members=members)
+
+
+def versions_of(bootstrap, messages):
+    with socket.create_connection(tuple(bootstrap.split(":")), timeout=30) as connected:
+        connected.sendall(framed(messages.encode_request("ApiVersions", 0, 1, {})))
+        stream = connected.makefile("rb")
+        frame = stream.read(int.from_bytes(stream.read(4), "big"))
+    _, answer = messages.decode_response("ApiVersions", 0, frame)
+    return {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in answer["apiKeys"]}
+
+
+def common(first, second):
+    return max(first[0], second[0]), min(first[1], second[1])
+
+
+@pytest.fixture(scope="module", params=["3.9", "4.1"])
+def peers(request, tmp_path_factory):
+    """(Kafka, ours), with a topic of three partitions each."""
+    try:
+        kafka = find_kafka(request.param, PEERS)
+    except SetupError as error:
+        pytest.skip(str(error))
+    messages = Messages([find_kafka("4.1", PEERS), find_kafka("3.9", PEERS)])
+    folder = tmp_path_factory.mktemp("peers")
+    settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+    with (
+        KafkaBroker(kafka, folder / "kafka", properties=settings) as theirs,
+        BrokerProcess(folder / "ours", properties=settings) as ours,
+    ):
+        both = []
+        offered = [versions_of(broker.bootstrap, messages) for broker in (theirs, ours)]
+        served = {api: common(*(one[messages.api_key(api)] for one in offered)) for api in APIS}
+        for broker in (theirs, ours):
+            with Cluster(broker.bootstrap) as cluster:
+                Admin(cluster).create_topic("events", 3)
+            both.append(Peer(broker.bootstrap, messages, served))
+            await_coordinator(both[-1])
+        yield both
+        for one in both:
+            one.socket.close()
+
+
+def await_coordinator(peer):
+    while True:
+        found = peer.ask("FindCoordinator", 1, key="any", keyType=0)
+        ready = peer.ask("OffsetFetch", 5, groupId="any", topics=[])
+        if not found["errorCode"] and not ready["errorCode"]:
+            peer.said.clear()
+            return
+
+
+@pytest.mark.parametrize("version", range(SCRIPTS))
+def test_answers_are_those_of_kafka(peers, version):
+    for peer in peers:
+        peer.said.clear()
+        play(peer, version)
+    theirs, ours = (peer.comparable() for peer in peers)
+    different = [(kafkas, mine) for kafkas, mine in zip(theirs, ours, strict=True) if kafkas != mine]
+    assert different == []
