@@ -155,6 +155,7 @@ class Broker:
             options.zookeeper,
             session_timeout_ms=options.broker.zookeeper_session_timeout_ms,
             connection_timeout_ms=options.broker.zookeeper_connection_timeout_ms,
+            deletes_topics=options.broker.delete_topic_enable,
         )
         self._zookeeper_offsets = ZooKeeperOffsets(store.session)
         return store

@@ -8,7 +8,8 @@ So a crash leaves, at most, a topic that is there and whole, with some states ba
 
 Views: the topics of the last view are kept, and only those whose nodes changed are read again; after a
 reconnect everything is. Nodes are watched, and so are Kafka's notifications of changed configuration, which also tell
-of a node that was not there before. Who changes a configuration notifies, and removes notifications that are old.
+of a node that was not there before. Who changes a configuration notifies, and removes notifications that are old. The
+controller deletes the topics that other tools name in `/admin/delete_topics`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class ZooKeeperStore:
         connect: `HOST:PORT[,…][/chroot]`.
         session_timeout_ms: how long a dead broker stays registered.
         connection_timeout_ms: how long `start` waits for ZooKeeper.
+        deletes_topics: whether the controller carries out the wishes in `/admin/delete_topics`.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ZooKeeperStore:
         *,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
+        deletes_topics: bool = True,
     ) -> None:
         self.session = ZooKeeperSession(
             connect,
@@ -70,6 +73,7 @@ class ZooKeeperStore:
         self._clock = SystemClock()
         self._refreshing = threading.Lock()  # views are made one at a time, so they come in order
         self._broker_id: int | None = None
+        self._deletes_topics = deletes_topics
         self._view = ClusterView("", -1, {}, {})
         self._last_notification = ""
         self._listener: OnChange = lambda _: None
@@ -127,15 +131,9 @@ class ZooKeeperStore:
 
     def delete_topic(self, name: str) -> None:
         """Remove all nodes of a topic. UnknownTopicError if there is none."""
-        for _ in range(DELETE_ATTEMPTS):
-            nodes = self.session.tree(paths.topic(name))
-            if not nodes:
-                raise UnknownTopicError(f"topic {name} does not exist")
-            refused = self._delete([*nodes[:-1], *self.session.tree(paths.topic_config(name)), nodes[-1]])
-            if refused is None:
-                self._refresh(frozenset({paths.topic(name)}))
-                return
-        raise ZooKeeperError(f"topic {name} is not deleted: {refused} was changed by another broker")
+        if not self._delete_nodes_of(name):
+            raise UnknownTopicError(f"topic {name} does not exist")
+        self._refresh(frozenset({paths.topic(name)}))
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
         """Write the longer assignment and the first states in one transaction, the states of many in those after it."""
@@ -210,6 +208,24 @@ class ZooKeeperStore:
                 break
             self.session.transact([Delete(notification)])
 
+    def _delete_nodes_of(self, name: str) -> bool:
+        """False where there is no such topic."""
+        for _ in range(DELETE_ATTEMPTS):
+            nodes = self.session.tree(paths.topic(name))
+            if not nodes:
+                return False
+            refused = self._delete([*nodes[:-1], *self.session.tree(paths.topic_config(name)), nodes[-1]])
+            if refused is None:
+                return True
+        raise ZooKeeperError(f"topic {name} is not deleted: {refused} was changed by another broker")
+
+    def _delete_wanted(self) -> None:
+        """Delete the topics that another tool wants gone, or only its wishes where topics may not be deleted."""
+        for name in self.session.children(paths.DELETE_TOPICS, watch=True):
+            if self._deletes_topics:
+                self._delete_nodes_of(name)
+            self.session.transact([Delete(paths.delete_topic(name))])
+
     def _delete(self, nodes: Sequence[str]) -> str | None:
         """Children come before their parents and the assignment last, so the last transaction ends the topic."""
         for begin in range(0, len(nodes), NODES_PER_TRANSACTION):
@@ -222,6 +238,8 @@ class ZooKeeperStore:
     def _refresh(self, changed: frozenset[str] | None) -> None:
         with self._refreshing:
             brokers = self._read_brokers()
+            if self._broker_id is not None and self._broker_id == min(brokers, default=None):
+                self._delete_wanted()
             notified = self._read_notifications()
             topics = self._read_topics(None if changed is None else changed | notified)
             configs = self._read_broker_configs()
