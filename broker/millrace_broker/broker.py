@@ -35,6 +35,7 @@ from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView
 from millrace_broker.config import BrokerConfig
+from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
@@ -197,6 +198,9 @@ class Broker:
     def _new_services(self) -> Services:
         configs = ConfigManager(self._options.broker_id, self._layers, self._store, self._metadata)
         topics = TopicManager(self._options.broker, self._store, self._metadata, configs.check_topic_config)
+        consumer_groups = ConsumerGroups(
+            self._options.consumer_groups, self._options.groups, lambda: self._metadata.view
+        )
         self._groups = Coordinator(
             self._options.groups,
             self._replicas,
@@ -204,6 +208,7 @@ class Broker:
             topics,
             clock=SystemClock(),
             call_later=self._loop.call_later,
+            replayers=consumer_groups.replayers,
         )
         broker_id, config = self._options.broker_id, self._layers.broker_config()
         return Services(
@@ -212,6 +217,7 @@ class Broker:
             self._replicas,
             topics,
             self._groups,
+            consumer_groups,
             self._zookeeper_offsets,
             configs,
             APIS,

@@ -23,6 +23,7 @@ from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.groups.config import GROUP_CONFIG, GroupConfig
+from millrace_broker.groups.consumer.config import CONSUMER_GROUP_CONFIG, ConsumerGroupConfig
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import LogConfig
 
@@ -63,6 +64,7 @@ class BrokerOptions:
     broker_id: int
     broker: BrokerConfig
     groups: GroupConfig
+    consumer_groups: ConsumerGroupConfig
     log_defaults: Mapping[str, str]
     properties: Mapping[str, str]
 
@@ -113,13 +115,16 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         broker_id=broker_id,
         broker=BrokerConfig.from_properties({n: v for n, v in properties.items() if n in BROKER_CONFIG.keys}),
         groups=GroupConfig.from_properties({n: v for n, v in properties.items() if n in GROUP_CONFIG.keys}),
+        consumer_groups=ConsumerGroupConfig.from_properties(
+            {n: v for n, v in properties.items() if n in CONSUMER_GROUP_CONFIG.keys}
+        ),
         log_defaults=log_defaults,
         properties=properties,
     )
 
 
 def _known(file: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    known = {*BROKER_CONFIG.keys, *GROUP_CONFIG.keys, *LOG_CONFIG.keys}
+    known = {*BROKER_CONFIG.keys, *GROUP_CONFIG.keys, *CONSUMER_GROUP_CONFIG.keys, *LOG_CONFIG.keys}
     for name in given:
         if name not in known:
             raise InvalidConfigError(f"unknown property {name}")

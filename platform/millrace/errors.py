@@ -29,13 +29,17 @@
     │   └── NotLeaderError
     ├── InvalidRequestError    a request that can be read and makes no sense
     ├── PolicyViolationError   the topic's configuration forbids it
+    ├── GroupError             a group can't be served here and now, or refuses what its member asks
+    │   ├── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError
+    │   ├── InvalidGroupIdError  GroupIdNotFoundError  UnknownMemberIdError
+    │   ├── GroupMaxSizeReachedError  InvalidGroupRequestError
+    │   ├── FencedMemberEpochError  StaleMemberEpochError  FencedInstanceIdError  UnreleasedInstanceIdError
+    │   ├── UnsupportedAssignorError  InvalidRegularExpressionError
+    │   └── IllegalGenerationError  RebalanceInProgressError  InconsistentGroupProtocolError
     ├── WireError              the peer's bytes are not a request that is served
     │   ├── FrameSizeError             negative or above socket.request.max.bytes
     │   ├── MalformedRequestError      cut short, or with impossible lengths
     │   └── UnsupportedVersionError    an API key or version that is not served
-    ├── GroupError             a group can't be served here and now
-    │   └── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError
-    │       InvalidGroupIdError
     ├── ClusterError
     │   ├── BrokerIdTakenError         a live broker holds /brokers/ids/[id]
     │   ├── ZooKeeperError             can't be reached, or the session is lost
@@ -54,81 +58,9 @@ Protocol codes: Apache Kafka protocol guide, "Error codes".
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import ClassVar
 
-
-class ErrorCode(IntEnum):
-    """The protocol's error codes that Millrace answers or understands."""
-
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    BROKER_NOT_AVAILABLE = 8
-    REPLICA_NOT_AVAILABLE = 9
-    MESSAGE_TOO_LARGE = 10
-    OFFSET_METADATA_TOO_LARGE = 12
-    NETWORK_EXCEPTION = 13
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
-    INVALID_TOPIC_EXCEPTION = 17
-    RECORD_LIST_TOO_LARGE = 18
-    NOT_ENOUGH_REPLICAS = 19
-    INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22
-    INCONSISTENT_GROUP_PROTOCOL = 23
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    INVALID_SESSION_TIMEOUT = 26
-    REBALANCE_IN_PROGRESS = 27
-    INVALID_COMMIT_OFFSET_SIZE = 28
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_SASL_MECHANISM = 33
-    UNSUPPORTED_VERSION = 35
-    TOPIC_ALREADY_EXISTS = 36
-    INVALID_PARTITIONS = 37
-    INVALID_REPLICATION_FACTOR = 38
-    INVALID_REPLICA_ASSIGNMENT = 39
-    INVALID_CONFIG = 40
-    NOT_CONTROLLER = 41
-    INVALID_REQUEST = 42
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    POLICY_VIOLATION = 44
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    TRANSACTION_COORDINATOR_FENCED = 52
-    KAFKA_STORAGE_ERROR = 56
-    LOG_DIR_NOT_FOUND = 57
-    NON_EMPTY_GROUP = 68
-    GROUP_ID_NOT_FOUND = 69
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    MEMBER_ID_REQUIRED = 79
-    PREFERRED_LEADER_NOT_AVAILABLE = 80
-    GROUP_MAX_SIZE_REACHED = 81
-    FENCED_INSTANCE_ID = 82
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
-    ELECTION_NOT_NEEDED = 84
-    NO_REASSIGNMENT_IN_PROGRESS = 85
-    GROUP_SUBSCRIBED_TO_TOPIC = 86
-    INVALID_RECORD = 87
-    UNSTABLE_OFFSET_COMMIT = 88
-    UNKNOWN_TOPIC_ID = 100
-    INCONSISTENT_TOPIC_ID = 103
-    INCONSISTENT_CLUSTER_ID = 104
-    FETCH_SESSION_TOPIC_ID_ERROR = 106
-    MISMATCHED_ENDPOINT_TYPE = 114
-    UNSUPPORTED_ENDPOINT_TYPE = 115
+from millrace.error_codes import ErrorCode as ErrorCode  # noqa: PLC0414  # given on to whoever imports errors
 
 
 class MillraceError(Exception):
@@ -351,32 +283,8 @@ class PolicyViolationError(MillraceError):
     code = ErrorCode.POLICY_VIOLATION
 
 
-class WireError(MillraceError):
-    """The peer's bytes are not a request that is served."""
-
-    code = ErrorCode.INVALID_REQUEST
-
-
-class FrameSizeError(WireError):
-    """A frame length that is negative or above `socket.request.max.bytes`."""
-
-
-class MalformedRequestError(WireError):
-    """A request that is cut short or whose lengths can't be."""
-
-
-class UnsupportedVersionError(WireError):
-    """An API key or a version that is not served."""
-
-    code = ErrorCode.UNSUPPORTED_VERSION
-
-
-class ClusterError(MillraceError):
-    """Brokers, or their coordination, are in the way."""
-
-
 class GroupError(MillraceError):
-    """A group can't be served here and now; what a group itself refuses is an error code of its answer."""
+    """A group can't be served here and now, or refuses what its member asks."""
 
 
 class CoordinatorNotAvailableError(GroupError):
@@ -404,6 +312,110 @@ class NotCoordinatorError(GroupError):
 
     code = ErrorCode.NOT_COORDINATOR
     retriable = True
+
+
+class InvalidGroupRequestError(GroupError):
+    """A field of the request that can't be as it is."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class GroupIdNotFoundError(GroupError):
+    """No such group, or it is of another type."""
+
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class UnknownMemberIdError(GroupError):
+    """The group has no member of this id: it has left, or was removed after a timeout."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class GroupMaxSizeReachedError(GroupError):
+    """The group takes no more members."""
+
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class FencedMemberEpochError(GroupError):
+    """The member is not at the epoch that the coordinator knows: it gives up its partitions and joins again."""
+
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+
+
+class StaleMemberEpochError(GroupError):
+    """Offsets of a member that is not at this epoch (any more); it goes on after its next heartbeat."""
+
+    code = ErrorCode.STALE_MEMBER_EPOCH
+    retriable = True
+
+
+class FencedInstanceIdError(GroupError):
+    """Another member holds this static member's instance id."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class UnreleasedInstanceIdError(GroupError):
+    """The instance id is in use by a member that has not left."""
+
+    code = ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+class UnsupportedAssignorError(GroupError):
+    """A server-side assignor that this broker does not have."""
+
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class InvalidRegularExpressionError(GroupError):
+    """A subscription's regular expression that can't be read."""
+
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+class IllegalGenerationError(GroupError):
+    """A generation that is not the group's."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class RebalanceInProgressError(GroupError):
+    """The member has to join again."""
+
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+    retriable = True
+
+
+class InconsistentGroupProtocolError(GroupError):
+    """Protocols of which the group's members have none in common."""
+
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class WireError(MillraceError):
+    """The peer's bytes are not a request that is served."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class FrameSizeError(WireError):
+    """A frame length that is negative or above `socket.request.max.bytes`."""
+
+
+class MalformedRequestError(WireError):
+    """A request that is cut short or whose lengths can't be."""
+
+
+class UnsupportedVersionError(WireError):
+    """An API key or a version that is not served."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class ClusterError(MillraceError):
+    """Brokers, or their coordination, are in the way."""
 
 
 class BrokerIdTakenError(ClusterError):

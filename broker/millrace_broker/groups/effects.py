@@ -4,16 +4,21 @@
     SetTimer     call `timer_expired` with this timer after a delay; one set earlier under its name is replaced
     CancelTimer  forget a timer, if it is set
     Store        append records; `stored` is called with the outcome once the in-sync replicas have them
+    Retire       whoever waits in a group that this one has taken the place of is told to join again
+    Succession   another group takes this one's place, or none; what follows are effects of that one's
 
-`Store` comes last among the effects of one event.
+`Store` and `Succession` come last among the effects of one event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace_broker.groups.records import Record
+
+if TYPE_CHECKING:
+    from millrace_broker.groups.group import Group
 
 Ticket = Any
 """Whoever waits for an answer; a group only hands it back."""
@@ -46,5 +51,18 @@ class Store(NamedTuple):
     outcome: Any
 
 
-Effect = Answer | SetTimer | CancelTimer | Store
+class Retire(NamedTuple):
+    """A group that is no more."""
+
+    group: Group
+
+
+class Succession(NamedTuple):
+    """The group that stands under this one's name from now on; its effects are asked for once it does."""
+
+    group: Group | None
+    effects: Effects = []  # noqa: RUF012  # never changed
+
+
+Effect = Answer | SetTimer | CancelTimer | Store | Retire | Succession
 Effects = list[Effect]

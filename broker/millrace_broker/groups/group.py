@@ -5,10 +5,11 @@ Checks return the protocol's error code, NONE where nothing is in the way.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from millrace.errors import ErrorCode
+from millrace_broker.groups.classic.events import Join, Leaving, Sync
 from millrace_broker.groups.effects import Effects
 from millrace_broker.groups.records import CommittedOffset, Record
 
@@ -70,6 +71,26 @@ class Group(Protocol):
     def expiry_base_ms(self, offset: CommittedOffset) -> int | None:
         """From when on retention counts for an offset; None while it may not expire (KIP-211)."""
         ...
+
+    # Members that use the classic protocol; a group of another type may have some while it migrates (KIP-848).
+
+    def join(self, join: Join, now_ms: int) -> Effects:
+        """JoinGroup."""
+        ...
+
+    def sync(self, sync: Sync, now_ms: int) -> Effects:
+        """SyncGroup."""
+        ...
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
+        """Heartbeat."""
+        ...
+
+    def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
+        """LeaveGroup: an error for each member that it names."""
+        ...
+
+    # What the shard asks.
 
     def tombstones(self) -> list[Record]:
         """The records that remove it."""

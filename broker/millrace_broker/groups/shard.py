@@ -22,7 +22,7 @@ from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import NewRecord, decode_batch, encode_batch
 from millrace_broker.groups import records
 from millrace_broker.groups.config import GroupConfig
-from millrace_broker.groups.effects import Answer, CancelTimer, Effects, SetTimer, Store
+from millrace_broker.groups.effects import Answer, CancelTimer, Effects, Retire, SetTimer, Store, Succession
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
@@ -93,6 +93,17 @@ class Shard:
                     self._cancel_timer((group.group_id, timer))
                 case Store():
                     self._store(group, effect)
+                case Retire(other):
+                    self.perform(other, other.unloaded(ErrorCode.REBALANCE_IN_PROGRESS))
+                case Succession(successor, then):
+                    self._succeed(group, successor, then)
+
+    def _succeed(self, group: Group, successor: Group | None, then: Effects) -> None:
+        if self.groups.get(group.group_id) is group:
+            self.drop(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        if successor is not None:
+            self.groups[successor.group_id] = successor
+            self.perform(successor, then)
 
     def _store(self, group: Group, store: Store) -> None:
         def stored(error: ErrorCode) -> None:

@@ -19,6 +19,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
+from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.replication.fetch_sessions import FetchSessions
@@ -54,6 +55,7 @@ class Services:
     replicas: ReplicaManager
     topics: TopicManager
     groups: Coordinator
+    consumer_groups: ConsumerGroups
     zookeeper_offsets: ZooKeeperOffsets | None  # for OffsetCommit and OffsetFetch v0
     configs: ConfigManager
     apis: Mapping[int, Api]

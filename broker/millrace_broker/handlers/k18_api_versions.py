@@ -1,16 +1,18 @@
 """ApiVersions, versions 0 to 4 (KIP-35, KIP-511).
 
-    v0  error and ranges      v1  throttle time      v3  flexible; the client says what software it is
+    v0  error and ranges      v1  throttle time      v3  flexible; the client says what software it is; features
+    v4  supported features from version 0 on (KIP-1022)
 
 A version that is not served is answered in v0's form with UNSUPPORTED_VERSION and the range of this API, so that any
-client can step down: the one request that is never refused by closing the connection. There are no features: the
-fields of v3 that name them are at their defaults, and so left out.
+client can step down: the one request that is never refused by closing the connection.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
@@ -19,6 +21,8 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 VERSIONS = VersionRange(0, 4)
 FIRST_VERSION_WITH_SOFTWARE = 3
+FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
+GROUP_VERSION = "group.version"
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -31,15 +35,30 @@ def handle(services: Services, request: Request) -> Reply:
         names = (message.client_software_name, message.client_software_version)
         if not all(SOFTWARE.fullmatch(name) for name in names):
             return _answer(request.version, ErrorCode.INVALID_REQUEST, ())
-    return _answer(request.version, ErrorCode.NONE, services.apis.values())
+    return _answer(request.version, ErrorCode.NONE, services.apis.values(), _features(services, request.version))
 
 
-def _answer(version: int, code: ErrorCode, apis: Iterable[Api]) -> Reply:
+def _answer(
+    version: int, code: ErrorCode, apis: Iterable[Api], features: Mapping[str, Any] = MappingProxyType({})
+) -> Reply:
     served = [
         {"api_key": api.key, "min_version": api.versions.minimum, "max_version": api.versions.maximum} for api in apis
     ]
-    fields = {"error_code": code, "api_keys": served, "throttle_time": 0}
+    fields = {"error_code": code, "api_keys": served, "throttle_time": 0, **features}
     return [encode(ApiKey.API_VERSIONS, version, Direction.RESPONSE, fields)]
+
+
+def _features(services: Services, version: int) -> dict[str, Any]:
+    """`group.version` 1 is what tools take for the consumer group protocol being there (KIP-848)."""
+    if version < FIRST_VERSION_WITH_SOFTWARE or not services.consumer_groups.config.is_served:
+        return {}
+    fields: dict[str, Any] = {
+        "finalized_features_epoch": 0,
+        "finalized_features": [{"name": GROUP_VERSION, "min_version_level": 1, "max_version_level": 1}],
+    }
+    if version >= FIRST_VERSION_WITH_FEATURES_FROM_0:
+        fields["supported_features"] = [{"name": GROUP_VERSION, "min_version": 0, "max_version": 1}]
+    return fields
 
 
 API = Api(

@@ -38,6 +38,8 @@ from millrace_broker.handlers import (
     k48_describe_client_quotas,
     k60_describe_cluster,
     k61_describe_producers,
+    k68_consumer_group_heartbeat,
+    k69_consumer_group_describe,
     k75_describe_topic_partitions,
 )
 from millrace_broker.handlers.api import Api
@@ -78,6 +80,8 @@ APIS: dict[int, Api] = {
         k48_describe_client_quotas.API,
         k60_describe_cluster.API,
         k61_describe_producers.API,
+        k68_consumer_group_heartbeat.API,
+        k69_consumer_group_describe.API,
         k75_describe_topic_partitions.API,
     )
 }

@@ -250,6 +250,10 @@ class ClassicGroup(GroupFacts):
 
     # Rebalancing.
 
+    def rebalance(self, now_ms: int) -> Effects:
+        """Let everyone join again, though no member asks for it."""
+        return self._rebalance_or_complete(now_ms)
+
     def _rebalance_or_complete(self, now_ms: int) -> Effects:
         if self.state is State.PREPARING_REBALANCE:
             return self._complete_if_all_joined(now_ms)

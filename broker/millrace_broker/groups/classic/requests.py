@@ -11,6 +11,7 @@ from millrace.errors import ErrorCode, GroupError
 from millrace_broker.groups.classic.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.classic.group import ClassicGroup
 from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.group import Group
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 from millrace_broker.groups.shard import Shard
 
@@ -41,8 +42,6 @@ def _join(coordinator: Coordinator, group_id: str, request: Join) -> ErrorCode:
         if request.member_id != UNKNOWN_MEMBER:
             return ErrorCode.UNKNOWN_MEMBER_ID
         group = shard.groups[group_id] = ClassicGroup(group_id, config, shard.now_ms())
-    if not isinstance(group, ClassicGroup):
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     shard.perform(group, group.join(request, shard.now_ms()))
     return ErrorCode.NONE
 
@@ -97,7 +96,6 @@ def leave(coordinator: Coordinator, group_id: str, leaving: Sequence[Leaving]) -
     return errors
 
 
-def _find(coordinator: Coordinator, group_id: str) -> tuple[Shard, ClassicGroup | None]:
+def _find(coordinator: Coordinator, group_id: str) -> tuple[Shard, Group | None]:
     shard = coordinator.shard(group_id)
-    group = shard.groups.get(group_id)
-    return shard, group if isinstance(group, ClassicGroup) else None
+    return shard, shard.groups.get(group_id)

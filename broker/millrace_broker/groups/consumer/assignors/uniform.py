@@ -1,0 +1,129 @@
+"""`uniform`: equal shares, and of what each member had as much as that allows.
+
+All read the same topics: shares differ by one at most; the longer shares stay with those that had most.
+
+They read different topics: every partition goes where it was, or else to the least loaded of its readers. Then,
+as long as a chain of moves leads from a member to one that has at least two more, a partition moves along each
+link of the shortest such chain: so loads end as equal as the subscriptions allow (an optimal semi-matching:
+Harvey, Ladner, Lovász, Tamir, "Semi-matchings for bipartite graphs and load balancing", 2006).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from uuid import UUID
+
+from millrace_broker.groups.consumer.assignors.spec import GroupSpec
+from millrace_broker.groups.consumer.member import Assignment, TopicIdPartition
+
+
+def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
+    """Who gets which partitions."""
+    if not group.members:
+        return {}
+    subscriptions = {member.topic_ids for member in group.members.values()}
+    kept = _kept(group)
+    shares = _equal_shares(group, kept) if len(subscriptions) == 1 else _Balance(group, kept).shares()
+    return {member_id: frozenset(share) for member_id, share in shares.items()}
+
+
+def _kept(group: GroupSpec) -> dict[str, list[TopicIdPartition]]:
+    """What each member had and still reads, in order; a partition that two had is the first one's."""
+    seen: set[TopicIdPartition] = set()
+    kept = {}
+    for member_id in sorted(group.members):
+        member = group.members[member_id]
+        kept[member_id] = sorted(
+            one
+            for one in member.current - seen
+            if one.topic_id in member.topic_ids and one.partition < group.partition_counts.get(one.topic_id, 0)
+        )
+        seen.update(kept[member_id])
+    return kept
+
+
+def _equal_shares(group: GroupSpec, kept: dict[str, list[TopicIdPartition]]) -> dict[str, list[TopicIdPartition]]:
+    shortest, longer_shares = divmod(sum(group.partition_counts.values()), len(kept))
+    shares = {}
+    for place, member_id in enumerate(sorted(kept, key=lambda one: (-len(kept[one]), one))):
+        shares[member_id] = kept[member_id][: shortest + (place < longer_shares)]
+    free = _free(group, shares.values())
+    for place, share in enumerate(shares.values()):
+        size = shortest + (place < longer_shares)
+        share += [next(free) for _ in range(size - len(share))]
+    return shares
+
+
+def _free(group: GroupSpec, shares: Iterable[list[TopicIdPartition]]) -> Iterator[TopicIdPartition]:
+    taken = {one for share in shares for one in share}
+    return (one for one in group.partitions() if one not in taken)
+
+
+class _Balance:
+    """Shares under way to as equal as they can be."""
+
+    def __init__(self, group: GroupSpec, kept: dict[str, list[TopicIdPartition]]) -> None:
+        self._group = group
+        self._load = {member_id: len(share) for member_id, share in kept.items()}
+        self._held: dict[UUID, dict[str, list[int]]] = {topic_id: {} for topic_id in group.partition_counts}
+        for member_id, share in kept.items():
+            for one in share:
+                self._held[one.topic_id].setdefault(member_id, []).append(one.partition)
+        self._readers: dict[UUID, list[str]] = defaultdict(list)
+        for member_id in sorted(group.members):
+            for topic_id in group.members[member_id].topic_ids:
+                self._readers[topic_id].append(member_id)
+
+    def shares(self) -> dict[str, list[TopicIdPartition]]:
+        """Everything given out, and balanced."""
+        self._give_out()
+        self._level()
+        shares: dict[str, list[TopicIdPartition]] = {member_id: [] for member_id in self._load}
+        for topic_id, holders in self._held.items():
+            for member_id, partitions in holders.items():
+                shares[member_id] += [TopicIdPartition(topic_id, partition) for partition in partitions]
+        return shares
+
+    def _give_out(self) -> None:
+        # Topics with the fewest readers first: the others can still even out what these force.
+        for topic_id in sorted(self._held, key=lambda one: (len(self._readers[one]), one)):
+            taken = {partition for partitions in self._held[topic_id].values() for partition in partitions}
+            for partition in range(self._group.partition_counts[topic_id]):
+                if partition not in taken and self._readers[topic_id]:
+                    self._give(topic_id, partition, min(self._readers[topic_id], key=self._load.__getitem__))
+
+    def _level(self) -> None:
+        poorest_first = sorted(self._load, key=lambda one: (self._load[one], one))
+        while any(self._shift_towards(member_id) for member_id in poorest_first):
+            poorest_first.sort(key=lambda one: (self._load[one], one))
+
+    def _shift_towards(self, poor: str) -> bool:
+        """Move a partition along the shortest chain from a member with at least two more; False where none is."""
+        came_from: dict[str, tuple[str, UUID]] = {}
+        queue = deque((poor,))
+        while queue:
+            taker = queue.popleft()
+            if self._load[taker] >= self._load[poor] + 2:
+                self._move_along(poor, taker, came_from)
+                return True
+            for topic_id in sorted(self._group.members[taker].topic_ids & self._held.keys()):
+                for holder in self._held[topic_id]:
+                    if holder != poor and holder not in came_from:
+                        came_from[holder] = (taker, topic_id)
+                        queue.append(holder)
+        return False
+
+    def _move_along(self, poor: str, giver: str, came_from: dict[str, tuple[str, UUID]]) -> None:
+        while giver != poor:
+            taker, topic_id = came_from[giver]
+            partitions = self._held[topic_id][giver]
+            self._give(topic_id, partitions.pop(), taker)
+            self._load[giver] -= 1
+            if not partitions:
+                del self._held[topic_id][giver]
+            giver = taker
+
+    def _give(self, topic_id: UUID, partition: int, member_id: str) -> None:
+        self._held[topic_id].setdefault(member_id, []).append(partition)
+        self._load[member_id] += 1

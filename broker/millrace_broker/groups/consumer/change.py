@@ -1,0 +1,164 @@
+"""One change of a consumer group: the records that make it, and the group as it is with them.
+
+    member's metadata → patterns → group epoch → target of each member → target epoch → the member's assignment
+
+The records of a change are written as one batch. Until they are, the group is as it was: a change works on a copy.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from millrace_broker.cluster.view import ClusterView
+from millrace_broker.groups.consumer.config import ConsumerGroupConfig
+from millrace_broker.groups.consumer.member import NOTHING, Assignment, CurrentAssignment, Member, MemberMetadata
+from millrace_broker.groups.consumer.metadata_hash import group_hash
+from millrace_broker.groups.consumer.reconciliation import reconcile
+from millrace_broker.groups.consumer.records import (
+    GroupEpoch,
+    GroupRecord,
+    Key,
+    Kind,
+    ResolvedRegularExpression,
+    TargetEpoch,
+    Value,
+)
+from millrace_broker.groups.consumer.state import GroupState
+from millrace_broker.groups.consumer.target import new_targets
+from millrace_broker.groups.consumer.topic_pattern import matching
+
+logger = logging.getLogger(__name__)
+
+PATTERN_REFRESH_MIN_INTERVAL_MS = 10_000
+NO_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a change may know besides the group: configuration, the cluster, the time."""
+
+    config: ConsumerGroupConfig
+    view: ClusterView
+    now_ms: int
+
+
+class Change:
+    """A change under way. `state` is the group with all that `records` say."""
+
+    def __init__(self, state: GroupState, surroundings: Surroundings) -> None:
+        self.state = state.copy()
+        self.records: list[GroupRecord] = []
+        self.surroundings = surroundings
+
+    def put(self, kind: Kind, name: str, value: Value | None) -> None:
+        """Write a record."""
+        record = GroupRecord(Key(kind, self.state.group_id, name), value)
+        self.records.append(record)
+        self.state.replay(record)
+
+    def set_metadata(self, member: Member, metadata: MemberMetadata) -> bool:
+        """What a member says of itself; whether its subscription is another one now."""
+        if member.member_id in self.state.members and member.metadata == metadata:
+            return False
+        self.put(Kind.MEMBER, member.member_id, metadata)
+        before = member.metadata
+        self._resolve_new_patterns()
+        return (before.topic_names, before.topic_regex or "") != (metadata.topic_names, metadata.topic_regex or "")
+
+    def rebalance_if(self, subscription_changed: bool) -> None:
+        """Move the group epoch on where the subscription, or what it means by now, has changed; then the target."""
+        state, view = self.state, self.surroundings.view
+        self._refresh_patterns()
+        metadata_hash = state.metadata_hash
+        if subscription_changed or state.compared_with is not view:
+            metadata_hash = group_hash(state.topic_names(), view)
+            state.compared_with = view
+        is_new = not state.epoch  # members are never told epoch 0, which is that of joining
+        if is_new or subscription_changed or metadata_hash != state.metadata_hash:
+            self._drop_partitions_record()
+            self.put(Kind.GROUP, "", GroupEpoch(state.epoch + 1, metadata_hash))
+            logger.info("group %s is at epoch %d", state.group_id, state.epoch)
+        self._update_target()
+
+    def reconcile(self, member_id: str, owned: Assignment | None) -> None:
+        """Bring a member as near to its target as can be now."""
+        state = self.state
+        before = state.members[member_id].current
+        target = state.targets.get(member_id, NOTHING)
+        after = reconcile(before, state.target_epoch, target, state.is_taken, owned)
+        if after != before:
+            self.put(Kind.CURRENT, member_id, after)
+
+    def remove(self, *member_ids: str) -> None:
+        """Members leave or are put out: the epoch moves on, the next heartbeat of another makes the target."""
+        for member_id in member_ids:
+            self._bury(member_id)
+        self._drop_unused_patterns()
+        self._drop_partitions_record()
+        metadata_hash = group_hash(self.state.topic_names(), self.surroundings.view)
+        self.state.compared_with = self.surroundings.view
+        self.put(Kind.GROUP, "", GroupEpoch(self.state.epoch + 1, metadata_hash))
+
+    def replace_static(self, old: Member, new_id: str) -> Member:
+        """A static member comes back under another id, in the place and with the partitions of its former self."""
+        target = self.state.targets.get(old.member_id, NOTHING)
+        self._bury(old.member_id)
+        self.put(Kind.MEMBER, new_id, old.metadata)
+        self.put(Kind.TARGET, new_id, target)
+        self.put(Kind.CURRENT, new_id, replace(old.current, epoch=0, previous_epoch=0))
+        return self.state.members[new_id]
+
+    def set_current(self, member_id: str, current: CurrentAssignment) -> None:
+        """Where a member stands."""
+        self.put(Kind.CURRENT, member_id, current)
+
+    def _bury(self, member_id: str) -> None:
+        for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
+            self.put(kind, member_id, None)
+
+    def _update_target(self) -> None:
+        state = self.state
+        if state.epoch <= state.target_epoch:
+            return
+        assignor = state.preferred_assignor(self.surroundings.config.default_assignor)
+        for member_id, target in new_targets(state, self.surroundings.view.topics, assignor).items():
+            if target != state.targets.get(member_id):
+                self.put(Kind.TARGET, member_id, target)
+        self.put(Kind.TARGET_EPOCH, "", TargetEpoch(state.epoch))
+
+    def _resolve_new_patterns(self) -> None:
+        for pattern in sorted(self._patterns_in_use() - self.state.patterns.keys()):
+            self._resolve(pattern)
+        self._drop_unused_patterns()
+
+    def _refresh_patterns(self) -> None:
+        state, surroundings = self.state, self.surroundings
+        if not state.patterns or state.patterns_resolved_in is surroundings.view:
+            return
+        newest_ms = max(resolved.timestamp_ms for resolved in state.patterns.values())
+        if surroundings.now_ms - newest_ms < PATTERN_REFRESH_MIN_INTERVAL_MS:
+            return
+        for pattern, resolved in sorted(state.patterns.items()):
+            if matching(pattern, surroundings.view.topics) != resolved.topic_names:
+                self._resolve(pattern)
+        state.patterns_resolved_in = surroundings.view
+
+    def _resolve(self, pattern: str) -> None:
+        topics = matching(pattern, self.surroundings.view.topics)
+        resolved = ResolvedRegularExpression(topics, NO_VERSION, self.surroundings.now_ms)
+        self.put(Kind.REGULAR_EXPRESSION, pattern, resolved)
+        self.state.compared_with = None
+
+    def _drop_unused_patterns(self) -> None:
+        for pattern in sorted(self.state.patterns.keys() - self._patterns_in_use()):
+            self.put(Kind.REGULAR_EXPRESSION, pattern, None)
+
+    def _patterns_in_use(self) -> frozenset[str]:
+        patterns = {member.metadata.topic_regex for member in self.state.members.values()}
+        return frozenset(pattern for pattern in patterns if pattern)
+
+    def _drop_partitions_record(self) -> None:
+        """The metadata hash has taken its place (KIP-1101)."""
+        if self.state.has_partitions_record:
+            self.put(Kind.PARTITIONS, "", None)

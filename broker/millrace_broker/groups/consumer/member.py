@@ -1,0 +1,114 @@
+"""A member of a consumer group, and the partitions that belong to it.
+
+    epoch 0           joins          epoch -1   leaves for good
+    epoch > 0         has been told its assignment up to that group epoch
+    epoch -2          a static member that will come back under its instance id (KIP-848, KIP-345)
+
+An assignment is a frozen set of (topic id, partition): what a member owns, must give back, or shall have are
+answers of set algebra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import groupby
+from typing import NamedTuple
+from uuid import UUID
+
+JOINING_EPOCH = 0
+LEAVING_EPOCH = -1
+LEAVING_STATIC_EPOCH = -2
+
+
+class TopicIdPartition(NamedTuple):
+    """One partition of the topic with this id."""
+
+    topic_id: UUID
+    partition: int
+
+
+Assignment = frozenset[TopicIdPartition]
+NOTHING: Assignment = frozenset()
+
+
+class MemberState(IntEnum):
+    """How far a member is on the way to its target; the numbers are those of the stored records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:  # noqa: ARG003
+        return cls.UNKNOWN
+
+
+class ClassicProtocol(NamedTuple):
+    """What a client of JoinGroup offers: an assignor's name and its subscription as that assignor reads it."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMetadata:
+    """What a member says of itself that still uses JoinGroup, SyncGroup and Heartbeat."""
+
+    session_timeout_ms: int
+    protocols: tuple[ClassicProtocol, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetadata:
+    """What a member said of itself. -1: it did not say. No pattern is "", and None in records of other writers."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
+    topic_regex: str | None = ""
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignment:
+    """How far a member is: what it has been told, and what it has still to give back."""
+
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = NOTHING
+    pending_revocation: Assignment = NOTHING
+
+    def is_reconciled_to(self, target_epoch: int) -> bool:
+        """Whether nothing is left to do to reach a target assignment of this epoch."""
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group."""
+
+    member_id: str
+    metadata: MemberMetadata = MemberMetadata()
+    current: CurrentAssignment = CurrentAssignment()
+
+
+def by_topic(assignment: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
+    """Partitions of each topic, both in order."""
+    in_order = sorted(assignment, key=lambda one: (one.topic_id.int, one.partition))
+    return {
+        topic_id: [one.partition for one in partitions]
+        for topic_id, partitions in groupby(in_order, key=lambda one: one.topic_id)
+    }
+
+
+def assignment_of(partitions: Mapping[UUID, Iterable[int]]) -> Assignment:
+    """The assignment of these partitions by topic."""
+    return frozenset(TopicIdPartition(topic_id, index) for topic_id, indexes in partitions.items() for index in indexes)

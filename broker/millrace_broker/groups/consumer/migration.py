@@ -1,0 +1,153 @@
+"""A group changes its protocol while its members go on (KIP-848, "Migration").
+
+    up      the first member with the new protocol joins a classic group of consumers: generation becomes group epoch,
+            what the leader had assigned is both target and current assignment, every member is at that epoch
+    down    the last member with the new protocol goes, and classic ones remain: epoch becomes generation; the
+            classic group rebalances at once
+
+Committed offsets belong to the group's name, and stay. One batch of records deletes the one group and writes the other.
+"""
+
+from __future__ import annotations
+
+from millrace.errors import CorruptRecordError, GroupIdNotFoundError
+from millrace_broker.cluster.view import ClusterView
+from millrace_broker.groups.classic.events import JoinProtocol
+from millrace_broker.groups.classic.group import ClassicGroup
+from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
+from millrace_broker.groups.classic.members import Member as ClassicMember
+from millrace_broker.groups.config import GroupConfig
+from millrace_broker.groups.consumer.change import Change
+from millrace_broker.groups.consumer.classic_members import by_id, by_name
+from millrace_broker.groups.consumer.config import ConsumerGroupConfig
+from millrace_broker.groups.consumer.embedded_protocol import read_assignment, read_subscription, write_assignment
+from millrace_broker.groups.consumer.member import (
+    ClassicMetadata,
+    ClassicProtocol,
+    CurrentAssignment,
+    Member,
+    MemberMetadata,
+    MemberState,
+)
+from millrace_broker.groups.consumer.records import GroupEpoch, Kind, TargetEpoch
+from millrace_broker.groups.consumer.state import GroupState
+from millrace_broker.groups.records import GroupMetadata
+from millrace_broker.groups.records import MemberMetadata as KeptMember
+
+CANNOT = "Cannot upgrade classic group {} to consumer group because {}."
+
+
+def check_upgrade(group: ClassicGroup, config: ConsumerGroupConfig) -> None:
+    """GroupIdNotFoundError where a classic group with members may not become a consumer group."""
+    reason = None
+    if not config.may_upgrade:
+        reason = "online upgrade is disabled"
+    elif group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        reason = "the group does not use the consumer embedded protocol"
+    elif len(group.members) > config.group_consumer_max_size:
+        reason = "the group size exceeds the consumer group maximum size"
+    if reason is not None:
+        raise GroupIdNotFoundError(CANNOT.format(group.group_id, reason))
+
+
+def upgrade(change: Change, group: ClassicGroup) -> None:
+    """Write the members of a classic group into a new consumer group."""
+    try:
+        members = [_upgraded(member, group, change.surroundings.view) for member in group.members]
+    except CorruptRecordError as error:
+        reason = "the embedded consumer protocol is malformed"
+        raise GroupIdNotFoundError(CANNOT.format(group.group_id, reason)) from error
+    for member in members:
+        change.put(Kind.MEMBER, member.member_id, member.metadata)
+    change.put(Kind.GROUP, "", GroupEpoch(group.generation))
+    for member in members:
+        change.put(Kind.TARGET, member.member_id, member.current.assigned)
+    change.put(Kind.TARGET_EPOCH, "", TargetEpoch(group.generation))
+    for member in members:
+        change.put(Kind.CURRENT, member.member_id, member.current)
+
+
+def _upgraded(member: ClassicMember, group: ClassicGroup, view: ClusterView) -> Member:
+    # A member that is still joining for the first time has protocols, but none may have been chosen yet.
+    subscription = read_subscription(member.metadata(group.protocol_name) or member.protocols[0].metadata)
+    partitions, user_data = read_assignment(member.assignment)
+    if user_data:  # what an assignor of the clients' own keeps; those of a subscription only help it to be sticky
+        raise GroupIdNotFoundError(
+            f"Cannot upgrade classic group {group.group_id} to consumer group because an unsupported custom assignor "
+            "is in use. Please refer to the documentation or switch to a default assignor before re-attempting "
+            "the upgrade."
+        )
+    metadata = MemberMetadata(
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topic_names=subscription.topic_names,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMetadata(
+            member.session_timeout_ms, tuple(ClassicProtocol(one.name, one.metadata) for one in member.protocols)
+        ),
+    )
+    epoch = group.generation
+    return Member(
+        member.member_id,
+        metadata,
+        CurrentAssignment(epoch, epoch, MemberState.STABLE, by_id(partitions, view)),
+    )
+
+
+def may_downgrade(state: GroupState, leaving: str, config: ConsumerGroupConfig, largest: int) -> bool:
+    """Whether a consumer group becomes a classic one without this member, of at most `largest` members."""
+    others = [member for member_id, member in state.members.items() if member_id != leaving]
+    return (
+        bool(others)
+        and state.member(leaving).metadata.classic is None
+        and all(member.metadata.classic is not None for member in others)
+        and config.may_downgrade
+        and len(others) <= largest
+    )
+
+
+def downgrade(state: GroupState, leaving: str, view: ClusterView, config: GroupConfig, now_ms: int) -> ClassicGroup:
+    """The classic group of all members but one; it has still to rebalance."""
+    members = [member for member_id, member in state.members.items() if member_id != leaving]
+    protocol = _common_protocol(members)
+    kept = GroupMetadata(
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        generation=state.epoch,
+        protocol_name=protocol,
+        leader=members[0].member_id,
+        state_timestamp_ms=now_ms,
+        members=tuple(_downgraded(member, protocol, view) for member in members),
+    )
+    group = ClassicGroup.of(state.group_id, kept, config, now_ms)
+    for member in group.members:
+        classic = state.members[member.member_id].metadata.classic
+        assert classic is not None
+        member.protocols = tuple(JoinProtocol(one.name, one.metadata) for one in classic.protocols)
+    return group
+
+
+def _common_protocol(members: list[Member]) -> str:
+    """The first protocol of the first member that all have."""
+    offers = [[one.name for one in member.metadata.classic.protocols] for member in members if member.metadata.classic]
+    return next((name for name in offers[0] if all(name in offer for offer in offers)), offers[0][0])
+
+
+def _downgraded(member: Member, protocol: str, view: ClusterView) -> KeptMember:
+    classic = member.metadata.classic
+    assert classic is not None
+    subscription = next(
+        (one.metadata for one in classic.protocols if one.name == protocol), classic.protocols[0].metadata
+    )
+    version = read_subscription(subscription).version
+    return KeptMember(
+        member_id=member.member_id,
+        instance_id=member.metadata.instance_id,
+        client_id=member.metadata.client_id,
+        client_host=member.metadata.client_host,
+        rebalance_timeout_ms=member.metadata.rebalance_timeout_ms,
+        session_timeout_ms=classic.session_timeout_ms,
+        subscription=subscription,
+        assignment=write_assignment(by_name(member.current.assigned, view), version),
+    )

@@ -1,0 +1,183 @@
+"""All that is kept of a consumer group: the sum of its records, in whatever order compaction has left them.
+
+    Empty        no members
+    Assigning    the group epoch has moved on, its target assignment has not
+    Reconciling  some member is not yet where the target wants it
+    Stable       all members are
+
+What is not stored, but looked up by, is derived here: who holds a partition, which member has an instance id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
+
+from millrace.errors import UnknownMemberIdError
+from millrace_broker.cluster.view import ClusterView
+from millrace_broker.groups.consumer.member import (
+    NOTHING,
+    Assignment,
+    CurrentAssignment,
+    Member,
+    MemberMetadata,
+    TopicIdPartition,
+)
+from millrace_broker.groups.consumer.records import (
+    GroupEpoch,
+    GroupRecord,
+    Key,
+    Kind,
+    ResolvedRegularExpression,
+    TargetEpoch,
+)
+
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class GroupState:
+    """One group. `replay` is the only way to change it, but for the views that it was last compared with."""
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    target_epoch: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    targets: dict[str, Assignment] = field(default_factory=dict)
+    patterns: dict[str, ResolvedRegularExpression] = field(default_factory=dict)
+    has_partitions_record: bool = False
+    owners: dict[TopicIdPartition, str] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    compared_with: ClusterView | None = None
+    patterns_resolved_in: ClusterView | None = None
+
+    def copy(self) -> GroupState:
+        """A group that can be changed while this one stays as it is."""
+        return replace(
+            self,
+            members=self.members.copy(),
+            targets=self.targets.copy(),
+            patterns=self.patterns.copy(),
+            owners=self.owners.copy(),
+            static_members=self.static_members.copy(),
+        )
+
+    def replay(self, record: GroupRecord) -> None:
+        """Take in one record; those without a value delete."""
+        key, value = record
+        match key.kind:
+            case Kind.GROUP:
+                self.epoch, self.metadata_hash = cast("GroupEpoch", value or GroupEpoch(0))
+            case Kind.PARTITIONS:
+                self.has_partitions_record = value is not None
+            case Kind.MEMBER:
+                self._set_metadata(key.name, cast("MemberMetadata | None", value))
+            case Kind.TARGET_EPOCH:
+                self.target_epoch = cast("TargetEpoch", value or TargetEpoch(0)).epoch
+            case Kind.TARGET:
+                _set(self.targets, key.name, cast("Assignment | None", value))
+            case Kind.CURRENT:
+                self._set_current(key.name, cast("CurrentAssignment | None", value))
+            case Kind.REGULAR_EXPRESSION:
+                _set(self.patterns, key.name, cast("ResolvedRegularExpression | None", value))
+
+    @property
+    def state_name(self) -> str:
+        """As ListGroups and ConsumerGroupDescribe show it."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        if all(member.current.is_reconciled_to(self.target_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def member(self, member_id: str) -> Member:
+        """The member of this id; UnknownMemberIdError where there is none."""
+        try:
+            return self.members[member_id]
+        except KeyError:
+            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.") from None
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """The member that holds an instance id."""
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def topic_names(self) -> frozenset[str]:
+        """Every topic that a member subscribes to, by name or by pattern."""
+        return frozenset().union(*(self.topics_of(member.metadata) for member in self.members.values()))
+
+    def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
+        """The topics that a member subscribes to, by name or by pattern."""
+        resolved = self.patterns.get(metadata.topic_regex or "")
+        return metadata.topic_names | resolved.topic_names if resolved else metadata.topic_names
+
+    def preferred_assignor(self, default: str) -> str:
+        """The server-side assignor that most members ask for."""
+        asked = Counter(member.metadata.server_assignor for member in self.members.values())
+        del asked[None]
+        return min(asked, key=lambda name: (-asked[name], str(name)), default=None) or default
+
+    def is_taken(self, one: TopicIdPartition) -> bool:
+        """Whether a member has a partition, or has still to give it back."""
+        return one in self.owners
+
+    def waits_for_others(self, member: Member) -> bool:
+        """Whether any of what the member shall still get is with another."""
+        missing = self.targets.get(member.member_id, NOTHING) - member.current.assigned
+        return any(self.owners.get(one, member.member_id) != member.member_id for one in missing)
+
+    def tombstones(self) -> list[GroupRecord]:
+        """The records that remove the group, in Kafka's order."""
+        named = [
+            *((Kind.CURRENT, member_id) for member_id in self.members),
+            *((Kind.TARGET, member_id) for member_id in self.targets),
+            (Kind.TARGET_EPOCH, ""),
+            *((Kind.MEMBER, member_id) for member_id in self.members),
+            *((Kind.REGULAR_EXPRESSION, pattern) for pattern in self.patterns),
+            (Kind.PARTITIONS, ""),
+            (Kind.GROUP, ""),
+        ]
+        return [GroupRecord(Key(kind, self.group_id, name), None) for kind, name in named]
+
+    def _set_metadata(self, member_id: str, metadata: MemberMetadata | None) -> None:
+        before = self.members.get(member_id)
+        if before is not None and self.static_members.get(before.metadata.instance_id or "") == member_id:
+            del self.static_members[before.metadata.instance_id or ""]
+        if metadata is None:
+            self._release(self.members.pop(member_id, None))
+            return
+        self.members[member_id] = replace(before or Member(member_id), metadata=metadata)
+        if metadata.instance_id:
+            self.static_members[metadata.instance_id] = member_id
+
+    def _set_current(self, member_id: str, current: CurrentAssignment | None) -> None:
+        before = self.members.get(member_id)
+        self._release(before)
+        if current is None and before is None:
+            return
+        self.members[member_id] = replace(before or Member(member_id), current=current or CurrentAssignment())
+        if current is not None:
+            for one in current.assigned | current.pending_revocation:
+                self.owners[one] = member_id
+
+    def _release(self, member: Member | None) -> None:
+        # Half-compacted, an older record may give a partition to one member that a newer has given to another.
+        for one in _held(member):
+            if member is not None and self.owners.get(one) == member.member_id:
+                del self.owners[one]
+
+
+def _held(member: Member | None) -> Iterable[TopicIdPartition]:
+    return () if member is None else member.current.assigned | member.current.pending_revocation
+
+
+def _set(table: dict[str, V], key: str, value: V | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value

@@ -1,0 +1,99 @@
+"""ConsumerGroupHeartbeat, versions 0 and 1.
+
+v1  subscription by pattern (KIP-848), and every client chooses its member id itself (KIP-1082)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+from uuid import uuid4
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import ZERO_UUID, Direction, decode, encode, field, milliseconds
+from millrace.wire.encoder import Parts
+from millrace_broker.groups.consumer.group import Refusal
+from millrace_broker.groups.consumer.heartbeat import Heartbeat, HeartbeatAnswer
+from millrace_broker.groups.consumer.member import JOINING_EPOCH, Assignment, assignment_of, by_topic
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Take what a member says, tell it what it has."""
+    message = decode(ApiKey.CONSUMER_GROUP_HEARTBEAT, request.version, Direction.REQUEST, request.body)
+    ticket: asyncio.Future[HeartbeatAnswer | Refusal] = asyncio.get_running_loop().create_future()
+    heartbeat = _heartbeat(request, message)
+    services.consumer_groups.heartbeat(services.groups, heartbeat, ticket)
+    return asyncio.ensure_future(_answer(request.version, heartbeat, ticket))
+
+
+def _heartbeat(request: Request, message: Any) -> Heartbeat:
+    joins_without_id = (
+        request.version < FIRST_VERSION_WITH_CLIENTS_MEMBER_ID
+        and message.member_epoch == JOINING_EPOCH
+        and not message.member_id
+    )
+    names = message.subscribed_topic_names
+    return Heartbeat(
+        group_id=message.group_id,
+        member_id=str(uuid4()) if joins_without_id else message.member_id,
+        member_epoch=message.member_epoch,
+        instance_id=message.instance_id,
+        rack_id=message.rack_id,
+        rebalance_timeout_ms=milliseconds(message.rebalance_timeout),
+        topic_names=None if names is None else frozenset(names),
+        topic_regex=field(message, "subscribed_topic_regex", None),
+        server_assignor=message.server_assignor,
+        owned=_owned(message.topic_partitions),
+        version=request.version,
+        client_id=request.client_id or "",
+        client_host=f"/{request.host}",
+    )
+
+
+def _owned(topics: Iterable[Any] | None) -> Assignment | None:
+    if topics is None:
+        return None
+    return assignment_of({topic.topic_id or ZERO_UUID: topic.partitions for topic in topics})
+
+
+async def _answer(version: int, request: Heartbeat, ticket: asyncio.Future[HeartbeatAnswer | Refusal]) -> Parts:
+    result = await ticket
+    if isinstance(result, Refusal):
+        logger.info(
+            "group %s: %s of client %s is refused: %s: %s",
+            *(request.group_id, request.member_id, request.client_id, result.error.name, result.message),
+        )
+        fields = _refused(result)
+    else:
+        fields = _accepted(result)
+    return [encode(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, Direction.RESPONSE, {"throttle_time": 0, **fields})]
+
+
+def _refused(refusal: Refusal) -> dict[str, Any]:
+    fields = {"error_code": refusal.error, "error_message": refusal.message}
+    return {**fields, "member_epoch": 0, "heartbeat_interval": 0}
+
+
+def _accepted(answer: HeartbeatAnswer) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "error_code": ErrorCode.NONE,
+        "member_id": answer.member_id,
+        "member_epoch": answer.member_epoch,
+        "heartbeat_interval": answer.heartbeat_interval_ms,
+    }
+    if answer.assignment is not None:
+        topics = by_topic(answer.assignment).items()
+        partitions = [{"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in topics]
+        fields["assignment"] = {"topic_partitions": partitions}
+    return fields
+
+
+API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), handle)
