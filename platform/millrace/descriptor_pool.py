@@ -208,8 +208,7 @@ class PooledFileSystem:
     # Descriptors come and go. The caller holds the lock.
 
     def _open(self, path: str, *, create: bool = False) -> int:
-        while self._open_count >= self._limit and self._make_room():
-            pass
+        self._shrink(room=1)
         while True:
             try:
                 fd = self._fs.open(path, create=create)
@@ -219,6 +218,11 @@ class PooledFileSystem:
             else:
                 self._open_count += 1
                 return fd
+
+    def _shrink(self, room: int = 0) -> None:
+        """Down to the limit, and `room` below it, as far as files can give their descriptors back."""
+        while self._open_count + room > self._limit and self._make_room():
+            pass
 
     def _make_room(self) -> bool:
         """Let the file that was used longest ago give its descriptor back; false where none can."""
@@ -261,6 +265,7 @@ class PooledFileSystem:
                 file.is_kept = False
                 if file.fd != NO_DESCRIPTOR and not file.users:
                     self._idle(file)[file] = None
+            self._shrink()
             raise
 
     # A file is used and left again.
