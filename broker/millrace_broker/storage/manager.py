@@ -5,7 +5,8 @@ it. The marker is removed before anything is written, so a crash at any later po
 
 Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers` and `close` belong to
 one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same
-time: the table of logs is replaced, never changed, and checkpoints are written one at a time.
+time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close` closes as many
+logs of a folder at once as `start` opens: disks sync side by side what they would take long for one by one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from threading import Lock
 
@@ -238,7 +240,8 @@ class LogManager:
         )
 
     def _close_dir(self, data_dir: DataDir) -> None:
-        failures = [error for log in self._logs_in(data_dir).values() if (error := _close(log)) is not None]
+        with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="close-log") as pool:
+            failures = [error for error in pool.map(_close, self._logs_in(data_dir).values()) if error is not None]
         self._checkpoint(data_dir)
         if failures:
             raise failures[0]
