@@ -203,7 +203,7 @@ RECOVERY_THREADS = ConfigKey(
     default=1,
     minimum=1,
     maximum=MAX_INT,
-    doc="Threads that open and recover the logs of one data directory at the start, and sync them at the stop.",
+    doc="Threads that open and recover the logs of one data directory at the start.",
 )
 
 BROKER_CONFIG = ConfigTable(

@@ -5,8 +5,8 @@ it. The marker is removed before anything is written, so a crash at any later po
 
 Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers` and `close` belong to
 one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same
-time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close` closes as many
-logs of a folder at once as `start` opens: disks sync side by side what they would take long for one by one.
+time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close` closes several
+logs of a folder at once: disks sync side by side what they would take long for one by one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_di
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
 
 logger = logging.getLogger(__name__)
+
+CLOSING_THREADS = 8  # they wait for the disk, and need no processor
 
 
 class LogManager:
@@ -240,7 +242,8 @@ class LogManager:
         )
 
     def _close_dir(self, data_dir: DataDir) -> None:
-        with ThreadPoolExecutor(self._recovery_threads, thread_name_prefix="close-log") as pool:
+        threads = max(self._recovery_threads, CLOSING_THREADS)
+        with ThreadPoolExecutor(threads, thread_name_prefix="close-log") as pool:
             failures = [error for error in pool.map(_close, self._logs_in(data_dir).values()) if error is not None]
         self._checkpoint(data_dir)
         if failures:
