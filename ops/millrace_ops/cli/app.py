@@ -14,6 +14,7 @@ from millrace_ops.cli import (
     consume,
     demo,
     dump,
+    groups,
     import_legacy,
     produce,
     topics,
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command("broker", context_settings=AS_GIVEN, add_help_option=False)(broker.broker)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(groups.app, name="groups")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("dump")(dump.dump)

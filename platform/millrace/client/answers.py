@@ -37,6 +37,9 @@ RETRIABLE_CODES = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_CONTROLLER,
     }

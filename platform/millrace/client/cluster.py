@@ -22,11 +22,12 @@ from millrace.client.connection import Connection
 from millrace.client.metadata import ClusterMetadata, metadata_of
 from millrace.errors import AnswerLostError, BrokerError, BrokerUnreachableError, ErrorCode, UnknownTopicError
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import ZERO_UUID
+from millrace.wire.cold import ZERO_UUID, field
 
 RETRY_ATTEMPTS = 10
 RETRY_WAIT_MIN_S = 0.05
 RETRY_WAIT_MAX_S = 1.0
+GROUP_KEY_TYPE = 0
 
 Result = TypeVar("Result")
 
@@ -140,6 +141,25 @@ class Cluster:
             return _is_passing(error) and not isinstance(error, UnknownTopicError)
 
         return self._retrying(again, _do_nothing)(attempt)
+
+    def on_coordinator(self, group_id: str, action: Callable[[Connection], Result]) -> Result:
+        """Run an action on the connection of a group's coordinator, again while that moves or loads."""
+
+        def attempt() -> Result:
+            fields = {"key": group_id, "key_type": GROUP_KEY_TYPE}
+            found = self._on_any(lambda connection: connection.request(ApiKey.FIND_COORDINATOR, fields))
+            check(found.error_code, f"group {group_id}", field(found, "error_message", None))
+            return action(self._connection(Address(found.host, found.port)))
+
+        return self._retrying(_is_passing, _do_nothing)(attempt)
+
+    def on_each_broker(self, action: Callable[[Connection], Result]) -> list[Result]:
+        """Run an action on the connection of every live broker."""
+
+        def attempt() -> list[Result]:
+            return [action(self._connection(broker.address)) for broker in self.metadata([]).brokers.values()]
+
+        return self._retrying(_is_passing, _do_nothing)(attempt)
 
     def _retrying(self, again: Callable[[BaseException], bool], before_retry: Callable[[object], None]) -> Retrying:
         return Retrying(

@@ -38,6 +38,10 @@ CLIENT_VERSIONS = {
     ApiKey.FETCH: VersionRange(4, 12),
     ApiKey.LIST_OFFSETS: VersionRange(1, 7),
     ApiKey.METADATA: VersionRange(4, 12),
+    ApiKey.OFFSET_FETCH: VersionRange(2, 7),
+    ApiKey.FIND_COORDINATOR: VersionRange(0, 3),
+    ApiKey.DESCRIBE_GROUPS: VersionRange(0, 5),
+    ApiKey.LIST_GROUPS: VersionRange(0, 5),
     ApiKey.API_VERSIONS: VersionRange(0, 3),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 5),
@@ -45,6 +49,7 @@ CLIENT_VERSIONS = {
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+    ApiKey.DELETE_GROUPS: VersionRange(0, 2),
 }
 MAX_RESPONSE_BYTES = 1 << 30
 CLIENT_SOFTWARE = {"client_software_name": "millrace", "client_software_version": __version__}
