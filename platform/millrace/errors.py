@@ -20,7 +20,7 @@
     │   │   └── DataDirInUseError          another broker holds the data directory
     │   └── CompactionStoppedError     the broker stops; the log is as it was
     ├── TopicError
-    │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
+    │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError  TopicDeletionDisabledError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
     │   ├── NotEnoughReplicasError     fewer in sync than min.insync.replicas
     │   └── NotLeaderError
@@ -92,6 +92,7 @@ class ErrorCode(IntEnum):
     LOG_DIR_NOT_FOUND = 57
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
+    TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
@@ -243,6 +244,12 @@ class InvalidTopicError(TopicError):
     """A name that is empty, too long, or has characters outside [a-zA-Z0-9._-]."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TopicDeletionDisabledError(TopicError):
+    """`delete.topic.enable` is false."""
+
+    code = ErrorCode.TOPIC_DELETION_DISABLED
 
 
 class InvalidPartitionsError(TopicError):
