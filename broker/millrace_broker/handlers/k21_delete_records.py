@@ -13,8 +13,8 @@ from millrace.errors import ErrorCode, InvalidTopicError, MillraceError, OffsetO
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import Parts
+from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.k03_metadata import INTERNAL_PREFIX
 from millrace_broker.storage import TopicPartition
 
 HIGH_WATERMARK = -1
@@ -57,7 +57,7 @@ def _delete(services: Services, topic_partition: TopicPartition, offset: int) ->
 
 
 def _raise_log_start(services: Services, topic_partition: TopicPartition, offset: int) -> int:
-    if topic_partition.topic.startswith(INTERNAL_PREFIX):
+    if topic_partition.topic in INTERNAL_TOPICS:
         raise InvalidTopicError(f"{topic_partition.topic} is the broker's own")
     partition = services.replicas.partition(topic_partition)
     if not partition.log.config.is_deleted:

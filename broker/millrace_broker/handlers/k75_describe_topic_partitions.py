@@ -17,11 +17,10 @@ from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID, Direction, decode, encode
 from millrace.wire.encoder import Parts
-from millrace_broker.cluster.topics import check_topic_name
+from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import TOPIC_OPERATIONS
-from millrace_broker.handlers.k03_metadata import INTERNAL_PREFIX
 
 
 class Cursor(NamedTuple):
@@ -108,7 +107,7 @@ def _described(view: ClusterView, topic: TopicInfo, partitions: Sequence[Partiti
         "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "is_internal": topic.name.startswith(INTERNAL_PREFIX),
+        "is_internal": topic.name in INTERNAL_TOPICS,
         "partitions": [
             {
                 "error_code": ErrorCode.NONE if one.leader in view.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
