@@ -253,7 +253,8 @@ class Broker:
         layers = layers_of(view, self._options.broker_id, self._options.properties)
         if layers == self._layers:
             return
-        self._layers = self._services.configs.layers = layers
+        self._layers = layers
+        self._services.configs.set_layers(layers)
         self._services.config = layers.broker_config()
         self._cleaner.reconfigure(_cleaner_config(self._services.config))
         try:

@@ -22,7 +22,7 @@
     │   │   └── DataDirInUseError          another broker holds the data directory
     │   └── CompactionStoppedError     the broker stops; the log is as it was
     ├── TopicError
-    │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
+    │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError  TopicDeletionDisabledError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
     │   ├── NotEnoughReplicasError     fewer in sync than min.insync.replicas
     │   ├── InconsistentTopicIdError   the topic of this name has another id
@@ -217,6 +217,12 @@ class InvalidTopicError(TopicError):
     """A name that is empty, too long, or has characters outside [a-zA-Z0-9._-]."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TopicDeletionDisabledError(TopicError):
+    """`delete.topic.enable` is false."""
+
+    code = ErrorCode.TOPIC_DELETION_DISABLED
 
 
 class InvalidPartitionsError(TopicError):

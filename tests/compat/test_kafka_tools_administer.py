@@ -8,8 +8,10 @@ import pytest
 
 from millrace.client import Admin, Cluster
 from millrace.errors import SetupError
+from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
+from millrace.wire.api import ApiKey
 
 PEERS = Path(__file__).parents[2] / ".peers"
 
@@ -20,6 +22,7 @@ COMMANDS = {
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "features": "org.apache.kafka.tools.FeatureCommand",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "broker-api-versions of 3.9": "kafka.admin.BrokerApiVersionsCommand",
@@ -97,8 +100,6 @@ def test_configurations_of_topics_brokers_and_all_brokers(tool, topic):
     tool("configs", "--alter", *all_of_them, "--add-config", "log.retention.ms=8000")
     synonyms = "DYNAMIC_BROKER_CONFIG:log.retention.ms=7000, DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=8000"
     assert f"synonyms={{{synonyms}" in tool("configs", "--describe", *one)
-    tool("configs", "--alter", *one, "--delete-config", "log.retention.ms")
-    assert "log.retention.ms=8000" in tool("configs", "--describe", *all_of_them)
     with pytest.raises(SetupError, match=r"no\.such\.key"):
         tool("configs", "--alter", *entity, "--add-config", "no.such.key=1")
 
@@ -108,7 +109,10 @@ def test_records_directories_elections_and_reassignments(tool, topic, tmp_path, 
     files = {
         "offsets": {"partitions": [{**partition, "offset": -1}], "version": 1},
         "elected": {"partitions": [partition]},
-        "plan": {"partitions": [{**partition, "replicas": [1]}], "version": 1},
+        "plan": {
+            "partitions": [{**partition, "replicas": [1], "log_dirs": [str(administered.data_dir)]}],
+            "version": 1,
+        },
     }
     for file, content in files.items():
         (tmp_path / file).write_text(json.dumps(content))
@@ -121,7 +125,9 @@ def test_records_directories_elections_and_reassignments(tool, topic, tmp_path, 
     assert "Valid replica already elected" in tool("leader-election", *election)
     plan = ("--reassignment-json-file", str(tmp_path / "plan"))
     assert "Successfully started partition reassignment" in tool("reassign-partitions", *plan, "--execute")
-    assert "is completed" in tool("reassign-partitions", *plan, "--verify")
+    verified = tool("reassign-partitions", *plan, "--verify")
+    assert f"Reassignment of partition {topic}-0 is completed" in verified
+    assert f"Reassignment of replica {topic}-0-1 completed successfully" in verified
     assert "No partition reassignments found" in tool("reassign-partitions", "--list")
 
 
@@ -131,16 +137,26 @@ def test_the_cluster_and_what_its_brokers_serve(newest_kafka, tool, administered
     said = newest_kafka.run(CLUSTER_TOOL, "list-endpoints", "--bootstrap-server", administered.bootstrap)
     assert "127.0.0.1" in said
     tool("features", "describe")
+    assert tool("configs", "--describe", "--entity-type", "clients", "--entity-name", "nobody").strip() == ""
     versions = tool("broker-api-versions")
     assert "(id: 1 rack: null" in versions
     assert "DescribeConfigs(32): 0 to 4 [usable: 4]" in versions
     assert "IncrementalAlterConfigs(44): 0 to 1 [usable: 1]" in versions
 
 
+def test_the_producers_of_a_partition(tool, topic, administered):
+    batch = encode_batch([NewRecord(b"v", b"k", 1_700_000_000_000)] * 2, producer=BatchProducer(77, 2, 0))
+    data = {"name": topic, "partition_data": [{"index": 0, "records": batch}]}
+    request = {"transactional_id": None, "acks": -1, "timeout": 5000, "topic_data": [data]}
+    with Cluster(administered.bootstrap) as cluster:
+        cluster.leader_connection(topic, 0).request(ApiKey.PRODUCE, request)
+    said = tool("transactions", "describe-producers", "--topic", topic, "--partition", "0")
+    assert re.search(r"^77\s+2\s+-1\s+1\s+1700000000000\s+None", said, re.MULTILINE), said
+
+
 def test_the_older_tools(older_tool, topic):
     older_tool("topics", "--alter", "--topic", topic, "--partitions", "2")
     assert "PartitionCount: 2" in older_tool("topics", "--describe", "--topic", topic)
     entity = ("--entity-type", "topics", "--entity-name", topic)
-    older_tool("configs", "--alter", *entity, "--add-config", "retention.ms=9")
-    assert "retention.ms=9 " in older_tool("configs", "--describe", *entity)
+    assert "DEFAULT_CONFIG:log.segment.bytes=1073741824" in older_tool("configs", "--describe", "--all", *entity)
     assert "DescribeConfigs(32): 0 to 4 [usable: 4]" in older_tool("broker-api-versions of 3.9")

@@ -121,6 +121,14 @@ def test_topics_are_deleted_by_name_and_by_id(librdkafka, python, topic):
     assert code_of(librdkafka.delete_topics([topic])) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_deletion_may_be_disabled(tmp_path):
+    with BrokerProcess(tmp_path / "own", properties={"delete.topic.enable": "false"}) as own:
+        client = confluent.AdminClient({"bootstrap.servers": own.bootstrap})
+        result(client.create_topics([confluent.NewTopic("t", 1, 1)]))
+        assert code_of(client.delete_topics(["t"])) == ErrorCode.TOPIC_DELETION_DISABLED
+        assert "t" in client.list_topics(timeout=10).topics
+
+
 def test_partitions_are_added_and_written_to_at_once(broker, librdkafka, python, topic):
     assert result(librdkafka.create_partitions([confluent.NewPartitions(topic, 3)])) is None
     answer = python.create_partitions({topic: kafka.admin.NewPartitions(4, [[1]])})
@@ -200,6 +208,18 @@ def test_a_topics_configuration_is_changed_bit_by_bit_and_as_a_whole(librdkafka,
         assert code_of(change(librdkafka, "topic", topic, operation)) == ErrorCode.INVALID_CONFIG
     unknown = change(librdkafka, "topic", "nobody", ("retention.ms", "SET", "1"))
     assert code_of(unknown) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_changes_made_at_the_same_time_are_all_kept(broker, librdkafka, topic):
+    values = {"retention.ms": "1", "retention.bytes": "2", "segment.ms": "3", "flush.ms": "4", "segment.bytes": "5000"}
+    changes = [change(librdkafka, "topic", topic, (name, "SET", value)) for name, value in values.items()]
+    others = confluent.AdminClient({"bootstrap.servers": broker.bootstrap})
+    changes.append(change(others, "topic", topic, ("cleanup.policy", "APPEND", "compact")))
+    for futures in changes:
+        result(futures)
+    entries = described(librdkafka, "topic", topic)
+    assert {name: entries[name].value for name in values} == values
+    assert entries["cleanup.policy"].value == "delete,compact"
 
 
 def test_live_defaults_are_obeyed_and_outlive_a_restart(tmp_path):

@@ -2,8 +2,17 @@
 
 import struct
 
+import pytest
+
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, encode
+from millrace.wire.describe_configs import (
+    ConfigDescribed,
+    ResourceDescribed,
+    SynonymDescribed,
+    encode_describe_configs_response,
+)
 from millrace.wire.legacy_admin import decode_request, encode_response
 
 
@@ -21,16 +30,10 @@ CREATED = {
     "replication_factor": -1,
     "configs": (),
 }
-ENTRY = {
-    "name": "retention.ms",
-    "value": "5",
-    "read_only": False,
-    "config_source": 1,
-    "is_sensitive": False,
-    "synonyms": [{"name": "x", "value": "y", "source": 5}],
-    "config_type": 5,
-    "documentation": None,
-}
+SYNONYMS = [SynonymDescribed("log.retention.ms", None, 5)]
+ENTRY = ConfigDescribed("retention.ms", "5", False, 1, False, SYNONYMS, 5, "How long.")
+DEFAULT_ENTRY = ENTRY._replace(source=5, is_read_only=True, value=None, is_sensitive=True)
+RESOURCE = ResourceDescribed(0, "", 2, "t", [ENTRY, DEFAULT_ENTRY])
 
 
 def test_create_topics():
@@ -59,12 +62,31 @@ def test_describe_configs():
     request = struct.pack(">ib", 1, 2) + string("t") + struct.pack(">i", -1)
     message = decode_request(ApiKey.DESCRIBE_CONFIGS, 0, request)
     assert (message.resources[0].resource_name, message.include_synonyms) == ("t", False)
-    default = {**ENTRY, "config_source": 5, "read_only": True}
-    result = {"error_code": 0, "error_message": "", "resource_type": 2, "resource_name": "t"}
-    fields = {"throttle_time": 0, "results": [{**result, "configs": [ENTRY, default]}]}
     head = struct.pack(">iih", 0, 1, 0) + string("") + b"\x02" + string("t") + struct.pack(">i", 2)
-    entry = string("retention.ms") + string("5")
-    assert encode_response(ApiKey.DESCRIBE_CONFIGS, 0, fields) == head + entry + bytes(3) + entry + b"\x01\x01\x00"
+    name = string("retention.ms")
+    entries = name + string("5") + bytes(3) + name + b"\xff\xff" + b"\x01\x01\x01"
+    assert encode_describe_configs_response(0, [RESOURCE]) == head + entries
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_described_configs_by_hand_are_those_of_the_schema(version):
+    configs = [
+        {
+            "name": one.name,
+            "value": one.value,
+            "read_only": one.is_read_only,
+            "config_source": one.source,
+            "is_sensitive": one.is_sensitive,
+            "synonyms": [synonym._asdict() for synonym in one.synonyms],
+            "config_type": one.type,
+            "documentation": one.documentation,
+        }
+        for one in RESOURCE.configs
+    ]
+    failed = ResourceDescribed(3, "unknown", 2, "u", [])
+    results = [{**RESOURCE._asdict(), "configs": configs}, failed._asdict()]
+    schema = encode(ApiKey.DESCRIBE_CONFIGS, version, Direction.RESPONSE, {"throttle_time": 0, "results": results})
+    assert encode_describe_configs_response(version, [RESOURCE, failed]) == schema
 
 
 def test_log_dirs_are_as_in_the_version_after():

@@ -180,6 +180,14 @@ def test_more_keys_than_fit_take_several_passes() -> None:
     assert log.verify().findings == ()
 
 
+def test_other_limits_hold_from_the_next_run_on() -> None:
+    store = Store(config=CleanerConfig(dedupe_buffer_bytes=24 * 20))
+    fill(store.log(), 200, keys=60)
+    store.cleaner.reconfigure(CleanerConfig())
+    (report,) = store.compact()
+    assert report.passes == 1
+
+
 def test_a_pass_may_begin_inside_a_batch() -> None:
     store = Store(config=CleanerConfig(dedupe_buffer_bytes=1))
     log = store.log(segment_bytes="2000")

@@ -33,6 +33,7 @@ from millrace_broker.storage.config import TOPIC_CONFIG
 logger = logging.getLogger(__name__)
 
 CHANGE_TIMEOUT_S = 15.0
+KEPT_CONFIGURATIONS = 100
 
 
 def layers_of(view: ClusterView, broker_id: int, static: Properties) -> BrokerLayers:
@@ -53,7 +54,18 @@ class ConfigManager:
         self._broker_id = broker_id
         self._store = store
         self._metadata = metadata
-        self.layers = layers
+        self._changing = asyncio.Lock()  # a change reads what it changes
+        self.set_layers(layers)
+
+    @property
+    def layers(self) -> BrokerLayers:
+        """What holds where a topic says nothing."""
+        return self._layers
+
+    def set_layers(self, layers: BrokerLayers) -> None:
+        """Take other layers. Most topics have the same few configurations, so their entries are kept."""
+        self._layers = layers
+        self._entries_of: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = {}
 
     def check_topic_config(self, config: Properties) -> None:
         """Raise InvalidConfigError for what a topic may not have."""
@@ -61,7 +73,12 @@ class ConfigManager:
 
     def topic_entries(self, config: Properties) -> list[ConfigEntry]:
         """A topic's every property, if this were its own configuration."""
-        return list(topic_entries(config, self.layers))
+        key = tuple(sorted(config.items()))
+        if key not in self._entries_of:
+            if len(self._entries_of) >= KEPT_CONFIGURATIONS:
+                self._entries_of.clear()
+            self._entries_of[key] = list(topic_entries(config, self._layers))
+        return self._entries_of[key]
 
     def describe_topic(self, name: str) -> list[ConfigEntry]:
         """A topic's every property. InvalidTopicError, UnknownTopicError."""
@@ -74,24 +91,28 @@ class ConfigManager:
 
     async def replace_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
         """AlterConfigs: what is not named goes back to the broker's default."""
-        self._topic_config(_named(name))
-        await self._set_topic(name, config, validate_only=validate_only)
+        async with self._changing:
+            self._topic_config(_named(name))
+            await self._set_topic(name, config, validate_only=validate_only)
 
     async def change_topic(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
         """IncrementalAlterConfigs: what is not named stays."""
-        config = apply_operations(self._topic_config(_named(name)), operations, TOPIC_CONFIG.keys)
-        await self._set_topic(name, config, validate_only=validate_only)
+        async with self._changing:
+            config = apply_operations(self._topic_config(_named(name)), operations, TOPIC_CONFIG.keys)
+            await self._set_topic(name, config, validate_only=validate_only)
 
     async def replace_broker(self, name: str, config: Properties, *, validate_only: bool) -> None:
         """AlterConfigs for this broker or, by the empty name, all."""
-        await self._set_broker(self._entity(name), config, validate_only=validate_only)
+        async with self._changing:
+            await self._set_broker(self._entity(name), config, validate_only=validate_only)
 
     async def change_broker(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
         """IncrementalAlterConfigs for this broker or, by the empty name, all."""
         entity = self._entity(name)
-        before = self._metadata.view.broker_configs.get(entity, {})
-        config = apply_operations(before, operations, BROKER_KEYS)
-        await self._set_broker(entity, config, validate_only=validate_only)
+        async with self._changing:
+            before = self._metadata.view.broker_configs.get(entity, {})
+            config = apply_operations(before, operations, BROKER_KEYS)
+            await self._set_broker(entity, config, validate_only=validate_only)
 
     def _topic_config(self, name: str) -> Mapping[str, str]:
         check_topic_name(name)

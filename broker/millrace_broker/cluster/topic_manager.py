@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from uuid import uuid4
 
-from millrace.errors import InvalidTopicError, MetadataTimeoutError, TopicExistsError, UnknownTopicError
+from millrace.errors import MetadataTimeoutError, TopicDeletionDisabledError, TopicExistsError, UnknownTopicError
 from millrace_broker.cluster import topics as rules
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
@@ -74,7 +74,7 @@ class TopicManager:
     async def delete(self, name: str) -> TopicInfo:
         """Delete a topic and its records. UnknownTopicError where there is none."""
         if not self._config.delete_topic_enable:
-            raise InvalidTopicError(f"{name} can't be deleted: delete.topic.enable=false")
+            raise TopicDeletionDisabledError(f"topic {name} can't be deleted: delete.topic.enable=false")
         topic = self._metadata.view.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"topic {name} does not exist")

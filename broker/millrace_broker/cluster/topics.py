@@ -38,11 +38,12 @@ def assign_replicas(brokers: Sequence[int], partitions: int, replication_factor:
     """Replicas per partition, round-robin over the brokers by id; the first of each is the leader."""
     check_partition_count(partitions)
     _check_replication_factor(replication_factor, len(brokers))
+    return _around(brokers, range(partitions), replication_factor)
+
+
+def _around(brokers: Sequence[int], places: range, factor: int) -> tuple[Replicas, ...]:
     ordered = sorted(brokers)
-    return tuple(
-        tuple(ordered[(index + step) % len(ordered)] for step in range(replication_factor))
-        for index in range(partitions)
-    )
+    return tuple(tuple(ordered[(place + step) % len(ordered)] for step in range(factor)) for place in places)
 
 
 def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> tuple[Replicas, ...]:
@@ -68,9 +69,9 @@ def added_replicas(
     check_partition_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
-        ordered = sorted(brokers)
-        start = next((at for at, one in enumerate(ordered) if one >= topic.partitions[0].replicas[0]), 0)
-        return assign_replicas(brokers, count + start, factor)[before + start :]
+        _check_replication_factor(factor, len(brokers))
+        start = sum(one < topic.partitions[0].replicas[0] for one in brokers)
+        return _around(brokers, range(start + before, start + count), factor)
     if len(assignments) != count - before:
         raise InvalidReplicaAssignmentError(
             f"topic {topic.name} gets {count - before} partitions, and {len(assignments)} assignments are given"

@@ -1,6 +1,7 @@
 """DeleteTopics, versions 0 to 6.
 
-v0-v5  topics by name; v1 throttle time; v4 flexible; v5 an error message in the answer      v6  by name or by id
+v0  topics by name      v1  throttle time      v3  may say that deletion is disabled
+v4  flexible            v5  an error message in the answer      v6  by name or by id
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 
@@ -33,6 +35,9 @@ def handle(services: Services, request: Request) -> Reply:
 async def _delete(services: Services, version: int, asked: list[tuple[str | None, UUID | None]]) -> Parts:
     times = Counter(asked)
     results = [await _delete_topic(services, *one, times=count) for one, count in times.items()]
+    for result in results:
+        if result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
+            result["error_code"] = ErrorCode.INVALID_REQUEST
     fields = {"throttle_time": 0, "responses": results}
     return [encode_response(ApiKey.DELETE_TOPICS, version, fields)]
 

@@ -8,43 +8,56 @@ Topics and this broker by name, all brokers by the empty broker name. Loggers ha
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import field
-from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace.wire.describe_configs import (
+    ConfigDescribed,
+    ResourceDescribed,
+    SynonymDescribed,
+    encode_describe_configs_response,
+)
+from millrace.wire.encoder import Parts
+from millrace.wire.legacy_admin import decode_request
 from millrace_broker.cluster.config_sources import ConfigEntry
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ResourceType, unserved
 
+RESOURCES_AT_ONCE = 20
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describe each resource."""
+    """Describe each resource, and let others have their turn now and then."""
     message = decode_request(ApiKey.DESCRIBE_CONFIGS, request.version, request.body)
-    results = [_describe(services, message, resource) for resource in message.resources]
-    fields = {"throttle_time": 0, "results": results}
-    return [encode_response(ApiKey.DESCRIBE_CONFIGS, request.version, fields)]
+    return asyncio.ensure_future(_answer(services, request.version, message))
 
 
-def _describe(services: Services, message: Any, resource: Any) -> dict[str, Any]:
-    entries: list[ConfigEntry] = []
+async def _answer(services: Services, version: int, message: Any) -> Parts:
+    results = []
+    for index, resource in enumerate(message.resources, 1):
+        results.append(_describe(services, message, resource))
+        if index % RESOURCES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return [await asyncio.to_thread(encode_describe_configs_response, version, results)]
+
+
+def _describe(services: Services, message: Any, resource: Any) -> ResourceDescribed:
+    entries: Sequence[ConfigEntry] = ()
     code, text = ErrorCode.NONE, ""
     try:
         entries = _entries(services, resource)
     except MillraceError as error:
         code, text = error.code, str(error)
     names = resource.configuration_keys
-    return {
-        "error_code": code,
-        "error_message": text,
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-        "configs": [_config(message, entry) for entry in entries if not names or entry.key.name in names],
-    }
+    configs = [_config(message, entry) for entry in entries if not names or entry.key.name in names]
+    return ResourceDescribed(code, text, resource.resource_type, resource.resource_name, configs)
 
 
-def _entries(services: Services, resource: Any) -> list[ConfigEntry]:
+def _entries(services: Services, resource: Any) -> Sequence[ConfigEntry]:
     match resource.resource_type:
         case ResourceType.TOPIC:
             return services.configs.describe_topic(resource.resource_name)
@@ -57,18 +70,17 @@ def _entries(services: Services, resource: Any) -> list[ConfigEntry]:
             raise unserved(number)
 
 
-def _config(message: Any, entry: ConfigEntry) -> dict[str, Any]:
-    synonyms = entry.synonyms if field(message, "include_synonyms", False) else ()
-    return {
-        "name": entry.key.name,
-        "value": entry.value,
-        "read_only": entry.is_read_only,
-        "config_source": entry.source,
-        "is_sensitive": entry.key.is_secret,
-        "synonyms": [{"name": one.name, "value": one.value, "source": one.source} for one in synonyms],
-        "config_type": entry.type,
-        "documentation": entry.key.doc if field(message, "include_documentation", False) else None,
-    }
+def _config(message: Any, entry: ConfigEntry) -> ConfigDescribed:
+    return ConfigDescribed(
+        entry.key.name,
+        entry.value,
+        entry.is_read_only,
+        entry.source,
+        entry.key.is_secret,
+        [SynonymDescribed(*one) for one in entry.synonyms] if field(message, "include_synonyms", False) else (),
+        entry.type,
+        entry.key.doc if field(message, "include_documentation", False) else None,
+    )
 
 
 API = Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(0, 4), handle)

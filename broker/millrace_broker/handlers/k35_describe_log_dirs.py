@@ -34,9 +34,13 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 async def _answer(version: int, results: list[dict[str, Any]]) -> Parts:
-    await asyncio.to_thread(_measure, results)
     fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
-    return [encode_response(ApiKey.DESCRIBE_LOG_DIRS, version, fields)]
+    return [await asyncio.to_thread(_measured, version, fields)]
+
+
+def _measured(version: int, fields: dict[str, Any]) -> bytes:
+    _measure(fields["results"])
+    return encode_response(ApiKey.DESCRIBE_LOG_DIRS, version, fields)
 
 
 def _described(

@@ -9,12 +9,14 @@ A topic that is not there has an error where it was named.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID, Direction, decode, encode
+from millrace.wire.encoder import Parts
 from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.handlers.api import Api, Reply, Request, Services
@@ -51,8 +53,12 @@ def handle(services: Services, request: Request) -> Reply:
         fields = {"topics": [_topic(view, *place) for place in page.topics]}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
-    fields["throttle_time"] = 0
-    return [encode(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request.version, Direction.RESPONSE, fields)]
+    return asyncio.ensure_future(_answer(request.version, {"throttle_time": 0, **fields}))
+
+
+async def _answer(version: int, fields: dict[str, Any]) -> Parts:
+    """A page may be long, so it is encoded in a worker thread."""
+    return [await asyncio.to_thread(encode, ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, Direction.RESPONSE, fields)]
 
 
 def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) -> Page:

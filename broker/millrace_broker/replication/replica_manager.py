@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from uuid import UUID
 
-from millrace.errors import UnknownTopicError
+from millrace.errors import InvalidConfigError, UnknownTopicError
 from millrace.records.batch import Buffer
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
@@ -71,10 +71,16 @@ class ReplicaManager:
         self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch, config)
 
     def reconfigure(self, log_defaults: Mapping[str, str]) -> None:
-        """Take other defaults, for the logs that are here too. InvalidConfigError."""
+        """Take other defaults, for the logs that are here too. InvalidConfigError.
+
+        A log whose topic has a value that doesn't fit, by another tool's doing, keeps what it had.
+        """
         self._logs.set_defaults(log_defaults)
         for topic_partition, partition in self._partitions.items():
-            self._logs.create(topic_partition, partition.topic_id, partition.config)
+            try:
+                self._logs.create(topic_partition, partition.topic_id, partition.config)
+            except InvalidConfigError as error:
+                logger.warning("%s keeps its settings: %s", topic_partition, error)
 
     def logs_by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
         """The logs in each data folder; None for a folder that is offline."""

@@ -179,9 +179,7 @@ class Log:
         batch = encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
         header, offset = read_header(batch), self.log_end_offset
         self._write(memoryview(batch), [(0, header)], leader_epoch)
-        aborted = self.producers.append_marker(header, marker, offset)
-        if aborted is not None:
-            self._list.now.active.transaction_index.append(aborted)
+        self.producers.append_marker(header, marker, offset, self._list.now.active.transaction_index.append)
         self._flush_as_promised()
         return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
 

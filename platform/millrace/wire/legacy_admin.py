@@ -10,8 +10,9 @@
 |---|---|
 | CreateTopics v1, DeleteTopics v0 | throttle time, its first four bytes |
 | CreateTopics v0 | also each topic's error message |
-| DescribeConfigs v0 | each property's synonyms, and with "is default" for its source |
 | AlterReplicaLogDirs v0, DescribeLogDirs v0 | nothing |
+
+DescribeConfigs answers are `wire.describe_configs`'s in every version.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ SCHEMA_VERSION = {
 WITHOUT_LAST_BYTE = {(ApiKey.CREATE_TOPICS, 0), (ApiKey.DESCRIBE_CONFIGS, 0)}
 WITHOUT_THROTTLE_TIME = {(ApiKey.CREATE_TOPICS, 1), (ApiKey.DELETE_TOPICS, 0)}
 THROTTLE_TIME_BYTES = 4
-DEFAULT_CONFIG_SOURCE = 5
 
 
 def decode_request(api_key: ApiKey, version: int, body: memoryview | bytes) -> Any:
@@ -48,8 +48,6 @@ def encode_response(api_key: ApiKey, version: int, fields: Fields) -> bytes:
     """The answer of any version, from the fields that `cold.encode` takes."""
     if (api_key, version) == (ApiKey.CREATE_TOPICS, 0):
         return _create_topics_v0(fields)
-    if (api_key, version) == (ApiKey.DESCRIBE_CONFIGS, 0):
-        return _describe_configs_v0(fields)
     message = encode(api_key, SCHEMA_VERSION.get((api_key, version), version), Direction.RESPONSE, fields)
     return message[THROTTLE_TIME_BYTES:] if (api_key, version) in WITHOUT_THROTTLE_TIME else message
 
@@ -60,23 +58,4 @@ def _create_topics_v0(fields: Fields) -> bytes:
     for topic in fields["topics"]:
         out.string(topic["name"])
         out.int16(topic["error_code"])
-    return b"".join(out.parts)
-
-
-def _describe_configs_v0(fields: Fields) -> bytes:
-    out = Encoder(flexible=False)
-    out.int32(fields["throttle_time"])
-    out.array_length(len(fields["results"]))
-    for result in fields["results"]:
-        out.int16(result["error_code"])
-        out.string(result["error_message"])
-        out.raw(bytes((result["resource_type"],)))
-        out.string(result["resource_name"])
-        out.array_length(len(result["configs"]))
-        for config in result["configs"]:
-            out.string(config["name"])
-            out.string(config["value"])
-            out.boolean(config["read_only"])
-            out.boolean(config["config_source"] == DEFAULT_CONFIG_SOURCE)
-            out.boolean(config["is_sensitive"])
     return b"".join(out.parts)
