@@ -35,8 +35,16 @@ APIS: dict[int, Api] = {
 }
 
 # What has codecs of its own needs no warming; clients of today ask for these versions too, besides the newest.
-_OWN_CODECS = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH}
-_ALSO_WARM = ((ApiKey.API_VERSIONS, 0), (ApiKey.API_VERSIONS, 3), (ApiKey.METADATA, 12))
+_OWN_CODECS = {ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH}
+_ALSO_WARM = (
+    (ApiKey.API_VERSIONS, 0),
+    (ApiKey.API_VERSIONS, 3),
+    (ApiKey.METADATA, 12),
+    (ApiKey.PRODUCE, 9),
+    (ApiKey.PRODUCE, 10),
+    (ApiKey.FETCH, 11),
+    (ApiKey.FETCH, 17),
+)
 
 
 def warm_up() -> None:
