@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from millrace.errors import MalformedRequestError
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, encode
+from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import Encoder
 from millrace.wire.fetch_request import PartitionKey, Wanted, decode_fetch_request
 from millrace.wire.list_offsets import OffsetWanted, decode_list_offsets_request
 from millrace.wire.offset_for_leader_epoch import EpochWanted, decode_epoch_request
-from millrace.wire.produce import decode_produce_request
+from millrace.wire.produce import PartitionToProduce, decode_produce_request, decode_without_copying
 
 NAMES = st.text(max_size=10)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -29,6 +29,7 @@ DECODERS = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (decode_epoch_request, range(5)),
 }
 CASES = [(decoder, version) for decoder, versions in DECODERS.values() for version in versions]
+CASES += [(decode_without_copying, version) for version in range(3, 14)]
 
 
 @given(st.integers(3, 13), st.tuples(st.none() | NAMES, st.sampled_from([-1, 0, 1]), POSITIVE), TOPICS,
@@ -38,11 +39,12 @@ def test_produce_requests(version, head, topic, partitions):
     data = [{"index": index, "records": records} for index, records in partitions]
     fields = {"transactional_id": transactional_id, "acks": acks, "timeout": timeout_ms,
               "topic_data": [{"name": name, "topic_id": topic_id, "partition_data": data}]}  # fmt: skip
-    request = decode_produce_request(version, encode(ApiKey.PRODUCE, version, Direction.REQUEST, fields))
-    (topic,) = request.topics
-    assert request[:3] == head
-    assert topic.topic_id == topic_id if version >= 13 else topic.name == name
-    assert [(one.partition_index, bytes(one.records)) for one in topic.partitions] == partitions
+    body = encode(ApiKey.PRODUCE, version, Direction.REQUEST, fields)
+    for request in (decode_without_copying(version, body), decode_produce_request(version, body)):
+        (topic,) = request.topic_data
+        assert (request.transactional_id, request.acks) == (transactional_id, acks)
+        assert topic.topic_id == topic_id if version >= 13 else topic.name == name
+        assert [(one.index, bytes(one.records)) for one in topic.partition_data] == partitions
 
 
 @given(st.integers(0, 2), INT32, NAMES, st.binary(max_size=30))
@@ -56,9 +58,8 @@ def test_produce_requests_before_batches(version, timeout_ms, name, records):
     out.int32(5)
     out.bytes_(records)
     request = decode_produce_request(version, b"".join(out.parts))
-    assert request[:3] == (None, 1, timeout_ms)
-    assert request.topics[0].name == name
-    assert request.topics[0].partitions == [(5, records)]
+    assert (request.transactional_id, request.acks) == (None, 1)
+    assert request.topic_data == [(name, None, [PartitionToProduce(5, records)])]
 
 
 PARTITIONS = st.lists(st.tuples(INT32, INT64, INT32, INT32, INT32), max_size=5, unique_by=lambda one: one[0])
@@ -141,11 +142,25 @@ def test_a_damaged_produce_request_is_one_or_the_typed_error(position, byte, ver
               "topic_data": [{"name": "n", "topic_id": UUID(int=9), "partition_data": [partition] * 2}]}  # fmt: skip
     body = bytearray(encode(ApiKey.PRODUCE, version, Direction.REQUEST, fields))
     body[position % len(body)] = byte
-    with suppress(MalformedRequestError):
-        decode_produce_request(version, bytes(body))
+    for decoder in (decode_produce_request, decode_without_copying):
+        with suppress(MalformedRequestError):
+            decoder(version, bytes(body))
 
 
 @pytest.mark.parametrize(("decoder", "version"), CASES)
 def test_a_request_that_is_cut_short_is_the_typed_error(decoder, version):
     with pytest.raises(MalformedRequestError):
         decoder(version, b"\x00\x00")
+
+
+KIO_CASES = [(key, version) for key, versions in (
+    (ApiKey.PRODUCE, range(3, 14)), (ApiKey.FETCH, range(4, 19)), (ApiKey.METADATA, range(14)),
+    (ApiKey.API_VERSIONS, range(5)), (ApiKey.INIT_PRODUCER_ID, range(6)),
+) for version in versions]  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(KIO_CASES), st.binary(max_size=80))
+def test_any_bytes_are_a_message_of_kio_or_the_typed_error(case, body):
+    with suppress(MalformedRequestError):
+        decode(*case, Direction.REQUEST, body)

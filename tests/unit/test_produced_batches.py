@@ -21,10 +21,15 @@ def test_one_batch_is_taken_as_it_is():
     assert batches_of(0, BATCH, CONFIG) == BATCH
 
 
-@pytest.mark.parametrize("records", [b"", BATCH[:-1], BATCH + BATCH, SET, b"\x00" * HEADER_BYTES, b"\xff" * 200])
+@pytest.mark.parametrize("records", [b"", BATCH[:-1], BATCH + BATCH, SET, b"\x00" * HEADER_BYTES])
 def test_anything_but_one_batch_is_refused(records):
     with pytest.raises(InvalidRecordError):
         batches_of(9, memoryview(records), CONFIG)
+
+
+def test_an_unknown_format_is_corrupt():
+    with pytest.raises(CorruptRecordError):
+        batches_of(9, b"\xff" * 200, CONFIG)
 
 
 def test_zstd_is_taken_from_v7_on():

@@ -15,7 +15,7 @@ so are transactional batches that come without a transactional id: nothing would
 
 from __future__ import annotations
 
-from itertools import chain
+from uuid import UUID
 
 from millrace.errors import (
     ErrorCode,
@@ -27,8 +27,9 @@ from millrace.errors import (
     UnknownTopicIdError,
     WireError,
 )
-from millrace.records.batch import is_transactional
+from millrace.records.batch import Buffer, is_transactional
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.leader import NO_TOPIC_ID
 from millrace.wire.produce import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     PartitionProduced,
@@ -50,35 +51,40 @@ ALL_IN_SYNC = -1
 def handle(services: Services, request: Request) -> Reply:
     """Append each partition's batches; a failure of one leaves the others alone."""
     message = decode_produce_request(request.version, request.body)
-    topics = [_produce_topic(services, request.version, message, topic) for topic in message.topics]
+    topics = [_produce_topic(services, request.version, message, topic) for topic in message.topic_data]
     if message.acks == 0:
         _raise_first_error(topics)
         return None
-    hints = (one.current_leader for one in chain.from_iterable(topic.partitions for topic in topics))
-    return encode_produce_response(request.version, topics, endpoints(services, hints))
+    if request.version < FIRST_VERSION_WITH_LEADERS:
+        return encode_produce_response(request.version, topics)
+    hints = [one.current_leader for topic in topics for one in topic.partitions if one.current_leader is not None]
+    return encode_produce_response(request.version, topics, endpoints(services, hints) if hints else ())
 
 
 def _produce_topic(services: Services, version: int, message: ProduceRequest, topic: TopicToProduce) -> TopicProduced:
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        name, topic_id = topic.name, NO_TOPIC_ID
+    else:
+        topic_id = topic.topic_id or NO_TOPIC_ID
+        name = services.metadata.topic_name(topic_id) or ""
     if message.transactional_id is not None:
-        return _refused(topic, ErrorCode.INVALID_REQUEST, "transactions are not served")
-    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    name = services.metadata.topic_name(topic.topic_id) or "" if by_id else topic.name
-    if by_id and not name:
-        return _refused(topic, UnknownTopicIdError.code, f"no topic has id {topic.topic_id}")
+        return _refused(topic, name, topic_id, ErrorCode.INVALID_REQUEST, "transactions are not served")
+    if not name and version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        return _refused(topic, name, topic_id, UnknownTopicIdError.code, f"no topic has id {topic_id}")
     produced = [
-        _produce_partition(services, version, message.acks, TopicPartition(name, one.partition_index), one.records)
-        for one in topic.partitions
+        _produce_partition(services, version, message.acks, TopicPartition(name, one.index), one.records or b"")
+        for one in topic.partition_data
     ]
-    return TopicProduced(name, topic.topic_id, produced)
+    return TopicProduced(name, topic_id, produced)
 
 
-def _refused(topic: TopicToProduce, code: ErrorCode, message: str) -> TopicProduced:
-    failed = [PartitionProduced(one.partition_index, code, -1, -1, -1, message) for one in topic.partitions]
-    return TopicProduced(topic.name, topic.topic_id, failed)
+def _refused(topic: TopicToProduce, name: str, topic_id: UUID, code: ErrorCode, message: str) -> TopicProduced:
+    failed = [PartitionProduced(one.index, code, -1, -1, -1, message) for one in topic.partition_data]
+    return TopicProduced(name, topic_id, failed)
 
 
 def _produce_partition(
-    services: Services, version: int, acks: int, key: TopicPartition, records: memoryview
+    services: Services, version: int, acks: int, key: TopicPartition, records: Buffer
 ) -> PartitionProduced:
     try:
         partition = led_partition(services, key)

@@ -16,7 +16,7 @@ batch is returned whole even above the byte limits (KIP-74), from v3 on.
 from __future__ import annotations
 
 import asyncio
-from itertools import chain, groupby
+from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
@@ -62,11 +62,10 @@ class _Read(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A partition of the request that the cluster has; topic id zero where the client gave a name."""
+    """A partition of the request that the cluster has."""
 
     key: PartitionKey
     topic_partition: TopicPartition
-    topic_id: UUID
     wanted: Wanted
 
 
@@ -104,8 +103,7 @@ class _Fetch:
         for key, wanted in self._context.wanted.items():
             self._resolve(key, wanted)
         self._reply: asyncio.Future[Parts]
-        self._grown_bytes_wanted = 0
-        self._visible_before = 0
+        self._grown_bytes_wanted = self._visible_before = 0
 
     def read(self) -> _Read:
         """Read every partition in the order of the request, until max bytes are reached."""
@@ -116,7 +114,7 @@ class _Fetch:
             size_bytes += len(one.records)
             is_urgent = is_urgent or bool(one.error_code) or one.diverging_epoch is not None
             fetched.append((target.key, one))
-        return _Read([*fetched, *self._unknown], size_bytes, is_urgent)
+        return _Read(fetched + self._unknown, size_bytes, is_urgent)
 
     def answer(self, read: _Read) -> Parts | asyncio.Future[Parts]:
         """The message's parts; converted by a worker for a client of old formats."""
@@ -172,21 +170,21 @@ class _Fetch:
 
     def _resolve(self, key: PartitionKey, wanted: Wanted) -> None:
         """Find the partition that the client means, by name or by id."""
-        topic_id, name = NO_TOPIC_ID, key.topic
-        if isinstance(key.topic, UUID):
-            topic_id, name = key.topic, self._services.metadata.topic_name(key.topic) or ""
-        topic_partition = TopicPartition(str(name), key.partition)
-        if name and is_known(self._services, topic_partition):
-            self.targets.append(_Target(key, topic_partition, topic_id, wanted))
+        topic, index = key
+        name = topic if isinstance(topic, str) else self._services.metadata.topic_name(topic) or ""
+        topic_partition = TopicPartition(name, index)
+        if topic_partition in self._services.replicas.partitions or is_known(self._services, topic_partition):
+            self.targets.append(_Target(key, topic_partition, wanted))
         else:
-            code = UnknownTopicError.code if name else UnknownTopicIdError.code
-            self._unknown.append((key, _failed(key.partition, code)))
+            is_unknown_id = not name and not isinstance(topic, str)
+            code = UnknownTopicIdError.code if is_unknown_id else UnknownTopicError.code
+            self._unknown.append((key, _failed(index, code)))
 
     def _read_target(self, target: _Target, size_bytes: int) -> PartitionFetched:
-        wanted, index = target.wanted, target.key.partition
+        (topic, index), wanted = target.key, target.wanted
         try:
             partition = led_partition(self._services, target.topic_partition)
-            if target.topic_id not in (NO_TOPIC_ID, partition.topic_id):
+            if topic != partition.topic_id and not isinstance(topic, str):
                 raise InconsistentTopicIdError(f"{target.topic_partition} has id {partition.topic_id} now")
             partition.check_leader_epoch(wanted.current_leader_epoch)
             diverging = None
@@ -254,10 +252,10 @@ class _Fetch:
                 topic if isinstance(topic, UUID) else NO_TOPIC_ID,
                 [one for _, one in group],
             )
-            for topic, group in groupby(fetched, key=lambda pair: pair[0].topic)
+            for topic, group in groupby(fetched, key=_topic_of)
         ]
-        hints = (one.current_leader for one in chain.from_iterable(topic.partitions for topic in topics))
-        nodes = endpoints(self._services, hints) if self._version >= FIRST_VERSION_WITH_LEADERS else ()
+        hints = [one.current_leader for _, one in fetched if one.current_leader is not None]
+        nodes = endpoints(self._services, hints) if hints else ()
         return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
 
     def _appended_bytes(self) -> int:
@@ -276,6 +274,10 @@ class _Fetch:
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+
+def _topic_of(pair: tuple[PartitionKey, PartitionFetched]) -> str | UUID:
+    return pair[0].topic
 
 
 def _failed(index: int, code: int) -> PartitionFetched:

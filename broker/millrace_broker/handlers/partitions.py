@@ -37,10 +37,10 @@ def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHi
     return UNKNOWN_LEADER if info is None else LeaderHint(info.leader, info.leader_epoch)
 
 
-def endpoints(services: Services, hints: Iterable[LeaderHint | None]) -> list[NodeEndpoint]:
+def endpoints(services: Services, hints: Iterable[LeaderHint]) -> list[NodeEndpoint]:
     """Where the leaders are reached, each once."""
     brokers = services.metadata.view.brokers
-    leaders = {hint.leader for hint in hints if hint is not None and hint.leader in brokers}
+    leaders = {hint.leader for hint in hints if hint.leader in brokers}
     return [NodeEndpoint(one, brokers[one].host, brokers[one].port, brokers[one].rack) for one in sorted(leaders)]
 
 

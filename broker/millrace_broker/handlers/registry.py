@@ -86,13 +86,23 @@ APIS: dict[int, Api] = {
     )
 }
 
-# What has codecs of its own needs no warming; clients of today ask for these versions too, besides the newest.
-_OWN_CODECS = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH}
-_ALSO_WARM = ((ApiKey.API_VERSIONS, 0), (ApiKey.API_VERSIONS, 3), (ApiKey.METADATA, 12))
+# What the first requests of librdkafka and of Apache Kafka's clients ask for; other codecs are made when they are needed.
+_FIRST_ASKED = (
+    (ApiKey.API_VERSIONS, 3),
+    (ApiKey.API_VERSIONS, 4),
+    (ApiKey.METADATA, 12),
+    (ApiKey.METADATA, 13),
+    (ApiKey.INIT_PRODUCER_ID, 4),
+    (ApiKey.INIT_PRODUCER_ID, 5),
+    (ApiKey.PRODUCE, 10),
+    (ApiKey.PRODUCE, 13),
+    (ApiKey.FETCH, 11),
+    (ApiKey.FETCH, 18),
+    (ApiKey.FIND_COORDINATOR, 6),
+)
 
 
 def warm_up() -> None:
     """Make the codecs that the first clients will need; for a worker thread, while the broker serves already."""
-    for key, version in (*((api.key, api.versions.maximum) for api in APIS.values()), *_ALSO_WARM):
-        if key not in _OWN_CODECS:
-            warm(key, version)
+    for key, version in _FIRST_ASKED:
+        warm(key, version)

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
@@ -36,8 +37,7 @@ Fetched = Sequence[tuple[PartitionKey, PartitionFetched]]
 NewId = Callable[[], int]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchAnswer(NamedTuple):
     """What goes back: an error of the whole request, the session to go on with, the partitions to tell of."""
 
     error_code: int
@@ -47,6 +47,8 @@ class FetchAnswer:
 
 class FetchContext:
     """One request: what to read, and then what to answer. This one belongs to no session and answers all."""
+
+    __slots__ = ("wanted",)
 
     def __init__(self, wanted: Mapping[PartitionKey, Wanted]) -> None:
         self.wanted = wanted

@@ -13,9 +13,12 @@ in the order in which they came, and its next ones do not wait for a worker.
 
 from __future__ import annotations
 
+import struct
+
 from millrace.errors import (
     CorruptRecordError,
     InvalidRecordError,
+    RecordError,
     RecordTooLargeError,
     UnsupportedCodecError,
     UnsupportedMagicError,
@@ -39,6 +42,8 @@ FIRST_VERSION_OF_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
 PRODUCER_CODEC = "producer"
 UNCOMPRESSED = "uncompressed"
+LENGTH_POSITION = 8
+_LENGTH = struct.Struct(">I")
 
 
 def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
@@ -89,22 +94,29 @@ def _level(config: LogConfig, codec: Codec) -> int | None:
 
 
 def _single_batch(version: int, records: Buffer) -> Buffer:
-    if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in (0, 1):
-        raise InvalidRecordError(f"Produce v{version} takes batches of format v2, not v{records[MAGIC_POSITION]}")
+    if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC_V2:
+        raise _not_a_batch(version, records)
     size_bytes = _batch_bytes(records, 0)
-    if size_bytes > len(records) or len(records) < HEADER_BYTES:
-        raise InvalidRecordError(f"Produce v{version} takes one batch for each partition, and there is none")
     if version < FIRST_VERSION_WITH_ZSTD and records[ATTRIBUTES_POSITION + 1] & CODEC_MASK == Codec.ZSTD:
         raise UnsupportedCodecError(f"Produce v{version} does not take zstd; v{FIRST_VERSION_WITH_ZSTD} is the first")
     if size_bytes == len(records):
         return records
+    if size_bytes > len(records):
+        raise _not_a_batch(version, records)
     if size_bytes + _batch_bytes(records, size_bytes) <= len(records):
         raise InvalidRecordError(f"Produce v{version} takes one batch for each partition, and there are more")
     return records[:size_bytes]
+
+
+def _not_a_batch(version: int, records: Buffer) -> RecordError:
+    if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] > MAGIC_V2:
+        return CorruptRecordError(f"magic {records[MAGIC_POSITION]} is no message format")
+    return InvalidRecordError(f"Produce v{version} takes one batch of format v2 for each partition, and there is none")
 
 
 def _batch_bytes(records: Buffer, position: int) -> int:
     """What the batch at a position says of its size; all there may be where not even that is told."""
     if len(records) - position < LOG_OVERHEAD_BYTES:
         return 1 << 62
-    return LOG_OVERHEAD_BYTES + int.from_bytes(records[position + 8 : position + LOG_OVERHEAD_BYTES], "big")
+    length: int = _LENGTH.unpack_from(records, position + LENGTH_POSITION)[0]
+    return LOG_OVERHEAD_BYTES + length

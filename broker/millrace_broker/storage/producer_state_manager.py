@@ -83,8 +83,9 @@ class ProducerStateManager:
         offset: int,
         note_aborted: Callable[[AbortedTransaction], object],
     ) -> None:
-        """A marker was appended. What belongs into the transaction index is noted there first: compaction, on a thread
-        of its own, may take a transaction that is neither open nor noted as aborted for a committed one.
+        """A marker was appended; what belongs into the transaction index is noted there first.
+
+        For compaction, on a thread of its own, takes a transaction that is neither open nor noted for a committed one.
         """
         entry, completed = with_marker(self._entry(header.producer_id), header, marker, offset)
         if completed is not None:

@@ -43,7 +43,7 @@ def decode(api_key: int, version: int, direction: Direction, body: memoryview | 
     """The message in `body`; MalformedRequestError where the bytes are no such message."""
     try:
         message, _ = _reader(api_key, version, direction)(body, 0)
-    except (SerialError, ValueError, OverflowError) as error:
+    except (SerialError, ValueError, OverflowError, KeyError) as error:  # a KeyError is an unknown tagged field
         name = f"{ApiKey(api_key).name} v{version} {direction.name.lower()}"
         raise MalformedRequestError(f"{name} can't be decoded: {error}") from error
     return message

@@ -44,11 +44,11 @@ class Decoder:
 
     def boolean(self) -> bool:
         """One byte."""
-        return self._take(1)[0] != 0
+        return self._byte() != 0
 
     def int8(self) -> int:
         """One byte, signed."""
-        byte = self._take(1)[0]
+        byte = self._byte()
         return byte - 256 if byte > 127 else byte
 
     def int16(self) -> int:
@@ -76,7 +76,7 @@ class Decoder:
 
     def nullable_string(self) -> str | None:
         """Text or None."""
-        length = self._length(INT16)
+        length = self._varint_length() if self._flexible else self._length(INT16)
         if length == NULL:
             return None
         try:
@@ -93,29 +93,33 @@ class Decoder:
 
     def nullable_view(self) -> memoryview | None:
         """Bytes, as a view of the message, or None."""
-        length = self._length(INT32)
+        length = self._varint_length() if self._flexible else self._length(INT32)
         return None if length == NULL else self._take(length)
 
     def array_length(self) -> int:
         """How many elements follow; none for null. No more than there are bytes left."""
-        return max(self.nullable_array_length(), 0)
+        length = self.nullable_array_length()
+        return 0 if length == NULL else length
 
     def nullable_array_length(self) -> int:
         """How many elements follow; -1 for null."""
-        length = self._length(INT32)
+        length = self._varint_length() if self._flexible else self._length(INT32)
         if length > len(self._data) - self.position:
             raise self._error(f"{length} elements at {self.position} can't be in {len(self._data)} bytes")
         return length
 
     def tagged_fields(self) -> None:
         """Pass over the end of a structure; nothing in plain versions."""
-        if self._flexible:
-            self.read_tagged_fields()
+        if self._flexible and (count := self.unsigned_varint()):
+            self._read_tagged_fields(count)
 
     def read_tagged_fields(self) -> dict[int, memoryview]:
         """The end of a structure: bytes by tag; none in plain versions."""
         if not self._flexible or not (count := self.unsigned_varint()):
             return {}
+        return self._read_tagged_fields(count)
+
+    def _read_tagged_fields(self, count: int) -> dict[int, memoryview]:
         fields: dict[int, memoryview] = {}
         for _ in range(count):
             tag = self.unsigned_varint()
@@ -124,13 +128,26 @@ class Decoder:
 
     def unsigned_varint(self) -> int:
         """One to five bytes, seven bits each, the lowest first."""
-        value = 0
-        for index in range(MAX_VARINT_BYTES):
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << 7 * index
+        byte = self._byte()
+        if byte < 0x80:
+            return byte
+        value, shift = byte & 0x7F, 7
+        for _ in range(MAX_VARINT_BYTES - 1):
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
+            shift += 7
         raise self._error(f"variable-length integer before {self.position} is longer than 32 bits")
+
+    def _byte(self) -> int:
+        position = self.position
+        try:
+            byte = self._data[position]
+        except IndexError:
+            raise self._too_short(1) from None
+        self.position = position + 1
+        return byte
 
     def _integer(self, form: struct.Struct) -> int:
         position = self.position
@@ -141,8 +158,11 @@ class Decoder:
         self.position = position + form.size
         return value
 
+    def _varint_length(self) -> int:
+        return self.unsigned_varint() - 1
+
     def _length(self, form: struct.Struct) -> int:
-        length = self.unsigned_varint() - 1 if self._flexible else self._integer(form)
+        length = self._integer(form)
         if length < NULL:
             raise self._error(f"length {length} before {self.position}")
         return length

@@ -1,4 +1,4 @@
-"""Fetch requests, versions 0 to 18, decoded by hand.
+"""Fetch requests, versions 0 to 18: by hand below v4, which kio does not know.
 
 v0   replica id, max wait, min bytes, topics [name, partitions [index, offset, max bytes]]
 v3   + max bytes                        v4   + isolation level          v5   + log start offset, a follower's
@@ -10,19 +10,23 @@ v15  the replica id is in a tagged field (KIP-903)                      v17, v18
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from millrace.config import MAX_INT
 from millrace.errors import MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, decode, milliseconds
 from millrace.wire.decoder import Decoder
-from millrace.wire.fetch import FIRST_FLEXIBLE, FIRST_VERSION_WITH_TOPIC_IDS, NO_SESSION
+from millrace.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS, NO_SESSION
+from millrace.wire.leader import NO_TOPIC_ID
 
 CONSUMER = -1
 FINAL_EPOCH = -1
 READ_COMMITTED = 1
-REPLICA_STATE_TAG = 1
+FIRST_VERSION_OF_KIO = 4
+FIRST_VERSION_WITH_MAX_BYTES = 3
 
 
 class PartitionKey(NamedTuple):
@@ -57,48 +61,49 @@ class FetchRequest(NamedTuple):
 
 def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest:
     """The message without its header; MalformedRequestError where the bytes are none."""
-    read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
-    replica_id = read.int32() if version < 15 else CONSUMER
-    max_wait_ms, min_bytes = read.int32(), read.int32()
-    max_bytes = read.int32() if version >= 3 else MAX_INT
-    isolation_level = read.int8() if version >= 4 else 0
-    session_id, session_epoch = (read.int32(), read.int32()) if version >= 7 else (NO_SESSION, FINAL_EPOCH)
+    if version < FIRST_VERSION_OF_KIO:
+        return _decode_old(version, body)
+    message = decode(ApiKey.FETCH, version, Direction.REQUEST, body)
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     wanted: dict[PartitionKey, Wanted] = {}
-    for _ in range(read.array_length()):
-        _read_topic(read, version, wanted)
-    forgotten = _read_forgotten(read, version) if version >= 7 else []
-    if version >= 11:
-        read.string()
-    tagged = read.read_tagged_fields()
-    if REPLICA_STATE_TAG in tagged:
-        replica_id = Decoder(tagged[REPLICA_STATE_TAG], flexible=True, error=MalformedRequestError).int32()
+    for topic in message.topics:
+        name = (topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic
+        for one in topic.partitions:
+            wanted[PartitionKey(name, one.partition)] = Wanted(
+                one.fetch_offset,
+                one.partition_max_bytes,
+                one.current_leader_epoch if version >= 9 else NO_LEADER_EPOCH,
+                one.last_fetched_epoch if version >= 12 else NO_LEADER_EPOCH,
+            )
     return FetchRequest(
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, wanted, forgotten
+        message.replica_id if version < 15 else message.replica_state.replica_id,
+        milliseconds(message.max_wait),
+        message.min_bytes,
+        message.max_bytes,
+        message.isolation_level,
+        message.session_id if version >= 7 else NO_SESSION,
+        message.session_epoch if version >= 7 else FINAL_EPOCH,
+        wanted,
+        _forgotten(message, by_id=by_id) if version >= 7 else [],
     )
 
 
-def _read_topic(read: Decoder, version: int, wanted: dict[PartitionKey, Wanted]) -> None:
-    topic = _read_topic_name(read, version)
+def _forgotten(message: Any, *, by_id: bool) -> list[PartitionKey]:
+    return [
+        PartitionKey((topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic, index)
+        for topic in message.forgotten_topics_data
+        for index in topic.partitions
+    ]
+
+
+def _decode_old(version: int, body: memoryview | bytes) -> FetchRequest:
+    read = Decoder(body, error=MalformedRequestError)
+    replica_id, max_wait_ms, min_bytes = read.int32(), read.int32(), read.int32()
+    max_bytes = read.int32() if version >= FIRST_VERSION_WITH_MAX_BYTES else MAX_INT
+    wanted: dict[PartitionKey, Wanted] = {}
     for _ in range(read.array_length()):
-        key = PartitionKey(topic, read.int32())
-        current_leader_epoch = read.int32() if version >= 9 else NO_LEADER_EPOCH
-        offset = read.int64()
-        last_fetched_epoch = read.int32() if version >= 12 else NO_LEADER_EPOCH
-        if version >= 5:
-            read.int64()
-        wanted[key] = Wanted(offset, read.int32(), current_leader_epoch, last_fetched_epoch)
-        read.tagged_fields()
-    read.tagged_fields()
-
-
-def _read_forgotten(read: Decoder, version: int) -> list[PartitionKey]:
-    forgotten: list[PartitionKey] = []
-    for _ in range(read.array_length()):
-        topic = _read_topic_name(read, version)
-        forgotten += [PartitionKey(topic, read.int32()) for _ in range(read.array_length())]
-        read.tagged_fields()
-    return forgotten
-
-
-def _read_topic_name(read: Decoder, version: int) -> str | UUID:
-    return read.uuid() if version >= FIRST_VERSION_WITH_TOPIC_IDS else read.string()
+        name = read.string()
+        for _ in range(read.array_length()):
+            key = PartitionKey(name, read.int32())
+            wanted[key] = Wanted(read.int64(), read.int32())
+    return FetchRequest(replica_id, max_wait_ms, min_bytes, max_bytes, 0, NO_SESSION, FINAL_EPOCH, wanted, [])

@@ -1,4 +1,4 @@
-"""Produce, versions 0 to 13, by hand: the broker's hottest message.
+"""Produce, versions 0 to 13: the broker's hottest message.
 
 request    v0   acks, timeout, topics [name, partitions [index, records]]
            v3   + transactional id          v9   flexible          v13  topic id for name (KIP-516)
@@ -7,19 +7,26 @@ answer     v0   topics [name, partitions [index, error, base offset]]
            v5   + log start offset          v8   + record errors, error message (KIP-467)
            v9   flexible                    v10  + tagged: current leader, its address (KIP-951)
            v13  topic id for name
+
+kio's decoder is native and the faster one for small requests, but copies the records, and does not know v0 to v2. By
+hand, a request of 1 MB takes an eighth of the time, and one of 100 B three times as long. What is decoded by hand has
+kio's names, so that no one needs to know which it was.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
 from millrace.errors import MalformedRequestError
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, decode
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
-from millrace.wire.leader import NO_TOPIC_ID, LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
+from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
 
 FIRST_FLEXIBLE = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -28,30 +35,32 @@ PARTITION_BEFORE_V5 = struct.Struct(">ihqq")
 PARTITION_BEFORE_V2 = struct.Struct(">ihq")
 CURRENT_LEADER_TAG = 0
 RECORD_ERRORS_MAX = 1000
+FIRST_VERSION_OF_KIO = 3
+COPIED_BYTES_MAX = 32 << 10
 
 
-class PartitionToProduce(NamedTuple):
-    """What is to be appended to one partition: a view of the request."""
+@dataclass(frozen=True, slots=True)
+class PartitionToProduce:
+    """What is to be appended to one partition; it may be a view of the request."""
 
-    partition_index: int
-    records: memoryview
+    index: int
+    records: bytes | memoryview | None
 
 
 class TopicToProduce(NamedTuple):
-    """One topic of the request; the name is empty where the id is given."""
+    """One topic of the request; up to v12 it has a name, from v13 on an id."""
 
     name: str
-    topic_id: UUID
-    partitions: Sequence[PartitionToProduce]
+    topic_id: UUID | None
+    partition_data: Sequence[PartitionToProduce]
 
 
 class ProduceRequest(NamedTuple):
-    """The whole request."""
+    """The request. Its timeout is passed over: with one replica nothing is waited for."""
 
     transactional_id: str | None
     acks: int
-    timeout_ms: int
-    topics: Sequence[TopicToProduce]
+    topic_data: Sequence[TopicToProduce]
 
 
 class PartitionProduced(NamedTuple):
@@ -76,22 +85,30 @@ class TopicProduced(NamedTuple):
 
 
 def decode_produce_request(version: int, body: memoryview | bytes) -> ProduceRequest:
-    """The message without its header; MalformedRequestError where the bytes are none."""
+    """The message without its header, or kio's of the same names; MalformedRequestError where the bytes are none."""
+    if version >= FIRST_VERSION_OF_KIO and len(body) <= COPIED_BYTES_MAX:
+        message: ProduceRequest = decode(ApiKey.PRODUCE, version, Direction.REQUEST, body)
+        return message
+    return decode_without_copying(version, body)
+
+
+def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceRequest:
+    """The same by hand, the records as views of the request."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     transactional_id = read.nullable_string() if version >= 3 else None
-    acks, timeout_ms = read.int16(), read.int32()
+    acks = read.int16()
+    read.int32()
     topics = [_topic_to_produce(read, version) for _ in range(read.array_length())]
     read.tagged_fields()
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequest(transactional_id, acks, topics)
 
 
 def _topic_to_produce(read: Decoder, version: int) -> TopicToProduce:
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    name, topic_id = ("", read.uuid()) if by_id else (read.string(), NO_TOPIC_ID)
+    name, topic_id = ("", read.uuid()) if by_id else (read.string(), None)
     partitions: list[PartitionToProduce] = []
     for _ in range(read.array_length()):
-        index = read.int32()
-        partitions.append(PartitionToProduce(index, read.nullable_view() or memoryview(b"")))
+        partitions.append(PartitionToProduce(read.int32(), read.nullable_view()))
         read.tagged_fields()
     read.tagged_fields()
     return TopicToProduce(name, topic_id, partitions)
