@@ -204,7 +204,7 @@ def test_groups_of_both_types_are_listed_and_deleted(consumer_group_broker, topi
         admin.delete_consumer_groups([topic])[topic].result(DEADLINE_S)
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 def test_a_group_moves_to_the_new_protocol_and_back_member_by_member(consumer_group_broker, topic, strategy):
     """No member stops: each is replaced by one of the other protocol, and what was committed stays."""
     classic = {"protocol": "classic", "partition_assignment_strategy": strategy}
