@@ -117,34 +117,68 @@ def play(peer, version):
     fetch(peer, version, group, [1])
 
 
+def play_static(peer, version):
+    """A static member restarts, is fenced, and is expelled by an administrator."""
+    group, one = f"static-{version}", {"groupInstanceId": "one"}
+    first = named(peer, join(peer, version, group, memberId="", **one), "first")
+    sync(peer, version, group, memberId=first, **one)
+    second = named(peer, join(peer, version, group, memberId="", **one), "second")
+    for member in (first, second):
+        sync(peer, version, group, memberId=member, **one)
+        peer.ask("Heartbeat", version, groupId=group, generationId=1, memberId=member, **one)
+        peer.ask("Heartbeat", version, groupId=group, generationId=1, memberId=member, groupInstanceId="other")
+        commit(peer, max(version, 7), group, member, **one)
+        join(peer, version, group, memberId=member, **one) if member == first else None
+    peer.ask("DescribeGroups", version, groups=[group])
+    third = named(
+        peer, join(peer, version, group, memberId="", protocols=protocols(peer, "sticky", "range"), **one), "3"
+    )
+    sync(peer, version, group, memberId=third, **one)
+    fourth = named(peer, join(peer, version, group, memberId="", protocols=protocols(peer, "sticky"), **one), "fourth")
+    sync(peer, version, group, memberId=fourth, generationId=2, protocolName="sticky", **one)
+    peer.ask("DescribeGroups", version, groups=[group])
+    for name in ("other", "one"):
+        members = [{"memberId": "", "groupInstanceId": name, "reason": "expelled"}]
+        peer.ask("LeaveGroup", version, groupId=group, members=members)
+    peer.ask("DescribeGroups", version, groups=[group])
+
+
 def joined(peer, version, group):
-    answer = join(peer, version, group, memberId="")
-    peer.names[answer["memberId"]] = f"member of {group}"
-    if answer["errorCode"]:
-        answer = join(peer, version, group, memberId=answer["memberId"])
-        peer.names[answer["memberId"]] = f"member of {group}"
+    member = named(peer, join(peer, version, group, memberId=""), f"member of {group}")
+    if peer.said[-1][2]["errorCode"]:
+        member = named(peer, join(peer, version, group, memberId=member), f"member of {group}")
+    return member
+
+
+def named(peer, answer, name):
+    """The member id that a broker has made up, which stands under this name from here on."""
+    peer.names[answer["memberId"]] = name
     return answer["memberId"]
 
 
-def join(peer, version, group, **changes):
+def protocols(peer, *names):
     subscription = peer.messages.encode("ConsumerProtocolSubscription", 0, {"topics": ["events"], "userData": None})
+    return [{"name": name, "metadata": b"\x00\x00" + subscription} for name in names]
+
+
+def join(peer, version, group, **changes):
     fields = {
         "groupId": group, "sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 10_000, "groupInstanceId": None,
-        "protocolType": "consumer", "protocols": [{"name": "range", "metadata": b"\x00\x00" + subscription}],
+        "protocolType": "consumer", "protocols": protocols(peer, "range"),
         "reason": "a test", **changes,
     }  # fmt: skip
     return peer.ask("JoinGroup", version, **fields)
 
 
-def sync(peer, version, group, *, memberId, generationId=1):  # noqa: N803  # Kafka's names
+def sync(peer, version, group, *, memberId, **changes):  # noqa: N803  # Kafka's names
     assignments = [{"memberId": memberId, "assignment": b"all"}]
     peer.ask(
-        "SyncGroup", version, groupId=group, generationId=generationId, memberId=memberId, groupInstanceId=None,
-        protocolType="consumer", protocolName="range", assignments=assignments,
+        "SyncGroup", version, groupId=group, memberId=memberId, assignments=assignments,
+        **{"generationId": 1, "groupInstanceId": None, "protocolType": "consumer", "protocolName": "range", **changes},
     )  # fmt: skip
 
 
-def commit(peer, version, group, member, *, generation=1):
+def commit(peer, version, group, member, *, generation=1, groupInstanceId=None):  # noqa: N803
     leader_epoch = {"committedLeaderEpoch": 3}
     partitions = [
         {"partitionIndex": index, "committedOffset": 10 + index, "committedMetadata": metadata, **leader_epoch}
@@ -153,7 +187,7 @@ def commit(peer, version, group, member, *, generation=1):
     topics = [{"name": "events", "partitions": partitions}, {"name": "no-topic", "partitions": partitions[:1]}]
     peer.ask(
         "OffsetCommit", min(max(version, 1), 9), groupId=group, generationIdOrMemberEpoch=generation, memberId=member,
-        groupInstanceId=None, retentionTimeMs=-1, topics=topics,
+        groupInstanceId=groupInstanceId, retentionTimeMs=-1, topics=topics,
     )  # fmt: skip
 
 
@@ -231,11 +265,20 @@ def await_coordinator(peer):
             return
 
 
-@pytest.mark.parametrize("version", range(SCRIPTS))
-def test_answers_are_those_of_kafka(peers, version):
+def assert_same(peers, script, version):
     for peer in peers:
         peer.said.clear()
-        play(peer, version)
+        script(peer, version)
     theirs, ours = (peer.comparable() for peer in peers)
     different = [(kafkas, mine) for kafkas, mine in zip(theirs, ours, strict=True) if kafkas != mine]
     assert different == []
+
+
+@pytest.mark.parametrize("version", range(SCRIPTS))
+def test_answers_are_those_of_kafka(peers, version):
+    assert_same(peers, play, version)
+
+
+@pytest.mark.parametrize("version", range(5, SCRIPTS))
+def test_static_members_are_answered_as_by_kafka(peers, version):
+    assert_same(peers, play_static, version)
