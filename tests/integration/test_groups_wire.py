@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from millrace.client import Admin, Cluster
-from millrace.errors import ErrorCode
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.errors import ErrorCode, InvalidTopicError
+from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
@@ -278,6 +279,11 @@ def test_what_is_out_of_bounds_is_refused(wire):
             {"partition_index": 0, "committed_offset": 1, "committed_metadata": "x" * 4097}]}],
     )  # fmt: skip
     assert answer.topics[0].partitions[0].error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_nobody_else_writes_the_offsets_topic(wire_broker, wire):
+    with Cluster(wire_broker.bootstrap) as cluster, pytest.raises(InvalidTopicError, match="coordinator alone"):
+        SyncProducer(cluster).send("__consumer_offsets", 0, [NewRecord(b"value", b"key")])
 
 
 def legacy_commit(version, group, offset):

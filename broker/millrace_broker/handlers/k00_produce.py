@@ -19,6 +19,7 @@ from millrace.records.batch import is_transactional
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID, Direction, decode
 from millrace.wire.produce import PartitionProduced, TopicProduced, encode_produce_response
+from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -65,6 +66,9 @@ def _produce_topic(
 
 def _produce_partition(services: Services, topic: str, data: Any) -> PartitionProduced:
     records = data.records or b""
+    if topic == OFFSETS_TOPIC:
+        message = f"{OFFSETS_TOPIC} is written by the group coordinator alone"
+        return PartitionProduced(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, -1, -1, -1, message)
     if is_transactional(records):
         return PartitionProduced(data.index, ErrorCode.INVALID_TXN_STATE, -1, -1, -1, "transactions are not served")
     try:
