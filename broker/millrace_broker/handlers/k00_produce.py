@@ -20,6 +20,7 @@ from uuid import UUID
 from millrace.errors import (
     ErrorCode,
     InvalidRequiredAcksError,
+    InvalidTopicError,
     InvalidTransactionStateError,
     MillraceError,
     NotLeaderError,
@@ -39,6 +40,7 @@ from millrace.wire.produce import (
     decode_produce_request,
     encode_produce_response,
 )
+from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, led_partition
 from millrace_broker.replication.produced import batches_of
@@ -87,6 +89,8 @@ def _produce_partition(
     services: Services, version: int, acks: int, key: TopicPartition, records: Buffer
 ) -> PartitionProduced:
     try:
+        if key.topic in INTERNAL_TOPICS:
+            raise InvalidTopicError(f"{key.topic} is written by its coordinator alone")
         partition = led_partition(services, key)
         batches = batches_of(version, records, partition.log.config)
         if acks not in (ALL_IN_SYNC, 0, 1):
