@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.request
 
 import confluent_kafka
 import kafka
@@ -12,7 +13,7 @@ from confluent_kafka import admin as confluent
 from kafka.errors import for_code
 from kafka.structs import TopicPartition as Place
 
-from millrace.client import Cluster, Configs, ResourceKind
+from millrace.client import Cluster, Configs, ResourceKind, SimpleConsumer
 from millrace.errors import ErrorCode
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
@@ -269,6 +270,27 @@ def test_max_message_bytes_of_a_topic_is_obeyed_live(broker, librdkafka, topic):
     assert produce(broker, topic, 1) == []
     result(change(librdkafka, "topic", topic, ("max.message.bytes", "SET", "10")))
     assert produce(broker, topic, 1) == [ErrorCode.MESSAGE_TOO_LARGE]
+
+
+def test_retention_and_segments_are_obeyed_live(broker, librdkafka, topic):
+    result(change(librdkafka, "topic", topic, ("segment.bytes", "SET", "500"), ("file.delete.delay.ms", "SET", "0")))
+    for _ in range(10):
+        assert produce(broker, topic, 5) == []
+    assert earliest_after_retention(broker, topic) == 0
+    result(change(librdkafka, "broker", "1", ("log.retention.bytes", "SET", "500")))
+    kept = earliest_after_retention(broker, topic)
+    result(change(librdkafka, "broker", "1", ("log.retention.bytes", "DELETE", None)))
+    assert 0 < kept < 50
+    result(change(librdkafka, "topic", topic, ("retention.bytes", "SET", "0")))
+    assert earliest_after_retention(broker, topic) == 50
+
+
+def earliest_after_retention(broker, topic):
+    request = urllib.request.Request(f"{broker.admin_url}/maintenance/retention", method="POST")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200
+    with Cluster(broker.bootstrap) as cluster:
+        return SimpleConsumer(cluster).earliest(topic, 0)
 
 
 def test_min_insync_replicas_is_obeyed_live(broker, librdkafka, topic):
