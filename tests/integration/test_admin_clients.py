@@ -404,3 +404,25 @@ def test_a_partitions_producers_are_described(broker, python, topic):
     [producer] = described[Place(topic, 0)].active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (77, 2, 1)
     assert (producer.last_timestamp, producer.current_transaction_start_offset) == (1_700_000_000_000, -1)
+
+
+@pytest.mark.parametrize("age", [(0, 10, 1), (0, 11), (1, 0), (1, 1), (2, 3)], ids=lambda age: ".".join(map(str, age)))
+def test_clients_of_older_times(broker, librdkafka, age):
+    """kafka-python as it would talk to an older broker: the first versions of each API."""
+    name = "of-" + "-".join(map(str, age))
+    client = kafka.admin.KafkaAdminClient(bootstrap_servers=broker.bootstrap, api_version=age)
+    new = kafka.admin.NewTopic(name=name, num_partitions=1, replication_factor=1, topic_configs={"retention.ms": "5"})
+    assert client.create_topics([new])["topics"][0]["error_code"] == 0
+    if age >= (0, 11):
+        resource = kafka.admin.ConfigResource("TOPIC", name, configs={"segment.bytes": "9999"})
+        assert client.alter_configs([resource]) == {"topic": {name: "OK"}}
+        described = client.describe_configs([kafka.admin.ConfigResource("TOPIC", name)], config_filter="all")
+        assert described["topic"][name]["segment.bytes"]["value"] == "9999"
+        assert client.delete_records({Place(name, 0): 0})[Place(name, 0)]["low_watermark"] == 0
+    if age >= (1, 0):
+        assert client.create_partitions({name: kafka.admin.NewPartitions(2)}).results[0].error_code == 0
+        topics = client.describe_log_dirs()[0]["log_dirs"][0]["topics"]
+        assert {one["name"]: len(one["partitions"]) for one in topics}[name] == 2
+    assert client.delete_topics([name])["topics"][0]["error_code"] == 0
+    client.close()
+    assert name not in librdkafka.list_topics(timeout=10).topics
