@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.request
 
 import confluent_kafka
 import kafka
@@ -12,7 +13,7 @@ from confluent_kafka import admin as confluent
 from kafka.errors import for_code
 from kafka.structs import TopicPartition as Place
 
-from millrace.client import Cluster, Configs, ResourceKind
+from millrace.client import Cluster, Configs, ResourceKind, SimpleConsumer
 from millrace.errors import ErrorCode
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
@@ -271,6 +272,27 @@ def test_max_message_bytes_of_a_topic_is_obeyed_live(broker, librdkafka, topic):
     assert produce(broker, topic, 1) == [ErrorCode.MESSAGE_TOO_LARGE]
 
 
+def test_retention_and_segments_are_obeyed_live(broker, librdkafka, topic):
+    result(change(librdkafka, "topic", topic, ("segment.bytes", "SET", "500"), ("file.delete.delay.ms", "SET", "0")))
+    for _ in range(10):
+        assert produce(broker, topic, 5) == []
+    assert earliest_after_retention(broker, topic) == 0
+    result(change(librdkafka, "broker", "1", ("log.retention.bytes", "SET", "500")))
+    kept = earliest_after_retention(broker, topic)
+    result(change(librdkafka, "broker", "1", ("log.retention.bytes", "DELETE", None)))
+    assert 0 < kept < 50
+    result(change(librdkafka, "topic", topic, ("retention.bytes", "SET", "0")))
+    assert earliest_after_retention(broker, topic) == 50
+
+
+def earliest_after_retention(broker, topic):
+    request = urllib.request.Request(f"{broker.admin_url}/maintenance/retention", method="POST")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200
+    with Cluster(broker.bootstrap) as cluster:
+        return SimpleConsumer(cluster).earliest(topic, 0)
+
+
 def test_min_insync_replicas_is_obeyed_live(broker, librdkafka, topic):
     result(change(librdkafka, "topic", topic, ("min.insync.replicas", "SET", "2")))
     impatient = {"message.timeout.ms": 1500, "retries": 0, "enable.idempotence": False}
@@ -382,3 +404,25 @@ def test_a_partitions_producers_are_described(broker, python, topic):
     [producer] = described[Place(topic, 0)].active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (77, 2, 1)
     assert (producer.last_timestamp, producer.current_transaction_start_offset) == (1_700_000_000_000, -1)
+
+
+@pytest.mark.parametrize("age", [(0, 10, 1), (0, 11), (1, 0), (1, 1), (2, 3)], ids=lambda age: ".".join(map(str, age)))
+def test_clients_of_older_times(broker, librdkafka, age):
+    """kafka-python as it would talk to an older broker: the first versions of each API."""
+    name = "of-" + "-".join(map(str, age))
+    client = kafka.admin.KafkaAdminClient(bootstrap_servers=broker.bootstrap, api_version=age)
+    new = kafka.admin.NewTopic(name=name, num_partitions=1, replication_factor=1, topic_configs={"retention.ms": "5"})
+    assert client.create_topics([new])["topics"][0]["error_code"] == 0
+    if age >= (0, 11):
+        resource = kafka.admin.ConfigResource("TOPIC", name, configs={"segment.bytes": "9999"})
+        assert client.alter_configs([resource]) == {"topic": {name: "OK"}}
+        described = client.describe_configs([kafka.admin.ConfigResource("TOPIC", name)], config_filter="all")
+        assert described["topic"][name]["segment.bytes"]["value"] == "9999"
+        assert client.delete_records({Place(name, 0): 0})[Place(name, 0)]["low_watermark"] == 0
+    if age >= (1, 0):
+        assert client.create_partitions({name: kafka.admin.NewPartitions(2)}).results[0].error_code == 0
+        topics = client.describe_log_dirs()[0]["log_dirs"][0]["topics"]
+        assert {one["name"]: len(one["partitions"]) for one in topics}[name] == 2
+    assert client.delete_topics([name])["topics"][0]["error_code"] == 0
+    client.close()
+    assert name not in librdkafka.list_topics(timeout=10).topics

@@ -4,7 +4,8 @@
     v4  partitions and replication factor -1: the broker's default
     v5  flexible; the answer describes the topic and its configuration     v7  topic id
 
-Manual assignments are taken as given. Each topic succeeds or fails by itself, one that is named twice fails.
+Manual assignments are taken as given. Each topic succeeds or fails by itself, one that is named twice fails. An answer
+with every property of many topics is encoded in a worker thread.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ async def _create(services: Services, version: int, message: Any) -> Parts:
             results.append(_created(services, created, validate_only=message.validate_only))
         except MillraceError as error:
             results.append(_failed(topic.name, error))
-    return [encode_response(ApiKey.CREATE_TOPICS, version, {"throttle_time": 0, "topics": results})]
+    fields = {"throttle_time": 0, "topics": results}
+    return [await asyncio.to_thread(encode_response, ApiKey.CREATE_TOPICS, version, fields)]
 
 
 async def _create_topic(services: Services, asked: Any, *, validate_only: bool) -> TopicInfo:
