@@ -34,7 +34,7 @@ APIS: dict[int, Api] = {
     )
 }
 
-# What the first requests of librdkafka and of Apache Kafka's clients ask for; other codecs are made when they are needed.
+# What the first requests of librdkafka and of Apache Kafka's clients ask for; other codecs are made when needed.
 _FIRST_ASKED = (
     (ApiKey.API_VERSIONS, 3),
     (ApiKey.API_VERSIONS, 4),
