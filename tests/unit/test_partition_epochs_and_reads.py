@@ -91,3 +91,11 @@ def test_read_committed_ends_at_the_open_transaction_and_names_the_aborted(parti
     assert aborted == [(7, 0), (8, 3)]
     first, aborted = partition.read(0, 10, at_least_one=True, committed=True)
     assert (len(first), aborted) == (len(batch(7)), [(7, 0)])
+
+
+def test_where_nothing_fits_the_offset_is_checked_all_the_same(partition):
+    partition.append(batch())
+    assert partition.read(0, 0, at_least_one=False).records == b""
+    assert partition.read(0, 0, at_least_one=True).records != b""
+    with pytest.raises(OffsetOutOfRangeError):
+        partition.read(5, 0, at_least_one=False)

@@ -63,8 +63,11 @@ class Partition:
         return info
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool = False) -> PartitionRead:
-        """Whole batches from `offset` up to what the reader may see. Raises as `Log.read` does."""
-        end = self.visible_end(committed=committed)
+        """Whole batches from `offset` up to what the reader may see. Raises as `Log.read` does.
+
+        Where nothing fits, the offset is checked and the disk left alone.
+        """
+        end = self.visible_end(committed=committed) if max_bytes or at_least_one else offset
         records = self.log.read(offset, max_bytes, up_to_offset=end, at_least_one=at_least_one)
         if not committed:
             return PartitionRead(records)
