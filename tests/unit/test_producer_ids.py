@@ -3,17 +3,22 @@
 import asyncio
 import json
 from random import Random
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 
 from millrace.config import MAX_LONG
-from millrace.errors import ProducerIdsExhaustedError, StorageError
+from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
 from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, decode, encode
 from millrace.zk import paths
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.producer_ids import BLOCK_SIZE, ProducerIds, encode_block, next_block
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+from millrace_broker.handlers import k22_init_producer_id
+from millrace_broker.handlers.api import Request
 
 
 def test_the_document_is_kafkas():
@@ -70,6 +75,27 @@ def test_a_reservation_that_fails_is_tried_again():
         return await ids.take()
 
     assert asyncio.run(take_twice()) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StorageError("full"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ProducerIdsExhaustedError("none"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_client_tries_again_where_that_may_help(error, code):
+    def reserve(at_least):
+        raise error
+
+    async def ask():
+        fields = {"transactional_id": None, "transaction_timeout": 0, "producer_id": -1, "producer_epoch": -1}
+        body = encode(ApiKey.INIT_PRODUCER_ID, 4, Direction.REQUEST, fields)
+        services = SimpleNamespace(producer_ids=ProducerIds(reserve, lambda: 0))
+        return await k22_init_producer_id.handle(services, Request(4, "client", memoryview(body)))
+
+    answer = decode(ApiKey.INIT_PRODUCER_ID, 4, Direction.RESPONSE, b"".join(asyncio.run(ask())))
+    assert (answer.error_code, answer.producer_id) == (code, -1)
 
 
 def test_a_power_cut_at_any_operation_gives_no_block_twice():

@@ -3,7 +3,8 @@
 v2  flexible      v3  id and epoch that the producer has, for transactions (KIP-360)      v4, v5  further error codes
 
 Without a transactional id each request gets a new id with epoch 0, whatever id it names. A transactional id is refused
-with INVALID_REQUEST, which ends its producer: there are no transactions.
+with INVALID_REQUEST, which ends its producer: there are no transactions. While the next block of ids can't be reserved,
+the answer is COORDINATOR_NOT_AVAILABLE, and the client tries again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ async def _take(services: Services, version: int) -> Parts:
         return _answer(version, ErrorCode.NONE, await services.producer_ids.take(), 0)
     except MillraceError as error:
         logger.warning("no producer id can be given: %s", error)
-        return _answer(version, error.code)
+        return _answer(version, ErrorCode.COORDINATOR_NOT_AVAILABLE if error.retriable else error.code)
 
 
 def _answer(version: int, code: ErrorCode, producer_id: int = NO_PRODUCER_ID, epoch: int = NO_PRODUCER_EPOCH) -> Parts:
