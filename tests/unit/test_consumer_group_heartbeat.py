@@ -250,7 +250,7 @@ def test_a_pattern_that_nobody_uses_is_forgotten():
     assert not group.state.patterns
 
 
-@pytest.mark.parametrize("pattern", ["(a", "[z-a]", "a{1001}", "(?=a)", "x" * 5000])
+@pytest.mark.parametrize("pattern", ["(a", "[z-a]", "a{1001}", "(?=a)", "x" * 5000, "(a{100}|b){30}"])
 def test_a_pattern_that_cant_be_read_is_refused(pattern):
     with pytest.raises(InvalidRegularExpressionError, match="SubscribedTopicRegex"):
         Coordinator().heartbeat("m1", 0, topic_regex=pattern)
@@ -283,6 +283,7 @@ def test_kafka_40s_topic_record_gives_way_to_the_hash():
     [
         (ask("", 0), "MemberId can't be empty."),
         (ask("", 1, version=0), "MemberId can't be empty."),
+        (ask("m" * 32_768, 0), "MemberId is longer than 32767 bytes."),
         (ask("m", 0, instance_id=""), "InstanceId can't be empty."),
         (ask("m", 0, rack_id=" "), "RackId can't be empty."),
         (ask("m", 0, rebalance_timeout_ms=-1), "RebalanceTimeoutMs must be provided in first request."),

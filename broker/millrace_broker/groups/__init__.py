@@ -4,6 +4,7 @@
     group        what every type of group answers to: the interface for a new type
     effects      what a group asks of its surroundings: answers, timers, writes
     classic/     the classic protocol (JoinGroup, SyncGroup, …) as a state table
+    consumer/    the consumer group protocol (KIP-848), whose members follow what the coordinator decides
     offsets      committed offsets, shared by all types of groups; their expiry (KIP-211)
     records      keys and values in `__consumer_offsets`, in Kafka's own format
     shard        the groups of one partition of `__consumer_offsets`: replay, append, timers

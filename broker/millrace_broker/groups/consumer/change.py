@@ -47,12 +47,14 @@ class Change:
     """A change under way. `state` is the group with all that `records` say."""
 
     def __init__(self, state: GroupState, surroundings: Surroundings) -> None:
-        self.state = state.copy()
+        self.state = state
         self.records: list[GroupRecord] = []
         self.surroundings = surroundings
 
     def put(self, kind: Kind, name: str, value: Value | None) -> None:
         """Write a record."""
+        if not self.records:  # most heartbeats change nothing
+            self.state = self.state.copy()
         record = GroupRecord(Key(kind, self.state.group_id, name), value)
         self.records.append(record)
         self.state.replay(record)
@@ -68,17 +70,11 @@ class Change:
 
     def rebalance_if(self, subscription_changed: bool) -> None:
         """Move the group epoch on where the subscription, or what it means by now, has changed; then the target."""
-        state, view = self.state, self.surroundings.view
         self._refresh_patterns()
-        metadata_hash = state.metadata_hash
-        if subscription_changed or state.compared_with is not view:
-            metadata_hash = group_hash(state.topic_names(), view)
-            state.compared_with = view
-        is_new = not state.epoch  # members are never told epoch 0, which is that of joining
-        if is_new or subscription_changed or metadata_hash != state.metadata_hash:
-            self._drop_partitions_record()
-            self.put(Kind.GROUP, "", GroupEpoch(state.epoch + 1, metadata_hash))
-            logger.info("group %s is at epoch %d", state.group_id, state.epoch)
+        metadata_hash = self._metadata_hash(subscription_changed=subscription_changed)
+        is_new = not self.state.epoch  # members are never told epoch 0, which is that of joining
+        if is_new or subscription_changed or metadata_hash != self.state.metadata_hash:
+            self._next_epoch(metadata_hash)
         self._update_target()
 
     def reconcile(self, member_id: str, owned: Assignment | None) -> None:
@@ -95,10 +91,7 @@ class Change:
         for member_id in member_ids:
             self._bury(member_id)
         self._drop_unused_patterns()
-        self._drop_partitions_record()
-        metadata_hash = group_hash(self.state.topic_names(), self.surroundings.view)
-        self.state.compared_with = self.surroundings.view
-        self.put(Kind.GROUP, "", GroupEpoch(self.state.epoch + 1, metadata_hash))
+        self._next_epoch(self._metadata_hash(subscription_changed=True))
 
     def replace_static(self, old: Member, new_id: str) -> Member:
         """A static member comes back under another id, in the place and with the partitions of its former self."""
@@ -113,19 +106,39 @@ class Change:
         """Where a member stands."""
         self.put(Kind.CURRENT, member_id, current)
 
+    def _metadata_hash(self, *, subscription_changed: bool) -> int:
+        """What the group's topics are now; looked at again only where it may be something else."""
+        state, view = self.state, self.surroundings.view
+        if state.compared_with is view and not subscription_changed:
+            return state.metadata_hash
+        topics = state.topic_names()
+        if state.compared_with is view and topics == state.compared_topics:
+            return state.metadata_hash
+        metadata_hash = group_hash(topics, view)
+        if metadata_hash == state.metadata_hash:
+            state.compared_with, state.compared_topics = view, topics
+        return metadata_hash
+
+    def _next_epoch(self, metadata_hash: int) -> None:
+        if self.state.has_partitions_record:  # the hash has taken its place (KIP-1101)
+            self.put(Kind.PARTITIONS, "", None)
+        self.put(Kind.GROUP, "", GroupEpoch(self.state.epoch + 1, metadata_hash))
+        self.state.compared_with = self.surroundings.view
+        self.state.compared_topics = self.state.topic_names()
+        logger.info("group %s is at epoch %d", self.state.group_id, self.state.epoch)
+
     def _bury(self, member_id: str) -> None:
         for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
             self.put(kind, member_id, None)
 
     def _update_target(self) -> None:
-        state = self.state
-        if state.epoch <= state.target_epoch:
+        if self.state.epoch <= self.state.target_epoch:
             return
-        assignor = state.preferred_assignor(self.surroundings.config.default_assignor)
-        for member_id, target in new_targets(state, self.surroundings.view.topics, assignor).items():
-            if target != state.targets.get(member_id):
+        assignor = self.state.preferred_assignor(self.surroundings.config.default_assignor)
+        for member_id, target in new_targets(self.state, self.surroundings.view.topics, assignor).items():
+            if target != self.state.targets.get(member_id):
                 self.put(Kind.TARGET, member_id, target)
-        self.put(Kind.TARGET_EPOCH, "", TargetEpoch(state.epoch))
+        self.put(Kind.TARGET_EPOCH, "", TargetEpoch(self.state.epoch))
 
     def _resolve_new_patterns(self) -> None:
         for pattern in sorted(self._patterns_in_use() - self.state.patterns.keys()):
@@ -142,7 +155,7 @@ class Change:
         for pattern, resolved in sorted(state.patterns.items()):
             if matching(pattern, surroundings.view.topics) != resolved.topic_names:
                 self._resolve(pattern)
-        state.patterns_resolved_in = surroundings.view
+        self.state.patterns_resolved_in = surroundings.view
 
     def _resolve(self, pattern: str) -> None:
         topics = matching(pattern, self.surroundings.view.topics)
@@ -157,8 +170,3 @@ class Change:
     def _patterns_in_use(self) -> frozenset[str]:
         patterns = {member.metadata.topic_regex for member in self.state.members.values()}
         return frozenset(pattern for pattern in patterns if pattern)
-
-    def _drop_partitions_record(self) -> None:
-        """The metadata hash has taken its place (KIP-1101)."""
-        if self.state.has_partitions_record:
-            self.put(Kind.PARTITIONS, "", None)

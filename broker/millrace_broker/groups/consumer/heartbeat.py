@@ -33,6 +33,7 @@ from millrace_broker.groups.consumer.member import (
     Member,
 )
 from millrace_broker.groups.consumer.topic_pattern import check_pattern
+from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 
 T = TypeVar("T")
 FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
@@ -94,6 +95,8 @@ def check_heartbeat(request: Heartbeat, config: ConsumerGroupConfig) -> None:
     ):
         if text is not None and not text.strip():
             raise InvalidGroupRequestError(f"{name} can't be empty.")
+    if not fits(request.member_id):
+        raise InvalidGroupRequestError(f"MemberId is longer than {MAX_STRING_BYTES} bytes.")
     if request.member_epoch == JOINING_EPOCH:
         _check_join(request)
     elif request.member_epoch == LEAVING_STATIC_EPOCH and request.instance_id is None:

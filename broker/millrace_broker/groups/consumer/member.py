@@ -100,13 +100,15 @@ class Member:
     current: CurrentAssignment = CurrentAssignment()
 
 
+def in_order(one: TopicIdPartition) -> tuple[int, int]:
+    """The key to sort by; ids are compared as numbers, which is quicker."""
+    return (one.topic_id.int, one.partition)
+
+
 def by_topic(assignment: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
     """Partitions of each topic, both in order."""
-    in_order = sorted(assignment, key=lambda one: (one.topic_id.int, one.partition))
-    return {
-        topic_id: [one.partition for one in partitions]
-        for topic_id, partitions in groupby(in_order, key=lambda one: one.topic_id)
-    }
+    topics = groupby(sorted(assignment, key=in_order), key=lambda one: one.topic_id)
+    return {topic_id: [one.partition for one in partitions] for topic_id, partitions in topics}
 
 
 def assignment_of(partitions: Mapping[UUID, Iterable[int]]) -> Assignment:

@@ -52,6 +52,7 @@ class GroupState:
     owners: dict[TopicIdPartition, str] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     compared_with: ClusterView | None = None
+    compared_topics: frozenset[str] = frozenset()
     patterns_resolved_in: ClusterView | None = None
 
     def copy(self) -> GroupState:

@@ -1,7 +1,8 @@
 """The regular expression of a subscription (KIP-848, "Subscribing with a regular expression").
 
 The syntax is RE2's, and the engine is RE2 itself: Kafka uses its port to Java. It takes time in proportion to
-what it reads whatever the expression, so no client can stop a broker with one. A topic matches as a whole.
+what it reads whatever the expression, and in proportion to the expression's size, which is bounded: so no client
+can stop a broker with one. A topic matches as a whole.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from millrace.errors import InvalidRegularExpressionError
 
 KEPT_PATTERNS = 128
 MAX_PATTERN_CHARACTERS = 1 << 12
+MAX_INSTRUCTIONS = 2_000
 
 
 def check_pattern(pattern: str) -> None:
@@ -39,11 +41,16 @@ def _compile(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     try:
-        return re2.compile(pattern, options=options)
+        compiled = re2.compile(pattern, options=options)
     except (re2.error, UnicodeEncodeError) as error:
         raise InvalidRegularExpressionError(
             f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {_text(error)}."
         ) from None
+    if compiled.programsize > MAX_INSTRUCTIONS:
+        raise InvalidRegularExpressionError(
+            f"SubscribedTopicRegex compiles to {compiled.programsize} instructions; {MAX_INSTRUCTIONS} are the most"
+        )
+    return compiled
 
 
 def _text(error: Exception) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from millrace_broker.groups.consumer.assignors.spec import GroupSpec
-from millrace_broker.groups.consumer.member import Assignment, TopicIdPartition
+from millrace_broker.groups.consumer.member import Assignment, TopicIdPartition, in_order
 
 
 def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
@@ -34,11 +34,12 @@ def _kept(group: GroupSpec) -> dict[str, list[TopicIdPartition]]:
     kept = {}
     for member_id in sorted(group.members):
         member = group.members[member_id]
-        kept[member_id] = sorted(
+        mine = (
             one
             for one in member.current - seen
             if one.topic_id in member.topic_ids and one.partition < group.partition_counts.get(one.topic_id, 0)
         )
+        kept[member_id] = sorted(mine, key=in_order)
         seen.update(kept[member_id])
     return kept
 
