@@ -15,7 +15,7 @@ KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
 PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete
 
-.PHONY: help demo up test lint bench peers peers-if-possible venv clean
+.PHONY: help demo up test soak lint bench peers peers-if-possible venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="
 
 test: $(VENV)/.installed-dev peers-if-possible ## All tests; ARGS="-k word" for some
 	$(BIN)/python -m pytest $(ARGS)
+
+soak: $(VENV)/.installed-dev ## The long forms of the storage tests, about 25 minutes; says what they did
+	$(BIN)/python -m pytest -m soak --soak --timeout 900 $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
 	$(BIN)/ruff check

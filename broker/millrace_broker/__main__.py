@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _raise_file_limit() -> None:
-    # Every segment keeps three files open, and the usual soft limit is 1024.
+    # Every descriptor that storage may keep open spares it an opening, and the usual soft limit is 1024.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

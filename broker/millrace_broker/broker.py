@@ -14,29 +14,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import resource
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
+from random import randrange
 from typing import TYPE_CHECKING, Any
 
 from millrace.clock import SystemClock
+from millrace.config import MAX_INT
+from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
+from millrace_broker.cluster.config_manager import ConfigManager, layers_of
+from millrace_broker.cluster.config_sources import BrokerLayers
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView
+from millrace_broker.config import BrokerConfig
 from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
-from millrace_broker.handlers.registry import APIS
+from millrace_broker.handlers.registry import APIS, warm_up
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
 from millrace_broker.options import Address, BrokerOptions
+from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.storage import CleanerConfig, LogCleaner, LogConfig, LogManager, TopicPartition
+from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, TopicPartition
 
 if TYPE_CHECKING:
     from millrace_broker.admin import AdminEndpoint
@@ -51,7 +61,8 @@ class Broker:
 
     def __init__(self, options: BrokerOptions) -> None:
         self._options = options
-        self._fs = OsFileSystem()
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._fs = PooledFileSystem(OsFileSystem(), file_limit(open_files, options.broker.max_connections))
         self._zookeeper_offsets: ZooKeeperOffsets | None = None
         self._store = self._metadata_store()
         self._metrics = RequestMetrics()
@@ -63,6 +74,8 @@ class Broker:
         self._replicas: ReplicaManager
         self._metadata: MetadataCache
         self._groups: Coordinator
+        self._layers: BrokerLayers
+        self._services: Services
         self._server: Server
 
     async def start(self) -> Address:
@@ -71,11 +84,13 @@ class Broker:
         self._closing.push_async_callback(asyncio.to_thread, self._store.close)
         await asyncio.to_thread(self._store.start, self._on_change)
         view = self._store.view()
+        self._layers = layers_of(view, self._options.broker_id, self._options.properties)
         self._open_logs(view)
         self._replicas = ReplicaManager(self._logs, Purgatory(self._loop.call_later))
         self._closing.push_async_callback(self._checkpoint_high_watermarks)
         self._metadata = MetadataCache(view)
-        self._server = Server(self._services(), self._metrics)
+        self._services = self._new_services()
+        self._server = Server(self._services, self._metrics)
         listen = self._options.listen
         host, port = await self._server.listen(listen.host, listen.port)
         self._closing.push_async_callback(self._server.drain, self._options.broker.shutdown_drain_timeout_ms / 1000)
@@ -89,12 +104,16 @@ class Broker:
 
     async def start_admin(self) -> Address:
         """Open the admin endpoint and begin the broker's own maintenance, while the broker serves already."""
+        await asyncio.to_thread(warm_up)
         admin = await asyncio.to_thread(self._admin_endpoint)
         listen = self._options.admin
         self._closing.push_async_callback(admin.stop)
         host, port = await admin.start(listen.host, listen.port, self._options.broker.admin_token)
-        write_file_durably(self._fs, self._admin_address_file, f"{host}:{port}\n".encode())
-        self._closing.callback(self._fs.unlink, self._admin_address_file)
+        try:
+            write_file_durably(self._fs, self._admin_address_file, f"{host}:{port}\n".encode())
+            self._closing.callback(self._fs.unlink, self._admin_address_file)
+        except OSError as error:  # a full disk is no reason not to serve what is on it
+            logger.warning("%s is not written: %s", self._admin_address_file, error)
         self._start_chores()
         return Address(host=host, port=port)
 
@@ -137,6 +156,7 @@ class Broker:
             options.zookeeper,
             session_timeout_ms=options.broker.zookeeper_session_timeout_ms,
             connection_timeout_ms=options.broker.zookeeper_connection_timeout_ms,
+            deletes_topics=options.broker.delete_topic_enable,
         )
         self._zookeeper_offsets = ZooKeeperOffsets(store.session)
         return store
@@ -146,22 +166,14 @@ class Broker:
             self._fs,
             SystemClock(),
             self._options.data_dirs,
-            self._options.log_defaults,
+            self._layers.log_defaults(),
             view.cluster_id,
             self._options.broker_id,
         )
         self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
         self._logs.start()
-        config = self._options.broker
-        self._cleaner = LogCleaner(
-            self._fs,
-            SystemClock(),
-            self._logs,
-            CleanerConfig(
-                dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-                bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
-            ),
-        )
+        cleaner_config = _cleaner_config(self._layers.broker_config())
+        self._cleaner = LogCleaner(self._fs, SystemClock(), self._logs, cleaner_config)
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
         if self._fs.exists(self._admin_address_file):
             self._fs.unlink(self._admin_address_file)
@@ -183,8 +195,9 @@ class Broker:
         )
         return AdminEndpoint(self, collector, self._state)
 
-    def _services(self) -> Services:
-        topics = TopicManager(self._options.broker, self._store, self._metadata, self._check_topic_config)
+    def _new_services(self) -> Services:
+        configs = ConfigManager(self._options.broker_id, self._layers, self._store, self._metadata)
+        topics = TopicManager(self._options.broker, self._store, self._metadata, configs.check_topic_config)
         consumer_groups = ConsumerGroups(
             self._options.consumer_groups, self._options.groups, lambda: self._metadata.view
         )
@@ -197,19 +210,21 @@ class Broker:
             call_later=self._loop.call_later,
             replayers=consumer_groups.replayers,
         )
+        broker_id, config = self._options.broker_id, self._layers.broker_config()
         return Services(
-            self._options.broker,
+            config,
             self._metadata,
             self._replicas,
             topics,
             self._groups,
             consumer_groups,
             self._zookeeper_offsets,
+            configs,
             APIS,
+            broker_id,
+            FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: randrange(1, MAX_INT)),  # noqa: S311  # a session id is no secret, as in Kafka
+            ProducerIds(partial(self._store.reserve_producer_ids, broker_id), self._replicas.first_free_producer_id),
         )
-
-    def _check_topic_config(self, config: Mapping[str, str]) -> None:
-        LogConfig.from_properties(self._options.log_defaults, config)
 
     def _registration(self, bound: Address) -> BrokerInfo:
         advertised = self._options.broker.advertised_listeners
@@ -222,6 +237,7 @@ class Broker:
     def _apply(self, view: ClusterView) -> None:
         if not self._leads:
             return
+        self._configure(view)
         self._groups.topics_deleted(_gone(self._metadata.view, view))
         for name, topic in self._metadata.view.topics.items():
             if name not in view.topics:
@@ -233,6 +249,19 @@ class Broker:
                     self._lead(TopicPartition(topic.name, partition.index), view, partition.leader_epoch)
         self._metadata.update(view)
 
+    def _configure(self, view: ClusterView) -> None:
+        layers = layers_of(view, self._options.broker_id, self._options.properties)
+        if layers == self._layers:
+            return
+        self._layers = layers
+        self._services.configs.set_layers(layers)
+        self._services.config = layers.broker_config()
+        self._cleaner.reconfigure(_cleaner_config(self._services.config))
+        try:
+            self._replicas.reconfigure(layers.log_defaults())
+        except MillraceError:
+            logger.exception("not every log has its new settings")
+
     def _lead(self, topic_partition: TopicPartition, view: ClusterView, leader_epoch: int) -> None:
         topic = view.topics[topic_partition.topic]
         try:
@@ -242,6 +271,7 @@ class Broker:
             logger.exception("%s can't be led", topic_partition)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
+        self._replicas.offline.discard(topic_partition)
         if topic_partition in self._replicas.partitions:
             self._groups.resigned(topic_partition)
             try:
@@ -260,7 +290,7 @@ class Broker:
 
     def _start_chores(self) -> None:
         config = self._options.broker
-        chores: tuple[tuple[int, Callable[[], Awaitable[Any]]], ...] = (
+        chores: tuple[tuple[int | Callable[[], int], Callable[[], Awaitable[Any]]], ...] = (
             (config.log_retention_check_interval_ms, self.apply_retention),
             (config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
             (config.producer_id_expiration_check_interval_ms, self.expire_producers),
@@ -270,7 +300,7 @@ class Broker:
             (config.log_flush_offset_checkpoint_interval_ms, lambda: asyncio.to_thread(self._logs.checkpoint)),
         )
         if config.log_cleaner_enable:
-            chores += ((config.log_cleaner_backoff_ms, lambda: self._compact(force=False)),)
+            chores += ((lambda: self._services.config.log_cleaner_backoff_ms, lambda: self._compact(force=False)),)
         for interval_ms, work in chores:
             self._closing.push_async_callback(_cancel, asyncio.create_task(_repeat(interval_ms, work)))
 
@@ -281,13 +311,21 @@ def _gone(before: ClusterView, after: ClusterView) -> list[str]:
     return [name for name, topic in before.topics.items() if ids.get(name) != topic.topic_id]
 
 
-async def _repeat(interval_ms: int, work: Callable[[], Awaitable[Any]]) -> None:
+def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    return CleanerConfig(
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+    )
+
+
+async def _repeat(interval_ms: int | Callable[[], int], work: Callable[[], Awaitable[Any]]) -> None:
     while True:
-        await asyncio.sleep(interval_ms / 1000)
+        pause_ms = interval_ms if isinstance(interval_ms, int) else interval_ms()
+        await asyncio.sleep(pause_ms / 1000)
         try:
             await work()
         except MillraceError:
-            logger.exception("maintenance failed; tried again in %d ms", interval_ms)
+            logger.exception("maintenance failed; tried again in %d ms", pause_ms)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

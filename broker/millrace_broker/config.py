@@ -7,183 +7,113 @@ from NAME=VALUE   an unknown name is an error, since it was typed for this comma
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from millrace.config import MAX_INT, ConfigKey, ConfigTable
+from millrace.config import MAX_INT, ConfigTable, declared_keys, setting
 
-BROKER_CONFIG = ConfigTable(
-    (
-        ConfigKey(
-            name="auto.create.topics.enable",
-            default=True,
-            doc="Create a topic that a client asks for and that does not exist.",
-        ),
-        ConfigKey(name="delete.topic.enable", default=True, doc="Allow topics to be deleted."),
-        ConfigKey(name="num.partitions", default=1, minimum=1, doc="Partitions of a topic whose creator gives none."),
-        ConfigKey(
-            name="default.replication.factor",
-            default=1,
-            minimum=1,
-            doc="Replicas of a topic whose creator gives none.",
-        ),
-        ConfigKey(
-            name="socket.request.max.bytes",
-            default=100 << 20,
-            minimum=1,
-            maximum=MAX_INT,
-            doc="The largest frame that is taken in.",
-        ),
-        ConfigKey(
-            name="fetch.max.bytes",
-            default=55 << 20,
-            minimum=1024,
-            maximum=MAX_INT,
-            doc="The most bytes that one fetch returns, its first batch excepted.",
-        ),
-        ConfigKey(
-            name="max.connections", default=10_000, minimum=0, maximum=MAX_INT, doc="Connections open at one time."
-        ),
-        ConfigKey(
-            name="max.connections.per.ip",
-            default=MAX_INT,
-            minimum=0,
-            maximum=MAX_INT,
-            doc="Connections open at one time from one address.",
-        ),
-        ConfigKey(
-            name="max.connections.per.ip.overrides",
-            default="",
-            doc="ADDRESS:NUMBER,… where another limit holds than max.connections.per.ip.",
-        ),
-        ConfigKey(
-            name="connections.max.idle.ms",
-            default=600_000,
-            minimum=-1,
-            doc="Milliseconds without a byte in or out after which a connection is closed; -1: never.",
-        ),
-        ConfigKey(
-            name="queued.max.request.bytes",
-            default=512 << 20,
-            minimum=1 << 20,
-            doc="Bytes of requests cut short or in line, and of replies not yet taken, over all connections.",
-        ),
-        ConfigKey(
-            name="request.log.slower.than.ms",
-            default=-1,
-            minimum=-1,
-            doc="Requests that take so many milliseconds are logged; 0: all, -1: none.",
-        ),
-        ConfigKey(
-            name="log.retention.check.interval.ms",
-            default=300_000,
-            minimum=1,
-            doc="Milliseconds between two looks for segments to delete.",
-        ),
-        ConfigKey(
-            name="log.flush.scheduler.interval.ms",
-            default=1_000,
-            minimum=1,
-            doc="Milliseconds between two looks for logs whose flush.ms has passed.",
-        ),
-        ConfigKey(
-            name="log.flush.offset.checkpoint.interval.ms",
-            default=60_000,
-            minimum=1,
-            doc="Milliseconds between two writes of the recovery point checkpoint.",
-        ),
-        ConfigKey(name="log.cleaner.enable", default=True, doc="Compact the logs whose cleanup.policy asks for it."),
-        ConfigKey(
-            name="log.cleaner.backoff.ms",
-            default=15_000,
-            minimum=1,
-            doc="Milliseconds between two looks for logs to compact.",
-        ),
-        ConfigKey(
-            name="log.cleaner.dedupe.buffer.size",
-            default=128 << 20,
-            minimum=1 << 10,
-            doc="Bytes of memory for the keys of one compaction pass, 24 for a key's slot.",
-        ),
-        ConfigKey(
-            name="log.cleaner.io.max.bytes.per.second",
-            default=1e300,
-            minimum=1,
-            doc="Bytes that compaction reads and writes in a second at most.",
-        ),
-        ConfigKey(
-            name="replica.high.watermark.checkpoint.interval.ms",
-            default=5_000,
-            minimum=1,
-            doc="Milliseconds between two writes of the high watermarks' checkpoint.",
-        ),
-        ConfigKey(
-            name="producer.id.expiration.check.interval.ms",
-            default=600_000,
-            minimum=1,
-            doc="Milliseconds between two looks for producers to forget.",
-        ),
-        ConfigKey(name="zookeeper.session.timeout.ms", default=18_000, minimum=1, doc="ZooKeeper's session timeout."),
-        ConfigKey(
-            name="zookeeper.connection.timeout.ms",
-            default=18_000,
-            minimum=1,
-            doc="Milliseconds to wait for ZooKeeper at the start.",
-        ),
-        ConfigKey(
-            name="shutdown.drain.timeout.ms",
-            default=10_000,
-            minimum=0,
-            doc="Milliseconds that a stopping broker gives its connections to take their replies.",
-        ),
-        ConfigKey(
-            name="admin.token",
-            default="",
-            doc="Bearer token of the admin endpoint; required where it listens beyond loopback.",
-        ),
-        ConfigKey(
-            name="advertised.listeners",
-            default="",
-            doc="PLAINTEXT://HOST:PORT that clients are told; the listening address if empty.",
-        ),
-    )
-)
+MAX_DOUBLE = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The parsed table, one field per property."""
+    """One field per property: `num_partitions` is `num.partitions`."""
 
-    auto_create_topics_enable: bool
-    delete_topic_enable: bool
-    num_partitions: int
-    default_replication_factor: int
-    socket_request_max_bytes: int
-    fetch_max_bytes: int
-    max_connections: int
-    max_connections_per_ip: int
-    max_connections_per_ip_overrides: str
-    connections_max_idle_ms: int
-    queued_max_request_bytes: int
-    request_log_slower_than_ms: int
-    log_retention_check_interval_ms: int
-    log_flush_scheduler_interval_ms: int
-    log_flush_offset_checkpoint_interval_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_backoff_ms: int
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_io_max_bytes_per_second: float
-    replica_high_watermark_checkpoint_interval_ms: int
-    producer_id_expiration_check_interval_ms: int
-    zookeeper_session_timeout_ms: int
-    zookeeper_connection_timeout_ms: int
-    shutdown_drain_timeout_ms: int
-    admin_token: str
-    advertised_listeners: str
+    broker_id: int = setting(1, "This broker's id in the cluster.", minimum=0, maximum=MAX_INT)
+    listeners: str = setting("PLAINTEXT://127.0.0.1:9092", "Where the broker listens; port 0 takes a free one.")
+    log_dirs: str = setting("", "The folders of the logs.", has_default=False)
+    zookeeper_connect: str = setting("", "The cluster's ZooKeeper.", has_default=False)
+    auto_create_topics_enable: bool = setting(True, "Create a topic that a client asks for and that does not exist.")
+    delete_topic_enable: bool = setting(True, "Allow topics to be deleted.")
+    num_partitions: int = setting(1, "Partitions of a topic whose creator gives none.", minimum=1, maximum=MAX_INT)
+    default_replication_factor: int = setting(
+        1, "Replicas of a topic whose creator gives none.", minimum=1, maximum=MAX_INT
+    )
+    socket_request_max_bytes: int = setting(
+        100 << 20, "The largest frame that is taken in.", minimum=1, maximum=MAX_INT
+    )
+    fetch_max_bytes: int = setting(
+        55 << 20, "The most bytes that one fetch returns, its first batch excepted.", minimum=1024, maximum=MAX_INT
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        1_000,
+        "Incremental fetch sessions that are kept at one time; further consumers send full requests.",
+        minimum=0,
+        maximum=MAX_INT,
+    )
+    max_request_partition_size_limit: int = setting(
+        2000, "Partitions that one DescribeTopicPartitions describes at most.", minimum=1, maximum=MAX_INT
+    )
+    max_connections: int = setting(10_000, "Connections open at one time.", minimum=0, maximum=MAX_INT, is_dynamic=True)
+    max_connections_per_ip: int = setting(
+        MAX_INT, "Connections open at one time from one address.", minimum=0, maximum=MAX_INT, is_dynamic=True
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "",
+        "ADDRESS:NUMBER,… where another limit holds than max.connections.per.ip.",
+        pattern=r"([0-9a-fA-F.:\[\]]+:\d+)?(,\s*[0-9a-fA-F.:\[\]]+:\d+)*",
+        is_dynamic=True,
+    )
+    connections_max_idle_ms: int = setting(
+        600_000, "Milliseconds without a byte in or out after which a connection is closed; -1: never.", minimum=-1
+    )
+    queued_max_request_bytes: int = setting(
+        512 << 20,
+        "Bytes of requests cut short or in line, and of replies not yet taken, over all connections.",
+        minimum=1 << 20,
+    )
+    request_log_slower_than_ms: int = setting(
+        -1, "Requests that take so many milliseconds are logged; 0: all, -1: none.", minimum=-1
+    )
+    log_retention_check_interval_ms: int = setting(
+        300_000, "Milliseconds between two looks for segments to delete.", minimum=1
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        1_000, "Milliseconds between two looks for logs whose flush.ms has passed.", minimum=1
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        60_000, "Milliseconds between two writes of the recovery point checkpoint.", minimum=1, maximum=MAX_INT
+    )
+    log_cleaner_enable: bool = setting(True, "Compact the logs whose cleanup.policy asks for it.")
+    log_cleaner_backoff_ms: int = setting(
+        15_000, "Milliseconds between two looks for logs to compact.", minimum=1, is_dynamic=True
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        128 << 20,
+        "Bytes of memory for the keys of one compaction pass, 24 for a key's slot.",
+        minimum=1 << 10,
+        is_dynamic=True,
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        MAX_DOUBLE, "Bytes that compaction reads and writes in a second at most.", minimum=1, is_dynamic=True
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        5_000, "Milliseconds between two writes of the high watermarks' checkpoint.", minimum=1
+    )
+    producer_id_expiration_check_interval_ms: int = setting(
+        600_000, "Milliseconds between two looks for producers to forget.", minimum=1, maximum=MAX_INT
+    )
+    zookeeper_session_timeout_ms: int = setting(18_000, "ZooKeeper's session timeout.", minimum=1, maximum=MAX_INT)
+    zookeeper_connection_timeout_ms: int = setting(
+        18_000, "Milliseconds to wait for ZooKeeper at the start.", minimum=1, maximum=MAX_INT
+    )
+    shutdown_drain_timeout_ms: int = setting(
+        10_000, "Milliseconds that a stopping broker gives its connections to take their replies.", minimum=0
+    )
+    admin_token: str = setting(
+        "", "Bearer token of the admin endpoint; required where it listens beyond loopback.", is_secret=True
+    )
+    advertised_listeners: str = setting(
+        "", "PLAINTEXT://HOST:PORT that clients are told; the listening address if empty.", has_default=False
+    )
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
         """Parse; InvalidConfigError for an unknown name or a bad value."""
-        values = BROKER_CONFIG.parse_with_defaults(properties)
+        values = BROKER_CONFIG.parse(properties)
         return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
+
+
+BROKER_CONFIG = ConfigTable(declared_keys(BrokerConfig))

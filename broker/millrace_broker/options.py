@@ -66,6 +66,7 @@ class BrokerOptions:
     groups: GroupConfig
     consumer_groups: ConsumerGroupConfig
     log_defaults: Mapping[str, str]
+    properties: Mapping[str, str]
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -89,20 +90,27 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     file = read_properties(parsed.config) if parsed.config else {}
     given = parse_assignments(parsed.set)
     properties = _known(file, given)
-    zookeeper = parsed.zookeeper or properties.pop("zookeeper.connect", None)
+    zookeeper = parsed.zookeeper or properties.pop("zookeeper.connect", "")
     if not zookeeper and not parsed.standalone:
         raise InvalidConfigError("give --zookeeper HOST:PORT, or --standalone for one broker without ZooKeeper")
     data_dirs = parsed.data or [one for one in properties.pop("log.dirs", "").split(",") if one]
     if not data_dirs:
         raise InvalidConfigError("give --data DIR, the folder for logs")
-    listen = parsed.listen or properties.pop("listeners", DEFAULT_LISTEN)
-    broker_id = parsed.id if parsed.id is not None else _broker_id(properties.pop("broker.id", "1"))
+    listen = Address.parse(parsed.listen or properties.get("listeners", DEFAULT_LISTEN))
+    broker_id = parsed.id if parsed.id is not None else _broker_id(properties.get("broker.id", "1"))
+    directories = tuple(str(Path(one).absolute()) for one in data_dirs)
+    properties |= {
+        "listeners": f"{LISTENER_SCHEME}{listen}",
+        "broker.id": str(broker_id),
+        "log.dirs": ",".join(directories),
+        **({"zookeeper.connect": zookeeper} if zookeeper and not parsed.standalone else {}),
+    }
     log_defaults = {name: value for name, value in properties.items() if name in LOG_CONFIG.keys}
     LogConfig.from_properties(log_defaults, {})
     return BrokerOptions(
-        listen=Address.parse(listen),
+        listen=listen,
         admin=Address.parse(parsed.admin),
-        data_dirs=tuple(str(Path(one).absolute()) for one in data_dirs),
+        data_dirs=directories,
         zookeeper=None if parsed.standalone else zookeeper,
         broker_id=broker_id,
         broker=BrokerConfig.from_properties({n: v for n, v in properties.items() if n in BROKER_CONFIG.keys}),
@@ -111,14 +119,12 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
             {n: v for n, v in properties.items() if n in CONSUMER_GROUP_CONFIG.keys}
         ),
         log_defaults=log_defaults,
+        properties=properties,
     )
 
 
-_WIRING = ("zookeeper.connect", "log.dirs", "listeners", "broker.id")
-
-
 def _known(file: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    known = {*_WIRING, *BROKER_CONFIG.keys, *GROUP_CONFIG.keys, *CONSUMER_GROUP_CONFIG.keys, *LOG_CONFIG.keys}
+    known = {*BROKER_CONFIG.keys, *GROUP_CONFIG.keys, *CONSUMER_GROUP_CONFIG.keys, *LOG_CONFIG.keys}
     for name in given:
         if name not in known:
             raise InvalidConfigError(f"unknown property {name}")

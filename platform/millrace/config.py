@@ -3,13 +3,19 @@
 A `ConfigKey` declares one property; a table of them parses text into typed values. Unknown names and values
 out of range raise InvalidConfigError, which names the property. Values from a file (Java properties format)
 and from `NAME=VALUE` arguments are both text; defaults are typed.
+
+A dataclass whose fields are `setting`s is such a table and its typed values in one; the field `num_partitions` is the
+property `num.partitions`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import javaproperties
 
@@ -20,9 +26,33 @@ MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
 
+class ConfigType(IntEnum):
+    """What kind of value a property has, as the protocol numbers it (KIP-569)."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    PASSWORD = 9
+
+
+class Synonym(NamedTuple):
+    """A property of the broker that gives another one its default: its value times `factor`."""
+
+    name: str
+    factor: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One property: its name, default (which fixes its type), bounds and meaning."""
+    """One property: its name, default (which fixes its type), bounds and meaning.
+
+    A whole number whose maximum is 2³¹ - 1 is Kafka's INT, any other its LONG. A list is text with commas, each element
+    of which `choices` or `pattern` holds. `has_default` is False where Kafka has null: another property says it.
+    """
 
     name: str
     default: Value
@@ -30,24 +60,49 @@ class ConfigKey:
     minimum: int | None = None
     maximum: int | None = None
     choices: tuple[str, ...] | None = None
+    pattern: str | None = None
+    is_list: bool = False
+    is_secret: bool = False
+    is_dynamic: bool = False
+    has_default: bool = True
+    synonyms: tuple[Synonym, ...] = ()
+
+    @property
+    def type(self) -> ConfigType:
+        """The protocol's name of the type."""
+        match self.default:
+            case bool():
+                return ConfigType.BOOLEAN
+            case float():
+                return ConfigType.DOUBLE
+            case int():
+                return ConfigType.INT if self.maximum is not None and self.maximum <= MAX_INT else ConfigType.LONG
+        if self.is_list:
+            return ConfigType.LIST
+        return ConfigType.PASSWORD if self.is_secret else ConfigType.STRING
 
     def parse(self, text: str) -> Value:
         """The typed value of a text; InvalidConfigError where it does not fit."""
         value = self._typed(text.strip())
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
-        if self.choices is not None and not set(str(value).split(",")) <= set(self.choices):
+        elements = [str(value)]
+        if self.is_list:
+            elements = [one.strip() for one in text.split(",")] if text.strip() else []
+        if self.choices is not None and not set(elements) <= set(self.choices):
             raise InvalidConfigError(f"{self.name}={text}: expected one of {', '.join(self.choices)}")
-        return value
+        if self.pattern is not None and not all(re.fullmatch(self.pattern, one) for one in elements):
+            raise InvalidConfigError(f"{self.name}={text}: does not have the form {self.pattern}")
+        return ",".join(elements) if self.is_list else value
 
     def _typed(self, text: str) -> Value:
         kind = type(self.default)
         try:
             if kind is bool:
                 return {"true": True, "false": False}[text.lower()]
-            value = kind(text)
+            value = kind(text if kind is str else text.replace("_", "?"))  # Python alone takes 1_000 for a number
         except (ValueError, KeyError):
-            raise InvalidConfigError(f"{self.name}={text}: not a {kind.__name__}") from None
+            raise InvalidConfigError(f"{self.name}={text}: not of type {self.type.name}") from None
         if value != value:  # noqa: PLR0124 -- NaN alone is not equal to itself, and no bound holds it
             raise InvalidConfigError(f"{self.name}={text}: not a number")
         return value
@@ -57,6 +112,26 @@ class ConfigKey:
             raise InvalidConfigError(f"{self.name}={value}: below the minimum {self.minimum}")
         if self.maximum is not None and value > self.maximum:
             raise InvalidConfigError(f"{self.name}={value}: above the maximum {self.maximum}")
+
+
+def setting(default: Value, doc: str, **rules: Any) -> Any:
+    """A field of a dataclass of settings; `rules` are `ConfigKey`'s. A whole number fits into 64 bits at most."""
+    if isinstance(default, int) and not isinstance(default, bool):
+        rules.setdefault("maximum", MAX_LONG)
+    key = ConfigKey(name="", default=default, doc=doc, **rules)
+    return field(default=default, metadata={"key": key})
+
+
+def declared_keys(settings: type[Any]) -> tuple[ConfigKey, ...]:
+    """The properties that the fields of a dataclass of settings declare."""
+    return tuple(replace(each.metadata["key"], name=each.name.replace("_", ".")) for each in fields(settings))
+
+
+def value_text(value: Value) -> str:
+    """A value as Kafka writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value).upper().replace("E+", "E") if isinstance(value, float) else str(value)
 
 
 class ConfigTable:

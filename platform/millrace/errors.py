@@ -4,26 +4,35 @@
     ├── RecordError            what a producer sent, or the disk gave back, is not a valid batch
     │   ├── CorruptRecordError         wrong CRC, impossible length
     │   ├── InvalidRecordError         well-formed bytes that break a rule
+    │   │   └── RejectedRecordsError       single records that break one, each named
+    │   │       └── InvalidTimestampError      times too far from the broker's
     │   ├── RecordTooLargeError        above max.message.bytes
     │   ├── UnsupportedMagicError      a format version that is not served
     │   └── UnsupportedCodecError      an unknown compression codec
     ├── LogError               the log can't do what was asked
     │   ├── OffsetOutOfRangeError      below the log start offset or above the end
+    │   ├── InvalidRequiredAcksError   other than -1, 0 and 1
     │   ├── ProducerError              a batch that does not follow on its producer's last one
     │   │   ├── OutOfOrderSequenceError        a sequence number was left out
     │   │   ├── InvalidProducerEpochError      a newer instance of the producer has written
     │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
     │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
+    │   ├── ProducerIdsExhaustedError  none is left
     │   ├── StorageError               the disk failed; nothing was appended
     │   │   └── DataDirInUseError          another broker holds the data directory
     │   └── CompactionStoppedError     the broker stops; the log is as it was
     ├── TopicError
-    │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError
+    │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError  TopicDeletionDisabledError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
+    │   ├── NotEnoughReplicasError     fewer in sync than min.insync.replicas
+    │   ├── InconsistentTopicIdError   the topic of this name has another id
     │   └── NotLeaderError
+    ├── InvalidRequestError    a request that can be read and makes no sense
+    ├── PolicyViolationError   the topic's configuration forbids it
     ├── GroupError             a group can't be served here and now, or refuses what its member asks
-    │   ├── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError  InvalidGroupIdError
-    │   ├── GroupIdNotFoundError  UnknownMemberIdError  GroupMaxSizeReachedError  InvalidGroupRequestError
+    │   ├── CoordinatorNotAvailableError  CoordinatorLoadInProgressError  NotCoordinatorError
+    │   ├── InvalidGroupIdError  GroupIdNotFoundError  UnknownMemberIdError
+    │   ├── GroupMaxSizeReachedError  InvalidGroupRequestError
     │   ├── FencedMemberEpochError  StaleMemberEpochError  FencedInstanceIdError  UnreleasedInstanceIdError
     │   ├── UnsupportedAssignorError  InvalidRegularExpressionError
     │   └── IllegalGenerationError  RebalanceInProgressError  InconsistentGroupProtocolError
@@ -49,75 +58,9 @@ Protocol codes: Apache Kafka protocol guide, "Error codes".
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import ClassVar
 
-
-class ErrorCode(IntEnum):
-    """The protocol's error codes that Millrace answers or understands."""
-
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    BROKER_NOT_AVAILABLE = 8
-    MESSAGE_TOO_LARGE = 10
-    OFFSET_METADATA_TOO_LARGE = 12
-    NETWORK_EXCEPTION = 13
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
-    INVALID_TOPIC_EXCEPTION = 17
-    RECORD_LIST_TOO_LARGE = 18
-    NOT_ENOUGH_REPLICAS = 19
-    INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22
-    INCONSISTENT_GROUP_PROTOCOL = 23
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    INVALID_SESSION_TIMEOUT = 26
-    REBALANCE_IN_PROGRESS = 27
-    INVALID_COMMIT_OFFSET_SIZE = 28
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_SASL_MECHANISM = 33
-    UNSUPPORTED_VERSION = 35
-    TOPIC_ALREADY_EXISTS = 36
-    INVALID_PARTITIONS = 37
-    INVALID_REPLICATION_FACTOR = 38
-    INVALID_REPLICA_ASSIGNMENT = 39
-    INVALID_CONFIG = 40
-    NOT_CONTROLLER = 41
-    INVALID_REQUEST = 42
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    TRANSACTION_COORDINATOR_FENCED = 52
-    KAFKA_STORAGE_ERROR = 56
-    NON_EMPTY_GROUP = 68
-    GROUP_ID_NOT_FOUND = 69
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    MEMBER_ID_REQUIRED = 79
-    GROUP_MAX_SIZE_REACHED = 81
-    FENCED_INSTANCE_ID = 82
-    GROUP_SUBSCRIBED_TO_TOPIC = 86
-    INVALID_RECORD = 87
-    UNSTABLE_OFFSET_COMMIT = 88
-    UNKNOWN_TOPIC_ID = 100
-    INCONSISTENT_CLUSTER_ID = 104
-    FENCED_MEMBER_EPOCH = 110
-    UNRELEASED_INSTANCE_ID = 111
-    UNSUPPORTED_ASSIGNOR = 112
-    STALE_MEMBER_EPOCH = 113
-    INVALID_REGULAR_EXPRESSION = 128
+from millrace.error_codes import ErrorCode as ErrorCode  # noqa: PLC0414  # given on to whoever imports errors
 
 
 class MillraceError(Exception):
@@ -144,10 +87,24 @@ class InvalidRecordError(RecordError):
     """A well-formed batch that breaks a rule of the format."""
 
 
+class RejectedRecordsError(InvalidRecordError):
+    """Records for which their whole batch is dropped; `record_errors` says of each, by its index, why (KIP-467)."""
+
+    def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
 class RecordTooLargeError(RecordError):
     """A batch above `max.message.bytes`."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class InvalidTimestampError(RejectedRecordsError):
+    """Records further in time from the broker than `message.timestamp.before.max.ms` or `.after.max.ms` allow."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
 
 
 class UnsupportedMagicError(RecordError):
@@ -170,6 +127,12 @@ class OffsetOutOfRangeError(LogError):
     """An offset below the log start offset or above the log end offset."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class InvalidRequiredAcksError(LogError):
+    """A number of acknowledgements other than -1, 0 and 1."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
 
 
 class ProducerError(LogError):
@@ -198,6 +161,10 @@ class CoordinatorFencedError(ProducerError):
     """A transaction marker of a coordinator that has been replaced."""
 
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class ProducerIdsExhaustedError(LogError):
+    """No producer id is left of the 2⁶³ that there are."""
 
 
 class StorageError(LogError):
@@ -233,6 +200,13 @@ class UnknownTopicIdError(TopicError):
     retriable = True
 
 
+class InconsistentTopicIdError(TopicError):
+    """The topic has been made anew: its id is another one now."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+    retriable = True
+
+
 class TopicExistsError(TopicError):
     """A topic of this name exists."""
 
@@ -243,6 +217,12 @@ class InvalidTopicError(TopicError):
     """A name that is empty, too long, or has characters outside [a-zA-Z0-9._-]."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TopicDeletionDisabledError(TopicError):
+    """`delete.topic.enable` is false."""
+
+    code = ErrorCode.TOPIC_DELETION_DISABLED
 
 
 class InvalidPartitionsError(TopicError):
@@ -269,6 +249,13 @@ class InvalidConfigError(TopicError):
     code = ErrorCode.INVALID_CONFIG
 
 
+class NotEnoughReplicasError(TopicError):
+    """Fewer replicas are in sync than `min.insync.replicas`, and the producer wants all of them."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+    retriable = True
+
+
 class NotLeaderError(TopicError):
     """Another broker leads this partition."""
 
@@ -288,6 +275,18 @@ class UnknownLeaderEpochError(TopicError):
 
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
     retriable = True
+
+
+class InvalidRequestError(MillraceError):
+    """A request, or a part of one, that can be read and makes no sense."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class PolicyViolationError(MillraceError):
+    """The topic's configuration forbids what was asked."""
+
+    code = ErrorCode.POLICY_VIOLATION
 
 
 class GroupError(MillraceError):

@@ -16,6 +16,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -181,13 +182,20 @@ class OsFileSystem:
 
 
 def write_file_durably(fs: FileSystem, path: str, content: bytes) -> None:
-    """Replace a small file so that a crash leaves either the old content or the new, never a mixture."""
+    """Replace a small file so that a crash leaves either the old content or the new, never a mixture.
+
+    An OSError passes, and leaves the old content; what a full disk has taken of the new one is given back.
+    """
     temporary = path + ".tmp"
     fd = fs.open(temporary, create=True)
     try:
         fs.truncate(fd, 0)
         fs.pwritev(fd, [content], 0)
         fs.fsync(fd)
+    except OSError:
+        with suppress(OSError):
+            fs.unlink(temporary)
+        raise
     finally:
         fs.close(fd)
     fs.rename(temporary, path)

@@ -5,6 +5,7 @@ agrees about with another are left out. Messages are written and read by Kafka's
 """
 
 import socket
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,25 +31,44 @@ class Peer:
     """One broker, and what it said."""
 
     def __init__(self, bootstrap, messages, served):
-        host, port = bootstrap.split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
-        self.messages, self.served = messages, served
+        self.bootstrap, self.messages, self.served = bootstrap, messages, served
+        self.socket = connect(bootstrap)
         self.number = 0
         self.names = {"": ""}
         self.said = []
 
+    @contextmanager
+    def another(self):
+        """The same broker over a connection of its own, for a request that has to wait."""
+        other = Peer(self.bootstrap, self.messages, self.served)
+        other.names, other.said = self.names, self.said
+        with other.socket:
+            yield other
+
     def ask(self, api, version, **fields):
         """The answer in the nearest version that both peers serve."""
-        lowest, highest = self.served[api]
-        version = min(max(version, lowest), highest)
+        self.send(api, version, **fields)
+        return self.receive(api, version)
+
+    def send(self, api, version, **fields):
+        """Send without waiting for the answer."""
         self.number += 1
+        version = self.nearest(api, version)
         known = {one.name for one in self.messages.definition(f"{api}Request", version).fields}
         request = {name: value for name, value in fields.items() if name in known}
         self.socket.sendall(framed(self.messages.encode_request(api, version, self.number, request)))
+
+    def receive(self, api, version):
+        """The answer to what was sent."""
+        version = self.nearest(api, version)
         size = int.from_bytes(self.exactly(4), "big")
         _, answer = self.messages.decode_response(api, version, self.exactly(size))
         self.said.append((api, version, answer))
         return answer
+
+    def nearest(self, api, version):
+        lowest, highest = self.served[api]
+        return min(max(version, lowest), highest)
 
     def exactly(self, size):
         data = b""
@@ -63,10 +83,16 @@ class Peer:
 
     def plain(self, value):
         if isinstance(value, dict):
+            if value.get("groupState", "Stable") != "Stable":  # 4.x shows the assignments of last time, 3.9 none
+                value = {**value, "members": [one | {"memberAssignment": b""} for one in value.get("members", ())]}
             return {name: self.plain(one) for name, one in value.items() if name not in MADE_UP}
         if isinstance(value, list):
             return sorted((self.plain(one) for one in value), key=repr)
         return self.names.get(value, value) if isinstance(value, str) else value
+
+
+def connect(bootstrap):
+    return socket.create_connection(tuple(bootstrap.split(":")), timeout=30)
 
 
 def play(peer, version):
@@ -117,34 +143,127 @@ def play(peer, version):
     fetch(peer, version, group, [1])
 
 
+def play_static(peer, version):
+    """A static member restarts, is fenced, and is expelled by an administrator."""
+    group, one = f"static-{version}", {"groupInstanceId": "one"}
+    first = named(peer, join(peer, version, group, memberId="", **one), "first")
+    sync(peer, version, group, memberId=first, **one)
+    second = named(peer, join(peer, version, group, memberId="", **one), "second")
+    for member in (first, second):
+        sync(peer, version, group, memberId=member, **one)
+        peer.ask("Heartbeat", version, groupId=group, generationId=1, memberId=member, **one)
+        peer.ask("Heartbeat", version, groupId=group, generationId=1, memberId=member, groupInstanceId="other")
+        commit(peer, max(version, 7), group, member, **one)
+        join(peer, version, group, memberId=member, **one) if member == first else None
+    peer.ask("DescribeGroups", version, groups=[group])
+    third = named(
+        peer, join(peer, version, group, memberId="", protocols=protocols(peer, "sticky", "range"), **one), "3"
+    )
+    sync(peer, version, group, memberId=third, **one)
+    fourth = named(peer, join(peer, version, group, memberId="", protocols=protocols(peer, "sticky"), **one), "fourth")
+    sync(peer, version, group, memberId=fourth, generationId=2, protocolName="sticky", **one)
+    peer.ask("DescribeGroups", version, groups=[group])
+    for name in ("other", "one"):
+        members = [{"memberId": "", "groupInstanceId": name, "reason": "expelled"}]
+        peer.ask("LeaveGroup", version, groupId=group, members=members)
+    peer.ask("DescribeGroups", version, groups=[group])
+
+
+def play_two(peer, version):
+    """Two members, and what each is told while the other makes the group rebalance."""
+    group = f"two-{version}"
+    first = joined(peer, version, group)
+    sync(peer, version, group, memberId=first)
+    with peer.another() as waiting:
+        second = join_beside(waiting, version, group)
+        await_rebalance(peer, version, group, first)
+        commit(peer, version, group, first)
+        sync(peer, version, group, memberId=first)
+        sync(peer, version, group, memberId=UNKNOWN_ID)
+        join(peer, version, group, memberId=UNKNOWN_ID)
+        join(peer, version, group, memberId=first)
+        answer = waiting.receive("JoinGroup", version)
+        second = second or named(peer, answer, f"second of {group}")
+        waiting.send("SyncGroup", version, **sync_fields(group, memberId=second, generationId=2))
+        beat(peer, version, group, first, generationId=2)
+        commit(peer, version, group, second, generation=2)
+        commit(peer, version, group, UNKNOWN_ID, generation=2)
+        sync(peer, version, group, memberId=first, generationId=2)
+        waiting.receive("SyncGroup", version)
+        waiting.send("JoinGroup", version, **join_fields(peer, group, memberId=first))  # the leader rebalances
+        await_rebalance(peer, version, group, second, generationId=2)
+        commit(peer, version, group, second, generation=2)
+        leave(peer, version, group, second)
+        waiting.receive("JoinGroup", version)
+    sync(peer, version, group, memberId=second, generationId=3)
+    beat(peer, version, group, second, generationId=3)
+    join(peer, version, group, memberId=second)
+    peer.ask("DescribeGroups", version, groups=[group])
+    sync(peer, version, group, memberId=first, generationId=3)
+    leave(peer, version, group, first)
+
+
+def join_beside(waiting, version, group):
+    """Send a JoinGroup that waits; the member's id, where it was given one before."""
+    member = ""
+    if waiting.nearest("JoinGroup", version) >= 4:
+        member = named(waiting, join(waiting, version, group, memberId=""), f"second of {group}")
+    waiting.send("JoinGroup", version, **join_fields(waiting, group, memberId=member))
+    return member
+
+
+def await_rebalance(peer, version, group, member, **changes):
+    """The other connection's request is seen some time; only the answer from then on counts."""
+    while not beat(peer, version, group, member, **changes)["errorCode"]:
+        peer.said.pop()
+
+
+def beat(peer, version, group, member, **changes):
+    fields = {"groupId": group, "generationId": 1, "memberId": member, "groupInstanceId": None, **changes}
+    return peer.ask("Heartbeat", version, **fields)
+
+
 def joined(peer, version, group):
-    answer = join(peer, version, group, memberId="")
-    peer.names[answer["memberId"]] = f"member of {group}"
-    if answer["errorCode"]:
-        answer = join(peer, version, group, memberId=answer["memberId"])
-        peer.names[answer["memberId"]] = f"member of {group}"
+    member = named(peer, join(peer, version, group, memberId=""), f"member of {group}")
+    if peer.said[-1][2]["errorCode"]:
+        member = named(peer, join(peer, version, group, memberId=member), f"member of {group}")
+    return member
+
+
+def named(peer, answer, name):
+    """The member id that a broker has made up, which stands under this name from here on."""
+    peer.names[answer["memberId"]] = name
     return answer["memberId"]
 
 
-def join(peer, version, group, **changes):
+def protocols(peer, *names):
     subscription = peer.messages.encode("ConsumerProtocolSubscription", 0, {"topics": ["events"], "userData": None})
-    fields = {
+    return [{"name": name, "metadata": b"\x00\x00" + subscription} for name in names]
+
+
+def join(peer, version, group, **changes):
+    return peer.ask("JoinGroup", version, **join_fields(peer, group, **changes))
+
+
+def join_fields(peer, group, **changes):
+    return {
         "groupId": group, "sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 10_000, "groupInstanceId": None,
-        "protocolType": "consumer", "protocols": [{"name": "range", "metadata": b"\x00\x00" + subscription}],
-        "reason": "a test", **changes,
+        "protocolType": "consumer", "protocols": protocols(peer, "range"), "reason": "a test", **changes,
     }  # fmt: skip
-    return peer.ask("JoinGroup", version, **fields)
 
 
-def sync(peer, version, group, *, memberId, generationId=1):  # noqa: N803  # Kafka's names
-    assignments = [{"memberId": memberId, "assignment": b"all"}]
-    peer.ask(
-        "SyncGroup", version, groupId=group, generationId=generationId, memberId=memberId, groupInstanceId=None,
-        protocolType="consumer", protocolName="range", assignments=assignments,
-    )  # fmt: skip
+def sync(peer, version, group, **changes):
+    peer.ask("SyncGroup", version, **sync_fields(group, **changes))
 
 
-def commit(peer, version, group, member, *, generation=1):
+def sync_fields(group, **changes):
+    return {
+        "groupId": group, "generationId": 1, "groupInstanceId": None, "protocolType": "consumer",
+        "protocolName": "range", "assignments": [{"memberId": changes["memberId"], "assignment": b"all"}], **changes,
+    }  # fmt: skip
+
+
+def commit(peer, version, group, member, *, generation=1, groupInstanceId=None):  # noqa: N803
     leader_epoch = {"committedLeaderEpoch": 3}
     partitions = [
         {"partitionIndex": index, "committedOffset": 10 + index, "committedMetadata": metadata, **leader_epoch}
@@ -153,7 +272,7 @@ def commit(peer, version, group, member, *, generation=1):
     topics = [{"name": "events", "partitions": partitions}, {"name": "no-topic", "partitions": partitions[:1]}]
     peer.ask(
         "OffsetCommit", min(max(version, 1), 9), groupId=group, generationIdOrMemberEpoch=generation, memberId=member,
-        groupInstanceId=None, retentionTimeMs=-1, topics=topics,
+        groupInstanceId=groupInstanceId, retentionTimeMs=-1, topics=topics,
     )  # fmt: skip
 
 
@@ -183,7 +302,7 @@ def leave(peer, version, group, member):
 
 
 def versions_of(bootstrap, messages):
-    with socket.create_connection(tuple(bootstrap.split(":")), timeout=30) as connected:
+    with connect(bootstrap) as connected:
         connected.sendall(framed(messages.encode_request("ApiVersions", 0, 1, {})))
         stream = connected.makefile("rb")
         frame = stream.read(int.from_bytes(stream.read(4), "big"))
@@ -231,11 +350,25 @@ def await_coordinator(peer):
             return
 
 
-@pytest.mark.parametrize("version", range(SCRIPTS))
-def test_answers_are_those_of_kafka(peers, version):
+def assert_same(peers, script, version):
     for peer in peers:
         peer.said.clear()
-        play(peer, version)
+        script(peer, version)
     theirs, ours = (peer.comparable() for peer in peers)
     different = [(kafkas, mine) for kafkas, mine in zip(theirs, ours, strict=True) if kafkas != mine]
     assert different == []
+
+
+@pytest.mark.parametrize("version", range(SCRIPTS))
+def test_answers_are_those_of_kafka(peers, version):
+    assert_same(peers, play, version)
+
+
+@pytest.mark.parametrize("version", range(5, SCRIPTS))
+def test_static_members_are_answered_as_by_kafka(peers, version):
+    assert_same(peers, play_static, version)
+
+
+@pytest.mark.parametrize("version", range(SCRIPTS))
+def test_rebalances_are_answered_as_by_kafka(peers, version):
+    assert_same(peers, play_two, version)

@@ -12,6 +12,7 @@ from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, partition_of
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -146,3 +147,21 @@ def test_kafkas_groups_come_with_its_folder(kafka, tmp_path, zookeeper):
         again.subscribe(["events"])
         assert len(again.consume(5, TIMEOUT_S)) == 5
         again.close()
+
+
+def test_our_groups_go_to_kafka_with_our_folder(kafka, tmp_path):
+    settings = PROPERTIES | {"zookeeper.session.timeout.ms": "4000"}
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        with BrokerProcess(tmp_path / "data", zookeeper=zookeeper.address, properties=settings) as broker:
+            fill(broker.bootstrap, "events")
+            member = consumer(broker.bootstrap, "moved", **{"group.instance.id": "static-one"})
+            member.subscribe(["events"])
+            assert len(member.consume(20, TIMEOUT_S)) == 20
+            member.commit(offsets=[TopicPartition("events", 0, 3), TopicPartition("events", 1, 5)], asynchronous=False)
+            member.close()  # a static member stays
+        with KafkaBroker(kafka, tmp_path / "data", zookeeper=zookeeper.address) as broker:
+            assert committed(broker, "moved") == [3, 5]
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            described = admin.describe_consumer_groups(["moved"])["moved"].result(TIMEOUT_S)
+            assert described.state == ConsumerGroupState.STABLE
+            assert [one.group_instance_id for one in described.members] == ["static-one"]

@@ -13,7 +13,6 @@ from millrace.errors import MillraceError
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace.testing.broker import BrokerProcess
 
-KILLS = 8
 SYNC_EVERY_MESSAGE = {"log.flush.interval.messages": "1"}
 
 
@@ -61,15 +60,18 @@ class AcknowledgedProducer(threading.Thread):
             assert self.progress.wait_for(lambda: len(self.acknowledged) >= wanted, timeout=30)
 
 
-def test_no_acknowledged_record_is_lost_by_kill_9(tmp_path):
+@pytest.mark.soak(rounds=8, minutes=4)
+def test_no_acknowledged_record_is_lost_by_kill_9(tmp_path, rounds, record_property):
     with BrokerProcess(tmp_path, properties=SYNC_EVERY_MESSAGE) as broker:
         producer = AcknowledgedProducer(broker.bootstrap)
         producer.start()
+        kills = 0
         try:
-            for _ in range(KILLS):
+            for _ in rounds:
                 producer.await_acknowledged(more=random.randint(1, 200))
                 broker.kill()
                 broker.start()
+                kills += 1
         finally:
             producer.stopping.set()
             producer.join()
@@ -79,7 +81,9 @@ def test_no_acknowledged_record_is_lost_by_kill_9(tmp_path):
     assert len(set(values)) == len(values), "a record is there twice"
     for number, offset in producer.acknowledged.items():
         assert values[offset] == number
-    assert len(producer.acknowledged) > KILLS
+    assert len(producer.acknowledged) > kills
+    record_property("kills", kills)
+    record_property("acknowledged", len(producer.acknowledged))
 
 
 @pytest.mark.parametrize(

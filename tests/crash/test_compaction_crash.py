@@ -107,14 +107,16 @@ def check(fs: CrashFileSystem, at_least: int) -> None:
     assert fs.open_files == 0
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2])
-def test_each_keys_last_value_survives_a_power_cut_at_any_operation(seed: int | None) -> None:
-    for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1):
-        workload = Workload(GOOD.after_kill())
-        workload.fs.cut_power_at(cut_at)
-        with pytest.raises(PowerCutError):
-            workload.run()
-        check(workload.fs.after_cut(None if seed is None else Random(seed * 1000 + cut_at)), FLUSHED)
+@pytest.mark.soak(rounds=3, minutes=1.5)
+def test_each_keys_last_value_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
+    for seed in rounds:
+        for cut_at in range(WHOLE.start_operations + 1, WHOLE.fs.operations + 1):
+            workload = Workload(GOOD.after_kill())
+            workload.fs.cut_power_at(cut_at)
+            with pytest.raises(PowerCutError):
+                workload.run()
+            check(workload.fs.after_cut(Random(seed * 1000 + cut_at) if seed else None), FLUSHED)
+    record_property("seeds", seed + 1)
 
 
 def test_a_killed_process_loses_nothing_and_a_compaction_goes_on_after_it() -> None:
@@ -176,13 +178,15 @@ def decided_swap() -> CrashFileSystem:
 
 
 def test_the_power_goes_again_at_every_operation_of_finishing_a_swap() -> None:
+    decided = decided_swap()
     for cut_at in range(1, 200):
-        fs = decided_swap()
+        fs = decided.after_kill()
         fs.cut_power_at(cut_at)
         try:
             finish_swaps(fs, FOLDER)
         except PowerCutError:
-            check(fs.after_cut(Random(cut_at)), FLUSHED)
+            for seed in range(8):
+                check(fs.after_cut(Random(seed * 1000 + cut_at)), FLUSHED)
             continue
         assert cut_at > 5
         check(fs.after_kill(), FLUSHED)

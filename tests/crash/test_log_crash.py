@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import suppress
+from itertools import product
 from random import Random
 
 import pytest
@@ -93,17 +94,36 @@ def operations_of_workload() -> int:
 OPERATIONS = operations_of_workload()
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4])
-def test_every_flushed_batch_survives_a_power_cut_at_any_operation(seed: int | None) -> None:
-    for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
-        fs = fresh_fs()
-        fs.cut_power_at(cut_at)
-        workload = Workload(fs)
-        with pytest.raises(PowerCutError):
-            workload.run()
-        chance = None if seed is None else Random(seed * 1000 + cut_at)
-        check_survivors(fs.after_cut(chance), workload, workload.flushed)
-        check_survivors(fs.after_cut(chance), workload, 0)
+@pytest.mark.soak(rounds=5, minutes=1.5)
+def test_every_flushed_batch_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
+    for seed in rounds:
+        for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
+            fs = fresh_fs()
+            fs.cut_power_at(cut_at)
+            workload = Workload(fs)
+            with pytest.raises(PowerCutError):
+                workload.run()
+            chance = Random(seed * 1000 + cut_at) if seed else None
+            check_survivors(fs.after_cut(chance), workload, workload.flushed)
+            check_survivors(fs.after_cut(chance), workload, 0)
+    record_property("seeds", seed + 1)
+
+
+def test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap() -> None:
+    good = fresh_fs()
+    log = open_log(good, config=LogConfig(segment_bytes=2 * len(batch(0, 1))))
+    for first in range(9):
+        log.append(batch(first, 1), leader_epoch=-1)
+    log.flush()
+    for seed, cut_at in product(range(8), range(1, 20)):
+        fs = good.after_kill()
+        log = open_log(fs, recovery_point=9)
+        log.raise_log_start_offset(8)
+        fs.cut_power_at(fs.operations + cut_at)
+        with suppress(PowerCutError):
+            log.apply_retention()
+        left = open_log(fs.after_cut(Random(seed * 1000 + cut_at)), recovery_point=9)
+        assert [record.offset for record in read_all(left)] == list(range(left.log_start_offset, 9))
 
 
 def test_a_killed_process_loses_nothing_that_was_appended() -> None:
@@ -340,8 +360,8 @@ class Torn(Random):
     def choice(self, options):
         return options[2]
 
-    def randint(self, low: int, high: int) -> int:
-        return high
+    def random(self) -> float:
+        return 1.0
 
 
 def test_a_batch_that_was_cut_never_comes_back_behind_a_new_one() -> None:

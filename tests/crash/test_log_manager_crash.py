@@ -56,28 +56,30 @@ def operations_of_life() -> int:
     return fs.operations
 
 
-@pytest.mark.parametrize("seed", [None, 5, 6])
-def test_logs_come_back_after_a_power_cut_at_any_operation(seed: int | None) -> None:
-    for cut_at in range(1, operations_of_life() + 1):
-        fs = CrashFileSystem()
-        fs.cut_power_at(cut_at)
-        life = Life(fs)
-        with pytest.raises(PowerCutError):
-            life.run()
-        after = fs.after_cut(None if seed is None else Random(seed * 1000 + cut_at))
-        logs = manager(after)
-        logs.start()
-        assert logs.topic_id(KEPT) in {None, KEPT_ID}
-        log = logs.create(KEPT, KEPT_ID, {})
-        assert log.log_end_offset >= life.acknowledged
-        for offset in range(log.log_end_offset):
-            data = log.read(offset, 1, up_to_offset=log.log_end_offset)
-            assert [record.value for record in decode_records(data)] == [b"%d" % offset]
-        if life.is_deleted:
-            assert logs.get(DELETED) is None
-        assert all(report.findings == () for report in logs.verify())
-        logs.close()
-        assert after.open_files == 0
+@pytest.mark.soak(rounds=3, minutes=1)
+def test_logs_come_back_after_a_power_cut_at_any_operation(rounds, record_property) -> None:
+    for seed in rounds:
+        for cut_at in range(1, operations_of_life() + 1):
+            fs = CrashFileSystem()
+            fs.cut_power_at(cut_at)
+            life = Life(fs)
+            with pytest.raises(PowerCutError):
+                life.run()
+            after = fs.after_cut(Random(seed * 1000 + cut_at) if seed else None)
+            logs = manager(after)
+            logs.start()
+            assert logs.topic_id(KEPT) in {None, KEPT_ID}
+            log = logs.create(KEPT, KEPT_ID, {})
+            assert log.log_end_offset >= life.acknowledged
+            for offset in range(log.log_end_offset):
+                data = log.read(offset, 1, up_to_offset=log.log_end_offset)
+                assert [record.value for record in decode_records(data)] == [b"%d" % offset]
+            if life.is_deleted:
+                assert logs.get(DELETED) is None
+            assert all(report.findings == () for report in logs.verify())
+            logs.close()
+            assert after.open_files == 0
+    record_property("seeds", seed + 1)
 
 
 def test_a_clean_shutdown_survives_a_power_cut_and_recovers_nothing() -> None:

@@ -119,16 +119,18 @@ def cut(cut_at: int) -> tuple[CrashFileSystem, Workload]:
     return fs, workload
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_the_state_is_that_of_the_surviving_log(seed: int | None) -> None:
-    for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
-        fs, workload = cut(cut_at)
-        chance = None if seed is None else Random(seed * 1000 + cut_at)
-        after = fs.after_cut(chance)
-        log = open_log(after, workload.flushed)
-        check(log, workload.flushed)
-        log.close()
-        assert after.open_files == 0
+@pytest.mark.soak(rounds=4, minutes=1.5)
+def test_the_state_is_that_of_the_surviving_log(rounds, record_property) -> None:
+    for seed in rounds:
+        for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
+            fs, workload = cut(cut_at)
+            chance = Random(seed * 1000 + cut_at) if seed else None
+            after = fs.after_cut(chance)
+            log = open_log(after, workload.flushed)
+            check(log, workload.flushed)
+            log.close()
+            assert after.open_files == 0
+    record_property("seeds", seed + 1)
 
 
 def test_a_killed_process_loses_no_state() -> None:
@@ -188,3 +190,25 @@ def test_a_snapshot_removed_with_its_batches_stays_removed() -> None:
     with pytest.raises(StorageError):
         log.flush()
     check(open_log(fs.after_cut(), base), base + 2)
+
+
+def test_a_producer_whose_batches_are_deleted_is_known_after_a_power_cut() -> None:
+    """Only the snapshot knows it."""
+    fs = fresh_fs()
+    log = open_log(fs, 0)
+    log.append(batch(log, IDEMPOTENT), leader_epoch=-1)
+    while log.segment_count < 3:
+        log.append(encode_batch([NewRecord(b"plain")]), leader_epoch=-1)
+    log.raise_log_start_offset(log.log_end_offset)
+    assert log.apply_retention().deleted_segments > 1
+    log.flush()
+    assert open_log(fs.after_cut(), log.recovery_point).producers.entries == log.producers.entries
+
+
+def test_aborted_transactions_survive_a_power_cut_when_idle() -> None:
+    fs = fresh_fs()
+    workload = Workload(fs)
+    workload.run()
+    log = Log(fs.after_cut(), ManualClock(), FOLDER, TopicPartition("t", 0), CONFIG, clean=True)
+    assert log.recovery.recovered_segments == 0
+    check(log, workload.flushed)

@@ -25,8 +25,7 @@ def put(fs, path, content):
     fs.close(fd)
 
 
-@pytest.fixture
-def damaged():
+def damaged_disk():
     """A data folder with one damaged segment, all of it synced."""
     fs = CrashFileSystem()
     fs.mkdir(FOLDER)
@@ -36,6 +35,11 @@ def damaged():
     for folder in (FOLDER, "/data", "/"):
         fs.fsync_dir(folder)
     return fs.after_cut()
+
+
+@pytest.fixture
+def damaged():
+    return damaged_disk()
 
 
 def check_repaired(fs):
@@ -55,7 +59,7 @@ def test_a_repair_is_whole(damaged):
     assert repair(damaged, [LOG]) == []
 
 
-@pytest.mark.parametrize("seed", [None, 0, 1])
+@pytest.mark.parametrize("seed", [None, *range(8)])
 def test_the_power_goes_at_any_operation(damaged, seed):
     whole = damaged.after_kill()
     repair(whole, [LOG])
@@ -71,3 +75,14 @@ def test_the_power_goes_at_any_operation(damaged, seed):
             assert check_segment(left, LOG).findings == ()
         repair(left, [LOG])
         check_repaired(left)
+
+
+def test_a_raised_recovery_point_speaks_for_synced_bytes_only():
+    fs, later = damaged_disk(), f"{FOLDER}/{segment_file_name(9, '.log')}"
+    content = encode_batch([NewRecord(b"value")] * 3, base_offset=9)
+    fs.pwritev(fs.open(later, create=True), [content], 0)
+    fs.fsync_dir(FOLDER)
+    repair(fs, [LOG])
+    left = fs.after_cut()
+    assert read_file(left, CHECKPOINT) == b"0\n2\nother 0 7\nt 0 12\n"
+    assert read_file(left, later) == content

@@ -92,7 +92,7 @@ def still_serves(broker):
         ("an unknown API key", framed(struct.pack(">hhih", 999, 0, 1, -1))),
         ("a negative API key", framed(struct.pack(">hhih", -7, 0, 1, -1))),
         ("an unknown version", framed(struct.pack(">hhih", ApiKey.FETCH, 99, 1, -1) + b"\x00")),
-        ("a version from before what is served", framed(struct.pack(">hhih", ApiKey.PRODUCE, 0, 1, -1))),
+        ("a version from before what is served", framed(struct.pack(">hhih", ApiKey.CREATE_TOPICS, -1, 1, -1))),
         ("an oversized frame", struct.pack(">i", 2**31 - 1)),
         ("a negative size", struct.pack(">i", -5)),
         ("a header cut short", framed(b"\x00\x01\x02")),
@@ -115,7 +115,7 @@ def test_an_unknown_version_of_api_versions_is_answered_with_what_is_served(raw)
     raw.socket.sendall(framed(struct.pack(">hhih", ApiKey.API_VERSIONS, 77, 9, -1) + b"\x00"))
     answer = raw.receive(ApiKey.API_VERSIONS, 0)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert ApiKey.PRODUCE in {api.api_key for api in answer.api_keys}
+    assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [(ApiKey.API_VERSIONS, 0, 4)]
 
 
 def test_a_frame_in_single_bytes_is_understood(raw):
@@ -150,12 +150,16 @@ def test_a_wrong_crc_is_the_protocols_error(raw, version):
     ("fields", "code"),
     [
         (produce_fields("nowhere", encode_batch([NewRecord(b"v")])), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (produce_fields("nowhere", encode_batch([NewRecord(b"v")]), acks=2), ErrorCode.INVALID_REQUIRED_ACKS),
+        (produce_fields("nowhere", encode_batch([NewRecord(b"v")]), acks=2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce_fields("events", encode_batch([NewRecord(b"v")]), acks=2), ErrorCode.INVALID_REQUIRED_ACKS),
+        (produce_fields("events", b""), ErrorCode.INVALID_RECORD),
+        (produce_fields("events", 2 * encode_batch([NewRecord(b"v")])), ErrorCode.INVALID_RECORD),
         (produce_fields("nowhere", None, transactional_id="t"), ErrorCode.INVALID_REQUEST),
     ],
-    ids=["unknown topic", "acks=2", "a transaction"],
+    ids=["unknown topic", "acks=2 to an unknown topic", "acks=2", "no batch", "two batches", "a transaction"],
 )
 def test_produce_refused(raw, fields, code):
+    raw.request(ApiKey.METADATA, 4, {"topics": [{"name": "events"}], "allow_auto_topic_creation": True})
     answer = raw.request(ApiKey.PRODUCE, 9, fields)
     partition = answer.responses[0].partition_responses[0]
     assert partition.error_code == code

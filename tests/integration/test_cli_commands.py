@@ -63,6 +63,36 @@ def rows(jsonl):
     return [json.loads(line) for line in jsonl.splitlines()]
 
 
+def test_a_topic_is_extended_and_its_oldest_records_deleted(millrace, refused, topic):
+    millrace("topics", "create", topic, "--partitions", "1")
+    millrace("produce", topic, stdin=b"one\ntwo\nthree\n")
+    assert json.loads(millrace("topics", "extend", topic, "--partitions", "2", "--json"))["partitions"] == 2
+    assert topic in refused("topics", "extend", topic, "--partitions", "2")
+    deleted = millrace("topics", "delete-records", topic, "--partition", "0", "--before", "2", "--json")
+    assert json.loads(deleted) == [{"partition": 0, "earliest": 2}]
+    assert b"3" in millrace("topics", "delete-records", topic)
+    assert "OFFSET_OUT_OF_RANGE" in refused("topics", "delete-records", topic, "--before", "9")
+
+
+def test_configurations_are_set_shown_and_unset(millrace, refused, topic):
+    millrace("topics", "create", topic)
+    assert json.loads(millrace("configs", "describe", "--topic", topic, "--json")) == []
+    [changed] = json.loads(millrace("configs", "set", "retention.ms=5", "--topic", topic, "--json"))
+    assert changed == {"property": "retention.ms", "value": "5", "from": "topic", "live": True}
+    assert b"retention.ms" in millrace("configs", "describe", "--topic", topic)
+    [changed] = json.loads(millrace("configs", "unset", "retention.ms", "--topic", topic, "--json"))
+    assert (changed["value"], changed["from"]) == ("604800000", "default")
+    [changed] = json.loads(millrace("configs", "set", "log.segment.bytes=7777", "--broker", "all", "--json"))
+    assert changed["from"] == "all brokers, live"
+    described = json.loads(millrace("configs", "describe", "--all", "--topic", topic, "--json"))
+    assert {one["property"]: one["value"] for one in described}["segment.bytes"] == "7777"
+    millrace("configs", "unset", "log.segment.bytes", "--broker", "all")
+    assert "broker, at its start" in millrace("configs", "describe", "--broker", "1").decode()
+    assert "retention.ms=soon" in refused("configs", "set", "retention.ms=soon", "--topic", topic)
+    assert "num.partitions=2" in refused("configs", "set", "num.partitions=2", "--broker", "1")
+    assert "--topic" in refused("configs", "describe")
+
+
 def test_topics_from_creation_to_deletion(millrace, topic):
     created = json.loads(
         millrace("topics", "create", topic, "--partitions", "2", "--config", "retention.ms=1000", "--json")

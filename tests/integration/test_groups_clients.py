@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 
 import aiokafka
@@ -17,6 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
@@ -129,6 +131,7 @@ def test_a_static_member_that_restarts_disturbs_nobody(group_broker, topic):
 
 DYING = """
 import sys
+import threading
 from confluent_kafka import Consumer
 bootstrap, group, topic = sys.argv[1:]
 one = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "session.timeout.ms": 1000,
@@ -242,3 +245,29 @@ def test_offsets_of_a_deleted_topic_are_forgotten(group_broker, topic):
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
     (found,) = admin.list_consumer_group_offsets([asked])[group].result(DEADLINE_S).topic_partitions
     assert found.offset == OFFSET_INVALID
+
+
+def test_clients_of_different_libraries_share_a_group(group_broker, topic):
+    """Either may lead, so each reads the subscriptions and assignments that the other wrote."""
+    other = kafka.KafkaConsumer(
+        topic, bootstrap_servers=group_broker.bootstrap, group_id=f"{topic}-g", enable_auto_commit=False,
+        partition_assignment_strategy=[RangePartitionAssignor], heartbeat_interval_ms=100,
+    )  # fmt: skip
+    done = threading.Event()
+
+    def poll_other():
+        while not done.is_set():
+            other.poll(50)
+
+    thread = threading.Thread(target=poll_other)
+    thread.start()
+    try:
+        one = consumer(group_broker, topic, partition_assignment_strategy="range")
+        poll_until(lambda: len(partitions_of(one)) == PARTITIONS // 2, one)
+        rest = set(range(PARTITIONS)) - partitions_of(one)
+        poll_until(lambda: {each.partition for each in other.assignment()} == rest, one)
+        one.close()
+    finally:
+        done.set()
+        thread.join()
+        other.close(autocommit=False)

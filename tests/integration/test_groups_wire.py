@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from millrace.client import Admin, Cluster
-from millrace.errors import ErrorCode
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.errors import ErrorCode, InvalidTopicError
+from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
@@ -37,14 +38,23 @@ class Wire:
         self.socket.close()
 
     def exchange(self, api_key, version, body):
+        self.send(api_key, version, body)
+        return self.answer(api_key, version)
+
+    def send(self, api_key, version, body):
         self.number += 1
         self.socket.sendall(framed(encode_request_header(api_key, version, self.number, "wire"), body))
+
+    def answer(self, api_key, version):
         (size,) = struct.unpack(">i", self.exactly(4))
         return self.exactly(size)[5 if has_tagged_response_header(api_key, version) else 4 :]
 
     def ask(self, api_key, version, **fields):
-        answer = self.exchange(api_key, version, encode(api_key, version, Direction.REQUEST, fields))
-        return decode(api_key, version, Direction.RESPONSE, answer)
+        self.send(api_key, version, encode(api_key, version, Direction.REQUEST, fields))
+        return self.receive(api_key, version)
+
+    def receive(self, api_key, version):
+        return decode(api_key, version, Direction.RESPONSE, self.answer(api_key, version))
 
     def exactly(self, size):
         data = b""
@@ -54,12 +64,17 @@ class Wire:
             data += chunk
         return data
 
-    def join(self, group, version=5, member_id="", **fields):
-        return self.ask(
-            ApiKey.JOIN_GROUP, version, group_id=group, session_timeout=10_000, rebalance_timeout=10_000,
-            member_id=member_id, group_instance_id=None, protocol_type="consumer", reason=None,
-            protocols=[{"name": "range", "metadata": SUBSCRIPTION}], **fields,
-        )  # fmt: skip
+    def join(self, group, version=5, member_id=""):
+        self.send_join(group, version, member_id)
+        return self.receive(ApiKey.JOIN_GROUP, version)
+
+    def send_join(self, group, version, member_id=""):
+        fields = {
+            "group_id": group, "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": member_id,
+            "group_instance_id": None, "protocol_type": "consumer", "reason": None,
+            "protocols": [{"name": "range", "metadata": SUBSCRIPTION}],
+        }  # fmt: skip
+        self.send(ApiKey.JOIN_GROUP, version, encode(ApiKey.JOIN_GROUP, version, Direction.REQUEST, fields))
 
     def member(self, group, version=5):
         """A member in a stable group of its own."""
@@ -278,6 +293,25 @@ def test_what_is_out_of_bounds_is_refused(wire):
             {"partition_index": 0, "committed_offset": 1, "committed_metadata": "x" * 4097}]}],
     )  # fmt: skip
     assert answer.topics[0].partitions[0].error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_nobody_else_writes_the_offsets_topic(wire_broker, wire):
+    with Cluster(wire_broker.bootstrap) as cluster, pytest.raises(InvalidTopicError, match="coordinator alone"):
+        SyncProducer(cluster).send("__consumer_offsets", 0, [NewRecord(b"value", b"key")])
+
+
+def test_a_broker_that_stops_answers_whoever_waits(tmp_path):
+    with BrokerProcess(tmp_path / "broker", properties=PROPERTIES) as broker, Wire(broker) as first:
+        first.ask(ApiKey.FIND_COORDINATOR, 0, key="any")
+        member_id = first.member("g", 3)
+        with Wire(broker) as second:
+            second.send_join("g", 3)
+            while not first.ask(
+                ApiKey.HEARTBEAT, 0, group_id="g", generation_id=1, member_id=member_id
+            ).error_code:  # until the second one is waited for
+                pass
+            assert broker.stop() == 0
+            assert second.receive(ApiKey.JOIN_GROUP, 3).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def legacy_commit(version, group, offset):

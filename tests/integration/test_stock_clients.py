@@ -46,9 +46,7 @@ def produce_with_confluent(bootstrap, topic, codec):
 
 
 def produce_with_kafka_python(bootstrap, topic, codec):
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=bootstrap, compression_type=codec, linger_ms=5, enable_idempotence=False, acks="all"
-    )
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec, linger_ms=5)  # idempotent
     futures = []
     for index in range(RECORDS):
         key, value, timestamp, headers = record(index)

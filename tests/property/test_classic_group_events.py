@@ -178,6 +178,8 @@ class Groups(RuleBasedStateMachine):
         assert {("session", member_id) for member_id in watched} <= set(self.timers)
         if self.group.state is State.PREPARING_REBALANCE:
             assert ("join",) in self.timers
+        if members.pending_sync:
+            assert ("sync",) in self.timers
 
     def teardown(self):
         while self.stores or self.timers:
@@ -188,5 +190,5 @@ class Groups(RuleBasedStateMachine):
         assert self.group.state is State.EMPTY
 
 
-Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Groups.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 TestGroups = Groups.TestCase

@@ -4,10 +4,12 @@ import uuid
 from contextlib import suppress
 from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from millrace.descriptor_pool import PooledFileSystem
 from millrace.errors import RecordTooLargeError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
@@ -37,9 +39,13 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         index_bytes=st.sampled_from([24, 4096]),
         interval_bytes=st.sampled_from([0, 100, 4096]),
         slots=st.sampled_from([5, 7, 1000]),
+        max_open_files=st.sampled_from([2, 1 << 40]),
     )
-    def open_first(self, segment_bytes: int, index_bytes: int, interval_bytes: int, slots: int) -> None:
+    def open_first(
+        self, segment_bytes: int, index_bytes: int, interval_bytes: int, slots: int, max_open_files: int
+    ) -> None:
         self.fs = CrashFileSystem()
+        self.max_open_files = max_open_files
         self.clock = ManualClock(NOW_MS)
         self.properties = {
             "segment.bytes": str(segment_bytes),
@@ -54,9 +60,10 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.manager = LogManager(self.fs, self.clock, ["/data"], {}, "c" * 22, 1)
+        pool = PooledFileSystem(self.fs, self.max_open_files)
+        self.manager = LogManager(pool, self.clock, ["/data"], {}, "c" * 22, 1)
         self.manager.start()
-        self.cleaner = LogCleaner(self.fs, self.clock, self.manager, self.config)
+        self.cleaner = LogCleaner(pool, self.clock, self.manager, self.config)
         self.log = self.configured("compact")
 
     def configured(self, policy: str) -> object:
@@ -193,5 +200,10 @@ class CompactionAgainstModel(RuleBasedStateMachine):
         assert self.log.verify().findings == ()
 
 
-TestCompactionAgainstModel = CompactionAgainstModel.TestCase
-TestCompactionAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+@pytest.mark.soak(rounds=1, minutes=1.5)
+def test_compaction_agrees_with_its_model(rounds, record_property):
+    examples, count = settings(max_examples=60, stateful_step_count=30, deadline=None), 0
+    for _ in rounds:
+        run_state_machine_as_test(CompactionAgainstModel, settings=examples)
+        count += examples.max_examples
+    record_property("examples", count)

@@ -5,8 +5,9 @@ from random import Random
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from millrace.descriptor_pool import PooledFileSystem
 from millrace.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
@@ -41,9 +42,13 @@ class LogAgainstList(RuleBasedStateMachine):
         interval_bytes=st.sampled_from([0, 100, 4096]),
         index_bytes=st.sampled_from([24, 4096]),
         flush_messages=st.sampled_from([1, 7, 1 << 40]),
+        max_open_files=st.sampled_from([1, 4, 1 << 40]),
     )
-    def open_first(self, segment_bytes: int, interval_bytes: int, index_bytes: int, flush_messages: int) -> None:
+    def open_first(
+        self, segment_bytes: int, interval_bytes: int, index_bytes: int, flush_messages: int, max_open_files: int
+    ) -> None:
         self.fs = CrashFileSystem()
+        self.max_open_files = max_open_files
         self.fs.mkdir(FOLDER)
         self.fs.fsync_dir("/")
         self.fs.fsync_dir("/data")
@@ -66,7 +71,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     def open(self, *, clean: bool) -> None:
         self.log = Log(
-            self.fs,
+            PooledFileSystem(self.fs, self.max_open_files),
             self.clock,
             FOLDER,
             TopicPartition("t", 0),
@@ -142,6 +147,10 @@ class LogAgainstList(RuleBasedStateMachine):
         assert before - report.deleted_segments in (report.segments, report.segments - 1)
         self.start = self.log.log_start_offset
 
+    @invariant()
+    def no_more_files_are_open_than_allowed(self) -> None:
+        assert not hasattr(self, "log") or self.fs.open_files <= self.max_open_files
+
     @rule()
     def reopen_clean(self) -> None:
         self.log.close()
@@ -216,5 +225,10 @@ class LogAgainstList(RuleBasedStateMachine):
                 self.log.read(outside, 1, up_to_offset=len(self.records))
 
 
-TestLogAgainstList = LogAgainstList.TestCase
-TestLogAgainstList.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+@pytest.mark.soak(rounds=1, minutes=3)
+def test_a_log_is_a_list(rounds, record_property):
+    examples, count = settings(max_examples=60, stateful_step_count=30, deadline=None), 0
+    for _ in rounds:
+        run_state_machine_as_test(LogAgainstList, settings=examples)
+        count += examples.max_examples
+    record_property("examples", count)

@@ -18,7 +18,7 @@ from millrace.records.batch import (
 )
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, Record, decode_batch, encode_batch
-from millrace_broker.storage.batch_cleaning import CleaningRules, RecordCounts, cleaned
+from millrace_broker.storage.batch_cleaning import CleaningRules, LastRecord, RecordCounts, cleaned
 from millrace_broker.storage.offset_map import OffsetMap
 
 BASE = 100
@@ -45,7 +45,7 @@ def rules(latest: dict[bytes, int], *, end_offset: int = 1000, now_ms: int = NOW
         end_offset=end_offset,
         now_ms=now_ms,
         delete_retention_ms=RETENTION_MS,
-        last_sequences={7: last["last"]} if last else {},
+        last_records={7: LastRecord(last["last"], 3)} if last else {},
     )
 
 

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from millrace.errors import StorageError, TopicExistsError, UnknownTopicError
+from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import OsFileSystem
 from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.cluster.local_store import LocalStore
-from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
+from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 
 DATA_DIR = "/data"
 BROKER = BrokerInfo(1, "localhost", 9092)
@@ -149,3 +149,33 @@ def test_a_power_cut_anywhere_leaves_the_state_before_or_after_a_change():
             view = started(disk).view()
             assert set(view.topics) in possible, f"power cut at operation {operation}"
             assert cluster_id in (None, view.cluster_id)
+
+
+def test_partitions_and_configurations_are_changed_durably(tmp_path):
+    views = []
+    store = started(OsFileSystem(), tmp_path / "data", views.append)
+    store.register_broker(BROKER)
+    store.create_topic(topic("t", 1))
+    store.add_partitions("t", topic("t", 4).partitions[1:])
+    store.set_topic_config("t", {"retention.bytes": "9"})
+    store.set_broker_config("1", {"log.retention.ms": "1"})
+    store.set_broker_config(ALL_BROKERS, {"log.retention.ms": "2"})
+    store.set_broker_config("1", {})
+    view = store.view()
+    assert [len(one.topics["t"].partitions) for one in views if "t" in one.topics] == [1, 4, 4, 4, 4, 4]
+    assert view.topics["t"].config == {"retention.bytes": "9"}
+    assert view.broker_configs == {"1": {}, ALL_BROKERS: {"log.retention.ms": "2"}}
+    again = started(OsFileSystem(), tmp_path / "data")
+    again.register_broker(BROKER)
+    assert again.view() == view
+
+
+def test_what_is_changed_must_be_there_as_it_was_seen(tmp_path):
+    store = started(OsFileSystem(), tmp_path / "data")
+    store.create_topic(topic("t", 2))
+    with pytest.raises(UnknownTopicError):
+        store.set_topic_config("x", {})
+    with pytest.raises(UnknownTopicError):
+        store.add_partitions("x", topic("x", 2).partitions[1:])
+    with pytest.raises(InvalidPartitionsError):
+        store.add_partitions("t", topic("t", 2).partitions[1:])

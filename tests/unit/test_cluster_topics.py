@@ -1,4 +1,5 @@
 from collections import Counter
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from millrace.errors import (
     InvalidTopicError,
 )
 from millrace_broker.cluster import topics
+from millrace_broker.cluster.view import PartitionInfo, TopicInfo
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "...", "x" * 249])
@@ -79,3 +81,26 @@ def test_a_manual_assignment_is_taken_in_the_order_of_its_partitions():
 def test_a_manual_assignment_with_a_fault(assignment):
     with pytest.raises(InvalidReplicaAssignmentError):
         topics.check_assignment(assignment, (1, 2))
+
+
+def existing(*leaders):
+    infos = tuple(PartitionInfo(index, one, 0, (one,), (one,)) for index, one in enumerate(leaders))
+    return TopicInfo("t", uuid4(), infos, {})
+
+
+def test_added_partitions_go_round_from_where_the_first_one_is():
+    assert topics.added_replicas(existing(2), 5, None, (1, 2, 3)) == ((3,), (1,), (2,), (3,))
+    assert topics.added_replicas(existing(1, 1), 3, None, (1,)) == ((1,),)
+    assert topics.added_replicas(existing(1), 3, [(3,), (2,)], (1, 2, 3)) == ((3,), (2,))
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, 2, topics.MAX_PARTITIONS + 1])
+def test_partitions_only_become_more(count):
+    with pytest.raises(InvalidPartitionsError):
+        topics.added_replicas(existing(1, 1), count, None, (1,))
+
+
+@pytest.mark.parametrize("assignments", [[], [(1,)], [(1,), (7,)], [(1,), ()], [(1,), (1, 1)]])
+def test_added_partitions_with_a_faulty_assignment(assignments):
+    with pytest.raises(InvalidReplicaAssignmentError):
+        topics.added_replicas(existing(1), 3, assignments, (1,))

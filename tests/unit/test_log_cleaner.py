@@ -13,6 +13,7 @@ from millrace.testing.clock import ManualClock
 from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import CleanerConfig, CompactionReport, Log, LogCleaner, LogManager, TopicPartition
 from millrace_broker.storage.batch_cleaning import CleaningRules
+from millrace_broker.storage.cleaned_transactions import CleanedTransactions
 from millrace_broker.storage.compaction import SegmentRewriter, fill_map
 from millrace_broker.storage.offset_map import OffsetMap
 from millrace_broker.storage.throttle import Throttle
@@ -177,6 +178,14 @@ def test_more_keys_than_fit_take_several_passes() -> None:
     assert len(keys) == len(set(keys)) == 60
     assert last_values(records(log)) == last_values(before)
     assert log.verify().findings == ()
+
+
+def test_other_limits_hold_from_the_next_run_on() -> None:
+    store = Store(config=CleanerConfig(dedupe_buffer_bytes=24 * 20))
+    fill(store.log(), 200, keys=60)
+    store.cleaner.reconfigure(CleanerConfig())
+    (report,) = store.compact()
+    assert report.passes == 1
 
 
 def test_a_pass_may_begin_inside_a_batch() -> None:
@@ -359,24 +368,6 @@ def test_a_failed_rename_takes_the_log_offline_and_it_is_whole_when_opened_again
         pytest.fail("every rename failed")
 
 
-def test_transactions_are_where_compaction_ends() -> None:
-    from millrace.records.batch import TRANSACTIONAL_FLAG
-    from millrace.records.record import BatchProducer
-
-    store = Store()
-    log = store.log()
-    fill(log, 20, keys=2)
-    records_of_a_transaction = [NewRecord(b"perhaps aborted", key=b"k0")]
-    batch = encode_batch(records_of_a_transaction, producer=BatchProducer(7, 0, 0), flags=TRANSACTIONAL_FLAG)
-    log.append(batch, leader_epoch=0)
-    fill(log, 20, keys=2)
-    (report,) = store.cleaner.run()
-    assert report.error == "not compacted from offset 20 on: a transaction begins there"
-    assert (report.passes, report.first_dirty_offset) == (1, 20)
-    assert [record.offset for record in records(log)][:3] == [18, 19, 20]
-    assert store.cleaner.run() == []
-
-
 def test_compacted_and_deleted_logs_lose_old_segments_too() -> None:
     store = Store()
     log = store.log(cleanup_policy="compact,delete", retention_ms="50000")
@@ -478,9 +469,9 @@ def test_a_limited_run_pays_for_the_bytes_that_it_reads_and_writes_and_no_more()
 
     throttle = Counting(store.clock, lambda _: False, 1)
     offsets = OffsetMap(1 << 12, 100)
-    end_offset = fill_map(store.fs, log.closed_segments, 0, offsets, throttle)
-    rules = CleaningRules(latest=offsets, end_offset=end_offset, now_ms=0, delete_retention_ms=0, last_sequences={})
-    rewriter = SegmentRewriter(store.fs, log.directory, log.config, rules)
+    end_offset = fill_map(store.fs, log.closed_segments, 0, CleanedTransactions([]), offsets, throttle)
+    rules = CleaningRules(latest=offsets, end_offset=end_offset, now_ms=0, delete_retention_ms=0, last_records={})
+    rewriter = SegmentRewriter(store.fs, log.directory, log.config, rules, CleanedTransactions([]))
     for segment in log.closed_segments:
         rewriter.rewrite([segment], throttle).release()
     assert sum(taken) == 3 * size_bytes

@@ -3,7 +3,7 @@ import struct
 import pytest
 
 from millrace.testing.crash_fs import CrashFileSystem
-from millrace_broker.storage.index_file import IndexFile
+from millrace_broker.storage.index_file import SEARCHED_AT_ONCE, IndexFile
 from millrace_broker.storage.offset_index import OffsetIndex
 from millrace_broker.storage.time_index import TimeIndex
 
@@ -108,3 +108,15 @@ def test_clearing_drops_everything() -> None:
     index.clear()
     assert (len(index), index.last, index.floor(100)) == (0, None, None)
     assert fs.used_bytes == 0
+
+
+@pytest.mark.parametrize("count", [1, SEARCHED_AT_ONCE, SEARCHED_AT_ONCE + 1, 5 * SEARCHED_AT_ONCE])
+def test_a_sealed_index_of_any_size_finds_what_a_growing_one_does(count: int) -> None:
+    index = OffsetIndex(CrashFileSystem(), "/0.index", 8 * count)
+    index.clear()
+    for slot in range(count):
+        index.append(10 + 3 * slot, 100 * slot)
+    keys, values = range(3 * count + 20), range(0, 100 * count + 100, 50)
+    expected = [index.floor(key) for key in keys], [index.floor_value(value) for value in values]
+    index.seal()
+    assert ([index.floor(key) for key in keys], [index.floor_value(value) for value in values]) == expected

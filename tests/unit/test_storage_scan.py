@@ -5,7 +5,7 @@ import random
 import pytest
 
 from millrace.errors import CorruptRecordError
-from millrace.records.batch import HEADER_BYTES
+from millrace.records.batch import HEADER_BYTES, MAGIC_POSITION
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage.scan import BATCHES_CHUNK_BYTES, walk_batches
@@ -44,3 +44,11 @@ def test_a_file_that_is_shorter_than_it_was_is_no_batch():
     content = b"".join(BATCHES[:4])
     with pytest.raises(CorruptRecordError, match="the file ends at"):
         walked(content[:-100], end=len(content))
+
+
+@pytest.mark.parametrize("number", range(1, len(BATCHES)))
+def test_what_is_no_batch_is_named_by_its_position_in_the_file(number):
+    content = bytearray(b"".join(BATCHES))
+    content[POSITIONS[number] + MAGIC_POSITION] = 7
+    with pytest.raises(CorruptRecordError, match=f"magic 7 at position {POSITIONS[number]} "):
+        walked(content)

@@ -1,8 +1,10 @@
+import sys
+
 import pytest
 
 from millrace.errors import CompactionStoppedError
 from millrace.testing.clock import ManualClock
-from millrace_broker.storage.throttle import BREAK_ITEMS, Throttle
+from millrace_broker.storage.throttle import BREAK_ITEMS, TURN_S, Throttle, short_turns
 
 
 def test_work_takes_as_long_as_its_rate_demands_and_no_longer() -> None:
@@ -39,3 +41,18 @@ def test_many_small_items_are_broken_up_too() -> None:
     assert len(breaks) == 2
     with pytest.raises(CompactionStoppedError):
         next(items)
+
+
+def test_items_of_many_small_batches_add_up_to_a_break() -> None:
+    breaks: list[float] = []
+    throttle = Throttle(ManualClock(), lambda seconds: bool(breaks.append(seconds)), bytes_per_second=1e300)
+    for _ in range(BREAK_ITEMS):
+        assert list(throttle.paced(range(3))) == [0, 1, 2]
+    assert len(breaks) == 3
+
+
+def test_turns_are_short_only_meanwhile() -> None:
+    before = sys.getswitchinterval()
+    with short_turns():
+        assert sys.getswitchinterval() == pytest.approx(TURN_S)
+    assert sys.getswitchinterval() == pytest.approx(before)

@@ -8,6 +8,7 @@ from millrace.wire import metadata as m
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
+from millrace.wire.leader import LeaderHint, NodeEndpoint
 from millrace.wire.produce import PartitionProduced, TopicProduced, encode_produce_response
 
 TOPIC_ID = uuid4()
@@ -66,3 +67,40 @@ def test_a_mapping_serves_every_version():
         body = encode(ApiKey.LIST_OFFSETS, version, Direction.RESPONSE, fields)
         answer = decode(ApiKey.LIST_OFFSETS, version, Direction.RESPONSE, body)
         assert answer.topics[0].partitions[0].offset == 9
+
+
+HINT, ENDPOINT = LeaderHint(2, 7), NodeEndpoint(2, "other", 9093, None)
+
+
+@pytest.mark.parametrize("version", range(8, 14))
+def test_produce_names_bad_records_and_the_leader(version):
+    failed = PartitionProduced(1, 6, -1, -1, -1, "why", [(3, "no key")], HINT)
+    body = b"".join(encode_produce_response(version, [TopicProduced("events", TOPIC_ID, [failed])], [ENDPOINT]))
+    answer = decode(ApiKey.PRODUCE, version, Direction.RESPONSE, body)
+    (got,) = answer.responses[0].partition_responses
+    assert [(one.batch_index, one.batch_index_error_message) for one in got.record_errors] == [(3, "no key")]
+    if version >= 10:
+        assert (got.current_leader.leader_id, got.current_leader.leader_epoch) == HINT
+        assert [(one.node_id, one.host, one.port) for one in answer.node_endpoints] == [ENDPOINT[:3]]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_fetch_tells_sessions_transactions_and_leaders(version):
+    plain = PartitionFetched(3, 0, 9, 8, 2, b"abc")
+    full = PartitionFetched(4, 6, 9, 8, 2, b"", [(77, 5), (78, 6)], (1, 4), HINT)
+    body = b"".join(
+        encode_fetch_response(
+            version, [TopicFetched("events", TOPIC_ID, [plain, full])], 71, session_id=99, endpoints=[ENDPOINT]
+        )
+    )
+    answer = decode(ApiKey.FETCH, version, Direction.RESPONSE, body)
+    first, second = answer.responses[0].partitions
+    assert first.aborted_transactions is None
+    assert [(one.producer_id, one.first_offset) for one in second.aborted_transactions] == [(77, 5), (78, 6)]
+    if version >= 7:
+        assert (answer.error_code, answer.session_id) == (71, 99)
+    if version >= 12:
+        assert (second.diverging_epoch.epoch, second.diverging_epoch.end_offset) == (1, 4)
+        assert (second.current_leader.leader_id, second.current_leader.leader_epoch) == HINT
+    if version >= 16:
+        assert [(one.node_id, one.host, one.port) for one in answer.node_endpoints] == [ENDPOINT[:3]]

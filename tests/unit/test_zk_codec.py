@@ -71,13 +71,14 @@ DECODERS = (
     codec.decode_partition_state,
     codec.decode_cluster_id,
     codec.decode_config,
+    codec.decode_config_change,
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["host", "port", "partitions", "topic_id", "leader", "isr", "config", "id"])
+            st.sampled_from(["host", "port", "partitions", "topic_id", "leader", "isr", "config", "id", "version"])
             | st.text(max_size=3),
             inner,
             max_size=4,
@@ -98,3 +99,15 @@ def test_anything_else_is_a_typed_error(decode, data):
 def test_an_assignment_with_gaps_is_refused(partitions):
     with pytest.raises(ZooKeeperError, match="topic assignment"):
         codec.decode_topic(json.dumps({"version": 3, "partitions": partitions}).encode())
+
+
+def test_configuration_changes_are_kafkas_bytes_and_both_versions_are_read():
+    assert codec.encode_config_change("brokers/<default>") == b'{"version":2,"entity_path":"brokers/<default>"}'
+    for data in (
+        b'{"version":2,"entity_path":"topics/t"}',
+        b'{"version":1,"entity_type":"topics","entity_name":"t"}',
+    ):
+        assert codec.decode_config_change(data) == "topics/t"
+    for data in (b"{}", b'{"version":1}', b"topics/t"):
+        with pytest.raises(ZooKeeperError, match="not a configuration change"):
+            codec.decode_config_change(data)

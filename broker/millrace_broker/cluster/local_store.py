@@ -1,9 +1,12 @@
 """Metadata of a standalone broker: one JSON file in its data directory, no ZooKeeper, no JVM.
 
-    metadata.json   {"version": 1, "cluster_id": …, "topics": {name: {"topic_id": hex, "partitions": n, "config": {…}}}}
+    metadata.json   {"version": 1, "cluster_id": …,
+                     "topics": {name: {"topic_id": hex, "partitions": n, "config": {…}}},
+                     "broker_configs": {"1": {…}, "<default>": {…}}}
 
-The file is replaced as a whole, so a crash leaves it as it was before or after a change. The one
-broker leads every partition, whatever its id; that a directory's broker keeps its id is meta.properties' business.
+`latest_producer_id_block`, beside it, is `producer_ids`' document. Each file is replaced as a whole, so a crash leaves
+it as it was before or after a change. The one broker leads every partition, whatever its id; that a directory's broker
+keeps its id is meta.properties' business.
 """
 
 from __future__ import annotations
@@ -12,16 +15,18 @@ import base64
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from millrace.errors import StorageError, TopicExistsError, UnknownTopicError
+from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
 FILE = "metadata.json"
+PRODUCER_IDS_FILE = "latest_producer_id_block"
 FORMAT_VERSION = 1
 
 
@@ -36,6 +41,7 @@ class LocalStore:
         self._broker: BrokerInfo | None = None
         self._cluster_id = ""
         self._topics: dict[str, dict[str, Any]] = {}
+        self._broker_configs: dict[str, dict[str, str]] = {}
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
@@ -47,7 +53,7 @@ class LocalStore:
                 self._load(read_file(self._fs, self._path))
             else:
                 self._cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-                self._save(self._topics)
+                self._save()
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{self._path}: {error}") from error
 
@@ -60,11 +66,11 @@ class LocalStore:
     def view(self) -> ClusterView:
         """The broker, if it is registered, and all topics."""
         with self._lock:
-            broker, topics = self._broker, self._topics
+            broker, topics, broker_configs = self._broker, self._topics, self._broker_configs
         brokers = {} if broker is None else {broker.id: broker}
         leader = -1 if broker is None else broker.id
         infos = {name: _topic_info(name, fields, leader) for name, fields in topics.items()}
-        return ClusterView(self._cluster_id, leader, brokers, infos)
+        return ClusterView(self._cluster_id, leader, brokers, infos, broker_configs)
 
     def create_topic(self, topic: TopicInfo) -> None:
         """Add a topic, durably. TopicExistsError if its name is taken."""
@@ -76,16 +82,45 @@ class LocalStore:
         with self._lock:
             if topic.name in self._topics:
                 raise TopicExistsError(f"topic {topic.name} exists")
-            self._replace({**self._topics, topic.name: fields})
-            self._on_change(self.view())
+            self._replace(topics={**self._topics, topic.name: fields})
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic, durably. UnknownTopicError if there is none."""
         with self._lock:
-            if name not in self._topics:
-                raise UnknownTopicError(f"topic {name} does not exist")
-            self._replace({other: fields for other, fields in self._topics.items() if other != name})
-            self._on_change(self.view())
+            self._known(name)
+            self._replace(topics={other: fields for other, fields in self._topics.items() if other != name})
+
+    def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
+        """Add the partitions that come next, durably."""
+        with self._lock:
+            fields = self._known(name)
+            if partitions[0].index != fields["partitions"]:
+                raise InvalidPartitionsError(f"topic {name} has {fields['partitions']} partitions by now")
+            count = partitions[-1].index + 1
+            self._replace(topics={**self._topics, name: {**fields, "partitions": count}})
+
+    def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Replace a topic's own configuration, durably."""
+        with self._lock:
+            fields = self._known(name)
+            self._replace(topics={**self._topics, name: {**fields, "config": dict(config)}})
+
+    def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
+        """Replace a live configuration, durably."""
+        with self._lock:
+            self._replace(broker_configs={**self._broker_configs, entity: dict(config)})
+
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids. StorageError where the file can't be read or written."""
+        path = os.path.join(self._directory, PRODUCER_IDS_FILE)
+        try:
+            with self._lock:
+                last = read_file(self._fs, path) if self._fs.exists(path) else None
+                block = next_block(last, at_least)
+                write_file_durably(self._fs, path, encode_block(broker_id, block))
+        except OSError as error:
+            raise StorageError(f"{path}: {error}") from error
+        return block
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -96,18 +131,37 @@ class LocalStore:
             raise ValueError(f"version {document['version']} is not known")
         self._cluster_id = document["cluster_id"]
         self._topics = document["topics"]
+        self._broker_configs = document.get("broker_configs", {})
         for name, fields in self._topics.items():
             _topic_info(name, fields, -1)
 
-    def _replace(self, topics: dict[str, dict[str, Any]]) -> None:
+    def _known(self, name: str) -> dict[str, Any]:
         try:
-            self._save(topics)
-        except OSError as error:
-            raise StorageError(f"{self._path}: {error}") from error
-        self._topics = topics
+            return self._topics[name]
+        except KeyError:
+            raise UnknownTopicError(f"topic {name} does not exist") from None
 
-    def _save(self, topics: Mapping[str, Any]) -> None:
-        document = {"version": FORMAT_VERSION, "cluster_id": self._cluster_id, "topics": topics}
+    def _replace(
+        self,
+        *,
+        topics: dict[str, dict[str, Any]] | None = None,
+        broker_configs: dict[str, dict[str, str]] | None = None,
+    ) -> None:
+        """Take other content, unless it can't be written, and tell of it."""
+        before = self._topics, self._broker_configs
+        self._topics = self._topics if topics is None else topics
+        self._broker_configs = self._broker_configs if broker_configs is None else broker_configs
+        try:
+            self._save()
+        except OSError as error:
+            self._topics, self._broker_configs = before
+            raise StorageError(f"{self._path}: {error}") from error
+        self._on_change(self.view())
+
+    def _save(self) -> None:
+        document: dict[str, Any] = {"version": FORMAT_VERSION, "cluster_id": self._cluster_id, "topics": self._topics}
+        if self._broker_configs:
+            document["broker_configs"] = self._broker_configs
         write_file_durably(self._fs, self._path, json.dumps(document, indent=1).encode())
 
 

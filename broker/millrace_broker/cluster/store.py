@@ -6,10 +6,10 @@ choosing, with views in the order of their age; views may be skipped, the newest
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, TopicInfo
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
 OnChange = Callable[[ClusterView], None]
 
@@ -35,6 +35,22 @@ class MetadataStore(Protocol):
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic. UnknownTopicError if there is none."""
+        ...
+
+    def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
+        """Add the partitions that come next. UnknownTopicError; InvalidPartitionsError where others were faster."""
+        ...
+
+    def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Replace a topic's own configuration. UnknownTopicError if there is no such topic."""
+        ...
+
+    def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
+        """Replace the live configuration of a broker, by its id as text, or of `ALL_BROKERS`."""
+        ...
+
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids, at or above `at_least`; durable before it returns."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Creating and deleting topics: the rules are checked, the store is told, and the broker's own view awaited.
+"""Creating, extending and deleting topics: the rules are checked, the store is told, and the broker's own view awaited.
 
 The store blocks, so it is called from a worker thread. When `create` returns, this broker leads what it was given of
 the topic; when `delete` returns, the topic is gone from its view.
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from uuid import uuid4
 
-from millrace.errors import InvalidTopicError, MetadataTimeoutError, TopicExistsError, UnknownTopicError
+from millrace.errors import MetadataTimeoutError, TopicDeletionDisabledError, TopicExistsError, UnknownTopicError
 from millrace_broker.cluster import topics as rules
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
@@ -49,10 +49,32 @@ class TopicManager:
             await self._until(lambda topics: name in topics, f"topic {name} was created but is not seen yet")
         return topic
 
+    async def create_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Extend a topic to `count` partitions. Raises a TopicError for what is not acceptable."""
+        view = self._metadata.view
+        topic = view.topics.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"topic {name} does not exist")
+        replicas = rules.added_replicas(topic, count, assignments, tuple(view.brokers))
+        if not validate_only:
+            added = _partitions(replicas, first=len(topic.partitions))
+            await asyncio.to_thread(self._store.add_partitions, name, added)
+            await self._until(
+                lambda topics: name in topics and len(topics[name].partitions) >= count,
+                f"topic {name} was extended but is not seen so yet",
+            )
+
     async def delete(self, name: str) -> TopicInfo:
         """Delete a topic and its records. UnknownTopicError where there is none."""
         if not self._config.delete_topic_enable:
-            raise InvalidTopicError(f"{name} can't be deleted: delete.topic.enable=false")
+            raise TopicDeletionDisabledError(f"topic {name} can't be deleted: delete.topic.enable=false")
         topic = self._metadata.view.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"topic {name} does not exist")
@@ -79,11 +101,14 @@ class TopicManager:
             replicas = rules.assign_replicas(tuple(view.brokers), count, factor)
         else:
             replicas = rules.check_assignment(assignments, tuple(view.brokers))
-        infos = tuple(PartitionInfo(index, ids[0], 0, tuple(ids), tuple(ids)) for index, ids in enumerate(replicas))
-        return TopicInfo(name, uuid4(), infos, dict(config))
+        return TopicInfo(name, uuid4(), _partitions(replicas), dict(config))
 
     async def _until(self, holds: Callable[[Mapping[str, TopicInfo]], bool], message: str) -> None:
         try:
             await self._metadata.until(lambda view: holds(view.topics), CHANGE_TIMEOUT_S)
         except TimeoutError:
             raise MetadataTimeoutError(message) from None
+
+
+def _partitions(replicas: Sequence[rules.Replicas], first: int = 0) -> tuple[PartitionInfo, ...]:
+    return tuple(PartitionInfo(index, ids[0], 0, ids, ids) for index, ids in enumerate(replicas, first))

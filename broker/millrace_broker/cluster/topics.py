@@ -11,10 +11,12 @@ from millrace.errors import (
     InvalidReplicationFactorError,
     InvalidTopicError,
 )
+from millrace_broker.cluster.view import TopicInfo
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS = 100_000
 MAX_REPLICATION_FACTOR = 1  # followers are not served yet
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Replicas = tuple[int, ...]
@@ -36,11 +38,12 @@ def assign_replicas(brokers: Sequence[int], partitions: int, replication_factor:
     """Replicas per partition, round-robin over the brokers by id; the first of each is the leader."""
     check_partition_count(partitions)
     _check_replication_factor(replication_factor, len(brokers))
+    return _around(brokers, range(partitions), replication_factor)
+
+
+def _around(brokers: Sequence[int], places: range, factor: int) -> tuple[Replicas, ...]:
     ordered = sorted(brokers)
-    return tuple(
-        tuple(ordered[(index + step) % len(ordered)] for step in range(replication_factor))
-        for index in range(partitions)
-    )
+    return tuple(tuple(ordered[(place + step) % len(ordered)] for step in range(factor)) for place in places)
 
 
 def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> tuple[Replicas, ...]:
@@ -54,6 +57,29 @@ def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence
             raise InvalidReplicaAssignmentError(f"partition {index} on {list(replicas)}: live are {sorted(brokers)}")
         _check_replication_factor(len(replicas), len(brokers))
     return tuple(tuple(assignments[index]) for index in range(len(assignments)))
+
+
+def added_replicas(
+    topic: TopicInfo, count: int, assignments: Sequence[Sequence[int]] | None, brokers: Sequence[int]
+) -> tuple[Replicas, ...]:
+    """Replicas of the partitions that make a topic's `count`, assigned as given or on from its first partition's."""
+    before = len(topic.partitions)
+    if count <= before:
+        raise InvalidPartitionsError(f"topic {topic.name} has {before} partitions: {count} would not be more")
+    check_partition_count(count)
+    factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        _check_replication_factor(factor, len(brokers))
+        start = sum(one < topic.partitions[0].replicas[0] for one in brokers)
+        return _around(brokers, range(start + before, start + count), factor)
+    if len(assignments) != count - before:
+        raise InvalidReplicaAssignmentError(
+            f"topic {topic.name} gets {count - before} partitions, and {len(assignments)} assignments are given"
+        )
+    replicas = check_assignment(dict(enumerate(assignments)), brokers)
+    if any(len(one) != factor for one in replicas):
+        raise InvalidReplicaAssignmentError(f"topic {topic.name} has {factor} replicas of each partition")
+    return replicas
 
 
 def check_partition_count(count: int) -> None:

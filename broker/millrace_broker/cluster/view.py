@@ -6,8 +6,10 @@ A broker works with one view at a time and is handed the next after every change
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
+
+ALL_BROKERS = "<default>"  # whose properties are those of every broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,13 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Everything at one moment. `controller_id` is the lowest id of a live broker, -1 if none is."""
+    """Everything at one moment. `controller_id` is the lowest id of a live broker, -1 if none is.
+
+    `broker_configs` are the live properties by broker id as text, and those of all brokers under `ALL_BROKERS`.
+    """
 
     cluster_id: str
     controller_id: int
     brokers: Mapping[int, BrokerInfo]
     topics: Mapping[str, TopicInfo]
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

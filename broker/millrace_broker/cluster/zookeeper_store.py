@@ -7,7 +7,9 @@ leads, epoch 0, all are in sync), and that first replica's broker writes it as s
 So a crash leaves, at most, a topic that is there and whole, with some states back at their initial value.
 
 Views: the topics of the last view are kept, and only those whose nodes changed are read again; after a
-reconnect everything is.
+reconnect everything is. Nodes are watched, and so are Kafka's notifications of changed configuration, which also tell
+of a node that was not there before. Who changes a configuration notifies, and removes notifications that are old. The
+controller deletes the topics that other tools name in `/admin/delete_topics`.
 """
 
 from __future__ import annotations
@@ -18,9 +20,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import uuid4
 
 from millrace.clock import SystemClock
-from millrace.errors import BrokerIdTakenError, TopicExistsError, UnknownTopicError, ZooKeeperError
+from millrace.errors import (
+    BrokerIdTakenError,
+    InvalidPartitionsError,
+    TopicExistsError,
+    UnknownTopicError,
+    ZooKeeperError,
+)
 from millrace.zk import codec, paths
 from millrace.zk.session import Create, Delete, Operation, SetData, ZooKeeperSession
+from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 
@@ -32,6 +41,8 @@ REGISTRATION_MARGIN_MS = 3_000  # ZooKeeper expires sessions on its next tick on
 NODES_PER_TRANSACTION = 500  # far below ZooKeeper's limit of 1 MiB a request
 PARTITIONS_PER_TRANSACTION = NODES_PER_TRANSACTION // 2
 DELETE_ATTEMPTS = 3
+NOTIFICATION_LIFE_MS = 15 * 60_000
+RESERVE_ATTEMPTS = 10
 
 
 class ZooKeeperStore:
@@ -41,6 +52,7 @@ class ZooKeeperStore:
         connect: `HOST:PORT[,…][/chroot]`.
         session_timeout_ms: how long a dead broker stays registered.
         connection_timeout_ms: how long `start` waits for ZooKeeper.
+        deletes_topics: whether the controller carries out the wishes in `/admin/delete_topics`.
     """
 
     def __init__(
@@ -49,6 +61,7 @@ class ZooKeeperStore:
         *,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
+        deletes_topics: bool = True,
     ) -> None:
         self.session = ZooKeeperSession(
             connect,
@@ -60,7 +73,9 @@ class ZooKeeperStore:
         self._clock = SystemClock()
         self._refreshing = threading.Lock()  # views are made one at a time, so they come in order
         self._broker_id: int | None = None
+        self._deletes_topics = deletes_topics
         self._view = ClusterView("", -1, {}, {})
+        self._last_notification = ""
         self._listener: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
@@ -116,15 +131,55 @@ class ZooKeeperStore:
 
     def delete_topic(self, name: str) -> None:
         """Remove all nodes of a topic. UnknownTopicError if there is none."""
-        for _ in range(DELETE_ATTEMPTS):
-            nodes = self.session.tree(paths.topic(name))
-            if not nodes:
-                raise UnknownTopicError(f"topic {name} does not exist")
-            refused = self._delete([*nodes[:-1], *self.session.tree(paths.topic_config(name)), nodes[-1]])
-            if refused is None:
-                self._refresh(frozenset({paths.topic(name)}))
-                return
-        raise ZooKeeperError(f"topic {name} is not deleted: {refused} was changed by another broker")
+        if not self._delete_nodes_of(name):
+            raise UnknownTopicError(f"topic {name} does not exist")
+        self._refresh(frozenset({paths.topic(name)}))
+
+    def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
+        """Write the longer assignment and the first states in one transaction, the states of many in those after it."""
+        path = paths.topic(name)
+        data = self.session.get(path)
+        if data is None:
+            raise UnknownTopicError(f"topic {name} does not exist")
+        assignment = codec.decode_topic(data)
+        if partitions[0].index != len(assignment.replicas):
+            raise InvalidPartitionsError(f"topic {name} has {len(assignment.replicas)} partitions by now")
+        longer = codec.TopicAssignment(
+            topic_id=assignment.topic_id, replicas=(*assignment.replicas, *(each.replicas for each in partitions))
+        )
+        operations: list[Operation] = [SetData(path, codec.encode_topic(longer))]
+        for partition in partitions[:PARTITIONS_PER_TRANSACTION]:
+            operations += _initial_state(name, partition)
+        refused = self.session.transact(operations)
+        if refused is not None:
+            raise ZooKeeperError(f"partitions of topic {name} are not added: {refused} was changed by another broker")
+        self._refresh(frozenset({path}))
+
+    def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Replace `/config/topics/[topic]` and notify."""
+        if self.session.get(paths.topic(name)) is None:
+            raise UnknownTopicError(f"topic {name} does not exist")
+        self._set_config(paths.topic_config(name), f"topics/{name}", config)
+        self._refresh(frozenset({paths.topic_config(name)}))
+
+    def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
+        """Replace `/config/brokers/[entity]` and notify."""
+        self._set_config(paths.broker_config(entity), f"brokers/{entity}", config)
+        self._refresh(frozenset())
+
+    def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
+        """Take the next block of producer ids; another broker may be faster, then the one after. ZooKeeperError."""
+        for _ in range(RESERVE_ATTEMPTS):
+            found = self.session.get_with_version(paths.PRODUCER_IDS)
+            block = next_block(found[0] if found is not None else None, at_least)
+            data = encode_block(broker_id, block)
+            if found is None:
+                reserved = self.session.create(paths.PRODUCER_IDS, data)
+            else:
+                reserved = self.session.replace(paths.PRODUCER_IDS, data, found[1])
+            if reserved:
+                return block
+        raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by other brokers {RESERVE_ATTEMPTS} times in a row")
 
     def close(self) -> None:
         """Give up the registration."""
@@ -139,6 +194,38 @@ class ZooKeeperStore:
             raise ZooKeeperError(f"{paths.CLUSTER_ID} was made and is gone")
         return codec.decode_cluster_id(data)
 
+    def _set_config(self, path: str, entity_path: str, config: Mapping[str, str]) -> None:
+        data = codec.encode_config(config)
+        change = Create(paths.config_change(), codec.encode_config_change(entity_path), sequential=True)
+        there = self.session.get(path) is not None
+        refused = self.session.transact([SetData(path, data) if there else Create(path, data), change])
+        if refused is not None:
+            raise ZooKeeperError(f"{path} is not changed: {refused} was changed by another broker")
+        for name in sorted(self.session.children(paths.CONFIG_CHANGES)):
+            notification = f"{paths.CONFIG_CHANGES}/{name}"
+            age_ms = self.session.age_ms(notification)
+            if age_ms is not None and age_ms < NOTIFICATION_LIFE_MS:
+                break
+            self.session.transact([Delete(notification)])
+
+    def _delete_nodes_of(self, name: str) -> bool:
+        """False where there is no such topic."""
+        for _ in range(DELETE_ATTEMPTS):
+            nodes = self.session.tree(paths.topic(name))
+            if not nodes:
+                return False
+            refused = self._delete([*nodes[:-1], *self.session.tree(paths.topic_config(name)), nodes[-1]])
+            if refused is None:
+                return True
+        raise ZooKeeperError(f"topic {name} is not deleted: {refused} was changed by another broker")
+
+    def _delete_wanted(self) -> None:
+        """Delete the topics that another tool wants gone, or only its wishes where topics may not be deleted."""
+        for name in self.session.children(paths.DELETE_TOPICS, watch=True):
+            if self._deletes_topics:
+                self._delete_nodes_of(name)
+            self.session.transact([Delete(paths.delete_topic(name))])
+
     def _delete(self, nodes: Sequence[str]) -> str | None:
         """Children come before their parents and the assignment last, so the last transaction ends the topic."""
         for begin in range(0, len(nodes), NODES_PER_TRANSACTION):
@@ -151,8 +238,12 @@ class ZooKeeperStore:
     def _refresh(self, changed: frozenset[str] | None) -> None:
         with self._refreshing:
             brokers = self._read_brokers()
-            topics = self._read_topics(changed)
-            view = ClusterView(self._view.cluster_id, min(brokers, default=-1), brokers, topics)
+            if self._broker_id is not None and self._broker_id == min(brokers, default=None):
+                self._delete_wanted()
+            notified = self._read_notifications()
+            topics = self._read_topics(None if changed is None else changed | notified)
+            configs = self._read_broker_configs()
+            view = ClusterView(self._view.cluster_id, min(brokers, default=-1), brokers, topics, configs)
             if view != self._view:
                 self._view = view
                 self._listener(view)
@@ -165,6 +256,32 @@ class ZooKeeperStore:
                 fields = codec.decode_broker(data)
                 brokers[broker_id] = BrokerInfo(broker_id, fields.host, fields.port, fields.rack)
         return brokers
+
+    def _read_notifications(self) -> frozenset[str]:
+        """The configuration nodes that notifications name which were not read before."""
+        names = sorted(self.session.children(paths.CONFIG_CHANGES, watch=True))
+        fresh = [name for name in names if name > self._last_notification]
+        self._last_notification = max(fresh, default=self._last_notification)
+        nodes = self.session.get_many([f"{paths.CONFIG_CHANGES}/{name}" for name in fresh])
+        changed = set()
+        for data in nodes:
+            if data is not None:
+                try:
+                    changed.add(f"{paths.CONFIGS}/{codec.decode_config_change(data)}")
+                except ZooKeeperError:
+                    logger.exception("a notification is passed over")
+        return frozenset(changed)
+
+    def _read_broker_configs(self) -> dict[str, Mapping[str, str]]:
+        entities = sorted(self.session.children(paths.BROKER_CONFIGS, watch=True))
+        configs: dict[str, Mapping[str, str]] = {}
+        for entity, data in zip(entities, self._read(paths.broker_config(one) for one in entities), strict=True):
+            if data is not None:
+                try:
+                    configs[entity] = codec.decode_config(data)
+                except ZooKeeperError:
+                    logger.exception("the configuration of broker %s is passed over", entity)
+        return configs
 
     def _read_topics(self, changed: frozenset[str] | None) -> dict[str, TopicInfo]:
         names = sorted(self.session.children(paths.TOPICS, watch=True))
@@ -187,9 +304,12 @@ class ZooKeeperStore:
         for (name, assignment), config in zip(assignments.items(), configs, strict=True):
             partitions = [state_of[name, index] for index in range(len(assignment.replicas))]
             topics[name] = _topic_info(name, assignment, partitions, config)
-            # A known topic that lost states is being deleted; writing them again would be in the way.
-            if complete_all or name not in self._view.topics:
-                self._complete(topics[name], [index for index, data in enumerate(partitions) if data is None])
+            # Known partitions that lost their states are being deleted; writing them again would be in the way.
+            known = self._view.topics.get(name)
+            first = 0 if complete_all or known is None else len(known.partitions)
+            self._complete(
+                topics[name], [index for index in range(first, len(partitions)) if partitions[index] is None]
+            )
         return topics
 
     def _read_assignments(self, names: Sequence[str]) -> dict[str, codec.TopicAssignment]:

@@ -74,6 +74,7 @@ class Coordinator:
         self._shards: dict[int, Shard] = {}
         self._loading: set[asyncio.Task[None]] = set()
         self._creation = asyncio.Lock()
+        self._closed = False
 
     def partition_of(self, group_id: str) -> int:
         """The partition that has a group, of as many as the topic has or would have."""
@@ -138,7 +139,7 @@ class Coordinator:
     def elected(self, topic_partition: TopicPartition) -> None:
         """This broker leads a partition; nothing to do if it did so before, or if it is of another topic."""
         index = topic_partition.partition
-        if topic_partition.topic != OFFSETS_TOPIC or index in self._shards:
+        if topic_partition.topic != OFFSETS_TOPIC or index in self._shards or self._closed:
             return
         shard = Shard(
             index,
@@ -166,6 +167,7 @@ class Coordinator:
 
     def close(self) -> None:
         """The broker stops: its groups find another one, or this one again."""
+        self._closed = True
         for shard in tuple(self._shards.values()):
             self.resigned(shard.topic_partition)
 
@@ -188,7 +190,7 @@ class Coordinator:
         partition = self._replicas.partition(shard.topic_partition)
         offset, end = partition.log.log_start_offset, partition.high_watermark
         while offset < end and not shard.is_closed:
-            batches = partition.read(offset, self.config.offsets_load_buffer_size, at_least_one=True)
+            batches = partition.read(offset, self.config.offsets_load_buffer_size, at_least_one=True).records
             if not batches:
                 return
             offset = await asyncio.to_thread(shard.replay, batches)
@@ -202,6 +204,7 @@ class Coordinator:
             if shard.is_loaded:
                 for group in tuple(shard.groups.values()):
                     count += self._expire(shard, group)
+            await asyncio.sleep(0)  # requests go before
         return count
 
     def _expire(self, shard: Shard, group: Group) -> int:

@@ -14,12 +14,15 @@ from typing import NamedTuple
 
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
+from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
 from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.replica_manager import ReplicaManager
 
 Reply = Parts | asyncio.Future[Parts] | None
@@ -35,16 +38,17 @@ class Request(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One served API."""
+    """One served API; `refuses` says, for docs/protocol.md, what of it is refused and how."""
 
     key: ApiKey
     versions: VersionRange
     handle: Callable[[Services, Request], Reply]
+    refuses: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
-    """What handlers work with."""
+    """What handlers work with. `config` is replaced when a live property is changed."""
 
     config: BrokerConfig
     metadata: MetadataCache
@@ -53,4 +57,8 @@ class Services:
     groups: Coordinator
     consumer_groups: ConsumerGroups
     zookeeper_offsets: ZooKeeperOffsets | None  # for OffsetCommit and OffsetFetch v0
+    configs: ConfigManager
     apis: Mapping[int, Api]
+    broker_id: int
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds

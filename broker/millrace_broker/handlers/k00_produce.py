@@ -1,77 +1,119 @@
-"""Produce, versions 3 to 13 (spec C3).
+"""Produce, versions 0 to 13 (spec A5, C3).
 
-    v3-v8  plain; v5 adds log start offset, v8 record errors and a message to the answer
+    v0-v2  message sets of format v0 and v1, which become batches; v2 adds the log append time to the answer
+    v3-v8  one batch for each partition; v5 adds log start offset, v7 takes zstd, v8 adds record errors and a message
     v9     flexible
+    v10    the answer tells who leads (KIP-951)
     v13    topics by id (KIP-516)
 
 acks=0 has no answer: an error closes the connection, which is how its producer learns of it. acks=1 and
-acks=all are answered once the high watermark covers the records, which with one replica is at once.
+acks=all are answered once the high watermark covers the records, which with one replica is at once; acks=all is
+refused where min.insync.replicas is above one.
 A batch that an idempotent producer repeats is answered as it was the first time. Transactional produce is refused, and
 so are transactional batches that come without a transactional id: nothing would ever end their transaction.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from uuid import UUID
 
-from millrace.errors import ErrorCode, MillraceError, UnknownTopicIdError, WireError
-from millrace.records.batch import is_transactional
+from millrace.errors import (
+    ErrorCode,
+    InvalidRequiredAcksError,
+    InvalidTopicError,
+    InvalidTransactionStateError,
+    MillraceError,
+    NotLeaderError,
+    RejectedRecordsError,
+    UnknownTopicIdError,
+    WireError,
+)
+from millrace.records.batch import Buffer, is_transactional
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode
-from millrace.wire.produce import PartitionProduced, TopicProduced, encode_produce_response
+from millrace.wire.leader import NO_TOPIC_ID
+from millrace.wire.produce import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    PartitionProduced,
+    ProduceRequest,
+    TopicProduced,
+    TopicToProduce,
+    decode_produce_request,
+    encode_produce_response,
+)
+from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.partitions import endpoints, leader_hint, led_partition
+from millrace_broker.replication.produced import batches_of
 from millrace_broker.storage import TopicPartition
 
-FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_LEADERS = 10
+ALL_IN_SYNC = -1
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Append each partition's batches; a failure of one leaves the others alone."""
-    message = decode(ApiKey.PRODUCE, request.version, Direction.REQUEST, request.body)
-    refusal = _refusal(message)
-    topics = [_produce_topic(services, request.version, topic, refusal) for topic in message.topic_data]
+    message = decode_produce_request(request.version, request.body)
+    topics = [_produce_topic(services, request.version, message, topic) for topic in message.topic_data]
     if message.acks == 0:
         _raise_first_error(topics)
         return None
-    return encode_produce_response(request.version, topics)
+    if request.version < FIRST_VERSION_WITH_LEADERS:
+        return encode_produce_response(request.version, topics)
+    hints = [one.current_leader for topic in topics for one in topic.partitions if one.current_leader is not None]
+    return encode_produce_response(request.version, topics, endpoints(services, hints) if hints else ())
 
 
-def _refusal(message: Any) -> tuple[ErrorCode, str] | None:
-    if message.acks not in (-1, 0, 1):
-        return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={message.acks}: expected -1, 0 or 1"
-    if message.transactional_id is not None:
-        return ErrorCode.INVALID_REQUEST, "transactions are not served"
-    return None
-
-
-def _produce_topic(
-    services: Services, version: int, topic: Any, refusal: tuple[ErrorCode, str] | None
-) -> TopicProduced:
-    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        topic_id = topic.topic_id or ZERO_UUID
-        name = services.metadata.topic_name(topic_id)
-        if name is None:
-            refusal = UnknownTopicIdError.code, f"no topic has id {topic_id}"
+def _produce_topic(services: Services, version: int, message: ProduceRequest, topic: TopicToProduce) -> TopicProduced:
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        name, topic_id = topic.name, NO_TOPIC_ID
     else:
-        name, topic_id = topic.name, ZERO_UUID
-    partitions = [
-        _produce_partition(services, name or "", partition)
-        if refusal is None
-        else PartitionProduced(partition.index, refusal[0], -1, -1, -1, refusal[1])
-        for partition in topic.partition_data
+        topic_id = topic.topic_id or NO_TOPIC_ID
+        name = services.metadata.topic_name(topic_id) or ""
+    if message.transactional_id is not None:
+        return _refused(topic, name, topic_id, ErrorCode.INVALID_REQUEST, "transactions are not served")
+    if not name and version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        return _refused(topic, name, topic_id, UnknownTopicIdError.code, f"no topic has id {topic_id}")
+    produced = [
+        _produce_partition(services, version, message.acks, TopicPartition(name, one.index), one.records or b"")
+        for one in topic.partition_data
     ]
-    return TopicProduced(name or "", topic_id, partitions)
+    return TopicProduced(name, topic_id, produced)
 
 
-def _produce_partition(services: Services, topic: str, data: Any) -> PartitionProduced:
-    records = data.records or b""
-    if is_transactional(records):
-        return PartitionProduced(data.index, ErrorCode.INVALID_TXN_STATE, -1, -1, -1, "transactions are not served")
+def _refused(topic: TopicToProduce, name: str, topic_id: UUID, code: ErrorCode, message: str) -> TopicProduced:
+    failed = [PartitionProduced(one.index, code, -1, -1, -1, message) for one in topic.partition_data]
+    return TopicProduced(name, topic_id, failed)
+
+
+def _produce_partition(
+    services: Services, version: int, acks: int, key: TopicPartition, records: Buffer
+) -> PartitionProduced:
     try:
-        partition, info = services.replicas.append(TopicPartition(topic, data.index), records)
+        if key.topic in INTERNAL_TOPICS:
+            raise InvalidTopicError(f"{key.topic} is written by its coordinator alone")
+        partition = led_partition(services, key)
+        batches = batches_of(version, records, partition.log.config)
+        if acks not in (ALL_IN_SYNC, 0, 1):
+            raise InvalidRequiredAcksError(f"acks={acks}: expected -1, 0 or 1")
+        if not batches:
+            return PartitionProduced(key.partition, 0, -1, -1, partition.log.log_start_offset)
+        if is_transactional(batches):
+            raise InvalidTransactionStateError("transactions are not served")
+        if acks == ALL_IN_SYNC:
+            partition.check_in_sync_replicas()
+        _, info = services.replicas.append(key, batches)
     except MillraceError as error:
-        return PartitionProduced(data.index, error.code, -1, -1, -1, str(error))
-    return PartitionProduced(data.index, 0, info.first_offset, info.log_append_time_ms, partition.log.log_start_offset)
+        return _failed(services, version, key, error)
+    return PartitionProduced(
+        key.partition, 0, info.first_offset, info.log_append_time_ms, partition.log.log_start_offset
+    )
+
+
+def _failed(services: Services, version: int, key: TopicPartition, error: MillraceError) -> PartitionProduced:
+    record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
+    tells_leader = version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NotLeaderError)
+    hint = leader_hint(services, key) if tells_leader else None
+    return PartitionProduced(key.partition, error.code, -1, -1, -1, str(error), record_errors, hint)
 
 
 def _raise_first_error(topics: list[TopicProduced]) -> None:
@@ -83,4 +125,9 @@ def _raise_first_error(topics: list[TopicProduced]) -> None:
                 )
 
 
-API = Api(ApiKey.PRODUCE, VersionRange(3, 13), handle)
+API = Api(
+    ApiKey.PRODUCE,
+    VersionRange(0, 13),
+    handle,
+    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (INVALID_TXN_STATE)",
+)

@@ -1,147 +1,293 @@
-"""Fetch, versions 4 to 18 (spec C2).
+"""Fetch, versions 0 to 18 (spec A5, C2).
 
-    v4     isolation level       v5   log start offset     v7   fetch sessions (KIP-227)
-    v9     leader epoch fencing  v11  rack                 v12  flexible
-    v13    topics by id          v15  replica state in a tagged field; v16-v18 tagged fields that clients may ignore
+    v0-v1  messages of format v0     v2-v3  messages of format v1; v3 adds max bytes
+    v4     batches, isolation level, aborted transactions
+    v5     log start offset          v7     fetch sessions (KIP-227)
+    v9     leader epoch fencing      v11    rack (there is no other replica to prefer)
+    v12    flexible, diverging epochs
+    v13    topics by id              v15    replica state in a tagged field
+    v16    the answer tells who leads (KIP-951)                          v17, v18  tagged fields of followers
 
-Incremental sessions are not kept: the answer's session id is 0, upon which clients send full requests; a
-request inside a session is told that there is none. An answer below min bytes waits in the purgatory for
-max wait, unless a partition failed. The first batch is returned whole even above the byte limits (KIP-74).
+An answer below min bytes waits in the purgatory for max wait, unless a read failed or diverged. Partitions that the
+cluster does not have are answered with their error, behind the others, and do not end the wait of those. The first
+batch is returned whole even above the byte limits (KIP-74), from v3 on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import NamedTuple
 from uuid import UUID
 
-from millrace.errors import ErrorCode, MillraceError, UnknownTopicIdError
+from millrace.errors import (
+    ErrorCode,
+    InconsistentTopicIdError,
+    MillraceError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+)
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, field, milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
+from millrace.wire.fetch_request import READ_COMMITTED, PartitionKey, Wanted, decode_fetch_request
+from millrace.wire.leader import NO_TOPIC_ID
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.partitions import endpoints, is_known, leader_hint, led_partition
+from millrace_broker.replication.down_conversion import (
+    FIRST_VERSION_OF_BATCHES,
+    FIRST_VERSION_WITH_WHOLE_BATCH,
+    converted,
+    without_records,
+)
+from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import TopicPartition
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-NO_SESSION = 0
-
-
-class _Topic(NamedTuple):
-    """A topic of the request under both its names; the name is empty for an unknown id."""
-
-    name: str
-    topic_id: UUID
-    partitions: tuple[Any, ...]
+FIRST_VERSION_WITH_LEADERS = 16
+FIRST_VERSION_WITH_ZSTD = 10
+LAST_VERSION_WITHOUT_STORAGE_ERROR = 5
+TELL_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+ZSTD = "zstd"
 
 
 class _Read(NamedTuple):
     """One pass over all partitions."""
 
-    topics: list[TopicFetched]
+    fetched: Fetched
     size_bytes: int
-    failed: bool
+    is_urgent: bool
+
+
+class _Target(NamedTuple):
+    """A partition of the request that the cluster has."""
+
+    key: PartitionKey
+    topic_partition: TopicPartition
+    wanted: Wanted
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Read what there is, or wait for more."""
-    message = decode(ApiKey.FETCH, request.version, Direction.REQUEST, request.body)
-    if field(message, "session_id", NO_SESSION) != NO_SESSION:
-        return encode_fetch_response(request.version, [], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    fetch = _Fetch(services, request.version, message)
+    fetch = _Fetch(services, request)
     read = fetch.read()
-    wait_ms = milliseconds(message.max_wait)
-    if read.failed or read.size_bytes >= message.min_bytes or wait_ms <= 0 or not fetch.topics:
-        return encode_fetch_response(request.version, read.topics)
-    return fetch.wait(read.size_bytes, wait_ms)
+    if read.is_urgent or read.size_bytes >= fetch.min_bytes or fetch.max_wait_ms <= 0 or not fetch.targets:
+        return fetch.answer(read)
+    return fetch.wait(read.size_bytes)
 
 
 class _Fetch:
     """One fetch request, which may wait in the purgatory."""
 
-    def __init__(self, services: Services, version: int, message: Any) -> None:
+    def __init__(self, services: Services, request: Request) -> None:
         self._services = services
-        self._version = version
+        self._version = request.version
+        self._loop = asyncio.get_running_loop()
+        message = decode_fetch_request(request.version, request.body)
+        self._context = services.fetch_sessions.context(
+            message.session_id,
+            message.session_epoch,
+            message.wanted,
+            message.forgotten,
+            uses_topic_ids=request.version >= FIRST_VERSION_WITH_TOPIC_IDS,
+            now_ms=self._now_ms(),
+        )
+        self._committed = message.isolation_level == READ_COMMITTED
         self._max_bytes = min(message.max_bytes, services.config.fetch_max_bytes)
-        self._min_bytes = message.min_bytes
-        self.topics = [self._topic(topic) for topic in message.topics]
-        self._keys = [TopicPartition(topic.name, one.partition) for topic in self.topics for one in topic.partitions]
-        self._wanted_log_bytes = 0
-        self._answer: asyncio.Future[Parts]
+        self.min_bytes = min(message.min_bytes, self._max_bytes)
+        self.max_wait_ms = message.max_wait_ms
+        self.targets: list[_Target] = []
+        self._unknown: list[tuple[PartitionKey, PartitionFetched]] = []
+        for key, wanted in self._context.wanted.items():
+            self._resolve(key, wanted)
+        self._reply: asyncio.Future[Parts]
+        self._grown_bytes_wanted = self._visible_before = 0
 
     def read(self) -> _Read:
         """Read every partition in the order of the request, until max bytes are reached."""
-        topics: list[TopicFetched] = []
-        size_bytes, failed = 0, False
-        for topic in self.topics:
-            fetched = []
-            for wanted in topic.partitions:
-                partition = self._read_partition(topic, wanted, size_bytes)
-                size_bytes += len(partition.records)
-                failed = failed or bool(partition.error_code)
-                fetched.append(partition)
-            topics.append(TopicFetched(topic.name, topic.topic_id, fetched))
-        return _Read(topics, size_bytes, failed)
+        fetched: list[tuple[PartitionKey, PartitionFetched]] = []
+        size_bytes, is_urgent = 0, isinstance(self._context, FetchSessionError)
+        for target in self.targets:
+            one = self._read_target(target, size_bytes)
+            size_bytes += len(one.records)
+            is_urgent = is_urgent or bool(one.error_code) or one.diverging_epoch is not None
+            fetched.append((target.key, one))
+        return _Read(fetched + self._unknown, size_bytes, is_urgent)
 
-    def wait(self, size_bytes: int, wait_ms: int) -> asyncio.Future[Parts]:
+    def answer(self, read: _Read) -> Parts | asyncio.Future[Parts]:
+        """The message's parts; converted by a worker for a client of old formats."""
+        answer = self._context.answer(read.fetched, self._now_ms())
+        if self._version < FIRST_VERSION_WITH_ZSTD:
+            fetched = [(key, self._for_old_client(key, one)) for key, one in answer.fetched]
+            if self._version < FIRST_VERSION_OF_BATCHES and read.size_bytes:
+                return asyncio.ensure_future(self._convert(fetched))
+            return self._encode(fetched, answer.error_code, answer.session_id)
+        return self._encode(answer.fetched, answer.error_code, answer.session_id)
+
+    def wait(self, size_bytes: int) -> asyncio.Future[Parts]:
         """Be held until enough has been appended; a client that goes away cancels the future."""
         purgatory = self._services.replicas.purgatory
-        self._wanted_log_bytes = self._log_bytes() + self._min_bytes - size_bytes
-        self._answer = asyncio.get_running_loop().create_future()
-        self._answer.add_done_callback(lambda _: purgatory.release(self))
-        purgatory.hold(self, self._keys, wait_ms)
-        return self._answer
+        self._grown_bytes_wanted = self._appended_bytes() + self.min_bytes - size_bytes
+        self._visible_before = self._visible_end()
+        self._reply = self._loop.create_future()
+        self._reply.add_done_callback(lambda _: purgatory.release(self))
+        purgatory.hold(self, (target.topic_partition for target in self.targets), self.max_wait_ms)
+        return self._reply
 
     def try_complete(self) -> bool:
-        """Complete once the logs have grown by what was missing, or one of them is gone."""
-        log_bytes = self._log_bytes()
-        if 0 <= log_bytes < self._wanted_log_bytes:
+        """Complete once the logs have grown by what was missing and the reader may see of it, or one of them is gone.
+
+        An open transaction keeps a `read_committed` reader waiting, however much is written.
+        """
+        appended = self._appended_bytes()
+        if 0 <= appended < self._grown_bytes_wanted:
+            return False
+        if appended >= 0 and self._committed and self._visible_end() <= self._visible_before:
             return False
         self.expire()
         return True
 
     def expire(self) -> None:
         """Answer with what there is now."""
-        if not self._answer.done():
-            self._answer.set_result(encode_fetch_response(self._version, self.read().topics))
+        if self._reply.done():
+            return
+        reply = self.answer(self.read())
+        if isinstance(reply, asyncio.Future):
+            reply.add_done_callback(self._hand_on)
+        else:
+            self._reply.set_result(reply)
 
-    def _topic(self, topic: Any) -> _Topic:
-        if self._version < FIRST_VERSION_WITH_TOPIC_IDS:
-            return _Topic(topic.topic, ZERO_UUID, topic.partitions)
-        topic_id = topic.topic_id or ZERO_UUID
-        return _Topic(self._services.metadata.topic_name(topic_id) or "", topic_id, topic.partitions)
+    def _hand_on(self, reply: asyncio.Future[Parts]) -> None:
+        if self._reply.done() or reply.cancelled():
+            return
+        error = reply.exception()
+        if error is None:
+            self._reply.set_result(reply.result())
+        else:
+            self._reply.set_exception(error)
 
-    def _log_bytes(self) -> int:
-        """Bytes in all logs of the request; -1 if one is not here any more."""
-        partitions = [self._services.replicas.partitions.get(key) for key in self._keys]
-        if None in partitions:
-            return -1
-        return sum(partition.log.size_bytes for partition in partitions if partition is not None)
+    def _resolve(self, key: PartitionKey, wanted: Wanted) -> None:
+        """Find the partition that the client means, by name or by id."""
+        topic, index = key
+        name = topic if isinstance(topic, str) else self._services.metadata.topic_name(topic) or ""
+        topic_partition = TopicPartition(name, index)
+        if topic_partition in self._services.replicas.partitions or is_known(self._services, topic_partition):
+            self.targets.append(_Target(key, topic_partition, wanted))
+        else:
+            is_unknown_id = not name and not isinstance(topic, str)
+            code = UnknownTopicIdError.code if is_unknown_id else UnknownTopicError.code
+            self._unknown.append((key, _failed(index, code)))
 
-    def _read_partition(self, topic: _Topic, wanted: Any, size_bytes: int) -> PartitionFetched:
-        partition: Partition | None = None
+    def _read_target(self, target: _Target, size_bytes: int) -> PartitionFetched:
+        (topic, index), wanted = target.key, target.wanted
         try:
-            if not topic.name:
-                raise UnknownTopicIdError(f"no topic has id {topic.topic_id}")
-            partition = self._services.replicas.partition(TopicPartition(topic.name, wanted.partition))
-            partition.check_leader_epoch(field(wanted, "current_leader_epoch", -1))
-            limit = min(wanted.partition_max_bytes, self._max_bytes - size_bytes)
-            records = partition.read(wanted.fetch_offset, max(limit, 0), at_least_one=size_bytes == 0)
+            partition = led_partition(self._services, target.topic_partition)
+            if topic != partition.topic_id and not isinstance(topic, str):
+                raise InconsistentTopicIdError(f"{target.topic_partition} has id {partition.topic_id} now")
+            partition.check_leader_epoch(wanted.current_leader_epoch)
+            diverging = None
+            if wanted.last_fetched_epoch != NO_LEADER_EPOCH:
+                diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
+            if diverging is not None:
+                return self._fetched(index, partition, b"", None, diverging)
+            return self._read_partition(partition, index, wanted, size_bytes)
         except MillraceError as error:
-            return _failed(wanted.partition, error.code, partition)
+            tells_leader = self._version >= FIRST_VERSION_WITH_LEADERS and error.code in TELL_THE_LEADER
+            failed = _failed(index, error.code)._replace(aborted=None)
+            if not tells_leader:
+                return failed
+            return failed._replace(current_leader=leader_hint(self._services, target.topic_partition))
+
+    def _read_partition(self, partition: Partition, index: int, wanted: Wanted, size_bytes: int) -> PartitionFetched:
+        limit = max(min(wanted.max_bytes, self._max_bytes - size_bytes), 0)
+        at_least_one = size_bytes == 0 and self._version >= FIRST_VERSION_WITH_WHOLE_BATCH
+        records, aborted = partition.read(
+            wanted.fetch_offset, limit, at_least_one=at_least_one, committed=self._committed
+        )
+        return self._fetched(index, partition, records, aborted, None)
+
+    @staticmethod
+    def _fetched(
+        index: int,
+        partition: Partition,
+        records: bytes,
+        aborted: list[tuple[int, int]] | None,
+        diverging: tuple[int, int] | None,
+    ) -> PartitionFetched:
         return PartitionFetched(
-            wanted.partition, 0, partition.high_watermark, partition.last_stable_offset,
-            partition.log.log_start_offset, records,
+            index, 0, partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset, records,
+            aborted, diverging,
         )  # fmt: skip
 
+    def _for_old_client(self, key: PartitionKey, fetched: PartitionFetched) -> PartitionFetched:
+        """What a client of before v10 is told of a partition: its topic may be in a form that is not for it."""
+        if fetched.error_code:
+            hides = fetched.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            if hides and self._version <= LAST_VERSION_WITHOUT_STORAGE_ERROR:
+                return fetched._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return fetched
+        partition = self._services.replicas.partitions.get(TopicPartition(str(key.topic), key.partition))
+        if partition is None:
+            return fetched
+        config = partition.log.config
+        if config.compression_type == ZSTD:
+            return without_records(fetched, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if self._version < FIRST_VERSION_OF_BATCHES and not config.message_downconversion_enable:
+            return without_records(fetched, ErrorCode.UNSUPPORTED_VERSION)
+        return fetched
 
-def _failed(index: int, code: ErrorCode, partition: Partition | None) -> PartitionFetched:
-    if partition is None:
-        return PartitionFetched(index, code, -1, -1, -1, b"")
-    return PartitionFetched(
-        index, code, partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset, b""
-    )
+    async def _convert(self, fetched: Fetched) -> Parts:
+        offsets = {target.key: target.wanted.fetch_offset for target in self.targets}
+        done = await asyncio.to_thread(
+            lambda: [(key, converted(self._version, one, offsets.get(key, 0))) for key, one in fetched]
+        )
+        return self._encode(done, 0, 0)
+
+    def _encode(self, fetched: Fetched, error_code: int, session_id: int) -> Parts:
+        topics = [
+            TopicFetched(
+                topic if isinstance(topic, str) else "",
+                topic if isinstance(topic, UUID) else NO_TOPIC_ID,
+                [one for _, one in group],
+            )
+            for topic, group in groupby(fetched, key=_topic_of)
+        ]
+        hints = [one.current_leader for _, one in fetched if one.current_leader is not None]
+        nodes = endpoints(self._services, hints) if hints else ()
+        return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
+
+    def _appended_bytes(self) -> int:
+        """What was appended to all partitions of the request; -1 if one is not here any more."""
+        total = 0
+        for target in self.targets:
+            partition = self._services.replicas.partitions.get(target.topic_partition)
+            if partition is None:
+                return -1
+            total += partition.appended_bytes
+        return total
+
+    def _visible_end(self) -> int:
+        partitions = (self._services.replicas.partitions.get(target.topic_partition) for target in self.targets)
+        return sum(one.visible_end(committed=self._committed) for one in partitions if one is not None)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
 
-API = Api(ApiKey.FETCH, VersionRange(4, 18), handle)
+def _topic_of(pair: tuple[PartitionKey, PartitionFetched]) -> str | UUID:
+    return pair[0].topic
+
+
+def _failed(index: int, code: int) -> PartitionFetched:
+    return PartitionFetched(index, code, -1, -1, -1, b"", aborted=())
+
+
+API = Api(
+    ApiKey.FETCH,
+    VersionRange(0, 18),
+    handle,
+    refuses="a topic with message.downconversion.enable=false before v4 (UNSUPPORTED_VERSION); "
+    "zstd before v4, and in a topic with compression.type=zstd before v10 (UNSUPPORTED_COMPRESSION_TYPE)",
+)

@@ -1,8 +1,9 @@
-"""ListOffsets, versions 1 to 11 (spec B5).
+"""ListOffsets, versions 0 to 11 (spec B5).
 
-v1   one offset per timestamp     v2  isolation level      v4  leader epoch
-v6   flexible                     v7  max timestamp (-3)   v8  earliest local (-4)
-v9   latest tiered (-5)           v10 timeout              v11 earliest pending upload (-6)
+v0   many offsets before a timestamp      v1  one offset per timestamp
+v2   isolation level                      v4  leader epoch
+v6   flexible                             v7  max timestamp (-3)    v8   earliest local (-4)
+v9   latest tiered (-5)                   v10 timeout               v11  earliest pending upload (-6)
 
 timestamp  answer
    -1      the high watermark; for read_committed the last stable offset
@@ -10,16 +11,27 @@ timestamp  answer
    -3      the offset of the largest timestamp
    -5, -6  none: there is no tiered storage
    t ≥ 0   the first offset whose timestamp is t or later; none if there is no such record
+   other   UNSUPPORTED_VERSION, as is one that came with a later version
+
+What lies at or beyond what the reader may see is not found. A partition that is named twice is INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.fetch_request import CONSUMER, READ_COMMITTED
+from millrace.wire.list_offsets import (
+    OffsetListed,
+    OffsetWanted,
+    decode_list_offsets_request,
+    encode_list_offsets_response,
+)
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.partitions import led_partition
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import TopicPartition
 
@@ -27,57 +39,78 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
-READ_COMMITTED = 1
-NONE = (-1, -1)
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+FIRST_VERSION = {
+    LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11,
+}  # fmt: skip
+NONE = (-1, -1, NO_LEADER_EPOCH)
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Look each partition's offset up."""
-    message = decode(ApiKey.LIST_OFFSETS, request.version, Direction.REQUEST, request.body)
-    committed = field(message, "isolation_level", 0) == READ_COMMITTED
-    topics = [
-        {
-            "name": topic.name,
-            "partitions": [_partition(services, topic.name, wanted, committed) for wanted in topic.partitions],
-        }
-        for topic in message.topics
-    ]
-    fields = {"throttle_time": 0, "topics": topics}
-    return [encode(ApiKey.LIST_OFFSETS, request.version, Direction.RESPONSE, fields)]
+    message = decode_list_offsets_request(request.version, request.body)
+    committed = message.isolation_level == READ_COMMITTED
+    named = Counter((name, one.partition_index) for name, wanted in message.topics for one in wanted)
+    topics: list[tuple[str, list[OffsetListed]]] = []
+    for name, wanted in message.topics:
+        listed: list[OffsetListed] = []
+        for one in wanted:
+            key = TopicPartition(name, one.partition_index)
+            if request.version == 0:
+                listed.append(_list_before(services, key, one, from_consumer=message.replica_id == CONSUMER))
+            elif named[key] > 1:
+                listed.append(OffsetListed(key.partition, ErrorCode.INVALID_REQUEST))
+            else:
+                listed.append(_list(services, request.version, key, one, committed=committed))
+        topics.append((name, listed))
+    return encode_list_offsets_response(request.version, topics)
 
 
-def _partition(services: Services, topic: str, wanted: Any, committed: bool) -> dict[str, Any]:
-    timestamp, offset, leader_epoch, code = -1, -1, -1, ErrorCode.NONE
+def _list(
+    services: Services, version: int, key: TopicPartition, wanted: OffsetWanted, *, committed: bool
+) -> OffsetListed:
+    if wanted.timestamp < 0 and version < FIRST_VERSION.get(wanted.timestamp, version + 1):
+        return OffsetListed(key.partition, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        partition = services.replicas.partition(TopicPartition(topic, wanted.partition_index))
-        partition.check_leader_epoch(field(wanted, "current_leader_epoch", -1))
-        timestamp, offset = look_up(partition, wanted.timestamp, committed=committed)
-        leader_epoch = partition.leader_epoch if offset >= 0 else -1
+        partition = led_partition(services, key)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        return OffsetListed(key.partition, 0, *look_up(partition, wanted.timestamp, committed=committed))
     except MillraceError as error:
-        code = error.code
-    return {
-        "partition_index": wanted.partition_index,
-        "error_code": code,
-        "timestamp": timestamp,
-        "offset": offset,
-        "leader_epoch": leader_epoch,
-    }
+        return OffsetListed(key.partition, error.code)
 
 
-def look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int]:
-    """(timestamp, offset) for a timestamp or a special value; (-1, -1) for none."""
+def _list_before(services: Services, key: TopicPartition, wanted: OffsetWanted, *, from_consumer: bool) -> OffsetListed:
+    try:
+        partition = led_partition(services, key)
+        end = partition.high_watermark if from_consumer else None
+        offsets = partition.log.offsets_before(wanted.timestamp, wanted.max_count, up_to_offset=end)
+    except MillraceError as error:
+        return OffsetListed(key.partition, error.code)
+    return OffsetListed(key.partition, 0, offsets=offsets)
+
+
+def look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch) for a timestamp or a special value; -1 for what there is not."""
     log = partition.log
+    end = partition.visible_end(committed=committed)
     match timestamp:
         case _ if timestamp == LATEST:
-            return -1, partition.last_stable_offset if committed else partition.high_watermark
+            return -1, end, partition.leader_epoch
         case _ if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return -1, log.log_start_offset
+            return -1, log.log_start_offset, partition.epoch_of(log.log_start_offset)
         case _ if timestamp == MAX_TIMESTAMP:
-            return log.offset_of_max_timestamp() or NONE
+            found = log.offset_of_max_timestamp()
         case _ if timestamp >= 0:
-            return log.offset_for_timestamp(timestamp) or NONE
+            found = log.offset_for_timestamp(timestamp)
         case _:
-            return NONE
+            found = None
+    return (*found, partition.epoch_of(found[1])) if found is not None and found[1] < end else NONE
 
 
-API = Api(ApiKey.LIST_OFFSETS, VersionRange(1, 11), handle)
+API = Api(
+    ApiKey.LIST_OFFSETS,
+    VersionRange(0, 11),
+    handle,
+    refuses="special timestamps that are not known to the version (UNSUPPORTED_VERSION)",
+)

@@ -1,17 +1,19 @@
 """Metadata, versions 0 to 13.
 
     v0   an empty list of topics means all     v1   null means all, none means none
-    v4   a client may forbid auto-creation     v9   flexible
-    v10  topic ids                             v12  topics asked for by id
+    v4   a client may forbid auto-creation     v8   authorized operations, if they are asked for
+    v9   flexible                              v10  topic ids; the cluster's operations for the last time
+    v12  topics asked for by id; if one is, those asked for by name are passed over
 
 A topic that is asked for by name, unknown, and may be created (auto.create.topics.enable) is created before
-the answer, so the client need not ask again.
+the answer, so the client need not ask again. Kafka's internal topics are made by whoever keeps something in them, never
+here. There are no access lists: everyone is told every operation that Kafka knows for a topic and for a cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -24,8 +26,9 @@ from millrace.errors import (
     UnknownTopicIdError,
 )
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
+from millrace.wire.leader import NO_TOPIC_ID as NO_ID
 from millrace.wire.metadata import (
     BrokerMetadata,
     ClusterMetadata,
@@ -33,12 +36,18 @@ from millrace.wire.metadata import (
     TopicMetadata,
     encode_metadata_response,
 )
-from millrace_broker.cluster.topics import check_topic_name
+from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from millrace_broker.cluster.view import ClusterView, TopicInfo
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
-INTERNAL_PREFIX = "__"
+FIRST_VERSION_BY_ID = 12
+LAST_VERSION_WITH_CLUSTER_OPERATIONS = 10
+
+# Bits by AclOperation's numbers: read 3, write 4, create 5, delete 6, alter 7, describe 8, cluster action 9,
+# describe configs 10, alter configs 11, idempotent write 12.
+TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -46,15 +55,18 @@ def handle(services: Services, request: Request) -> Reply:
     message = decode(ApiKey.METADATA, request.version, Direction.REQUEST, request.body)
     view = services.metadata.view
     if message.topics is None or (request.version == 0 and not message.topics):
-        return _answer(view, request.version, [_known(topic, view) for topic in view.topics.values()])
+        return _answer(view, request.version, message, [_known(topic, view) for topic in view.topics.values()])
+    if request.version < FIRST_VERSION_BY_ID and any(_topic_id(one) or one.name is None for one in message.topics):
+        return _invalid(request.version, message.topics)
+    names = _names_asked(message.topics)
+    missing = [name for name in names if name not in view.topics and name not in INTERNAL_TOPICS]
     creatable = services.config.auto_create_topics_enable and field(message, "allow_auto_topic_creation", True)
-    missing = [topic.name for topic in message.topics if topic.name is not None and topic.name not in view.topics]
     if creatable and missing:
-        return asyncio.ensure_future(_create_and_answer(services, request.version, message.topics, missing))
-    return _answer(view, request.version, [_described(view, topic) for topic in message.topics])
+        return asyncio.ensure_future(_create_and_answer(services, request.version, message, missing))
+    return _answer(view, request.version, message, _described(view, message.topics, {}))
 
 
-async def _create_and_answer(services: Services, version: int, topics: Sequence[Any], missing: Sequence[str]) -> Parts:
+async def _create_and_answer(services: Services, version: int, message: Any, missing: Sequence[str]) -> Parts:
     failures: dict[str, ErrorCode] = {}
     for name in missing:
         try:
@@ -64,30 +76,57 @@ async def _create_and_answer(services: Services, version: int, topics: Sequence[
         except MillraceError as error:
             failures[name] = error.code
     view = services.metadata.view
-    return _answer(view, version, [_described(view, topic, failures) for topic in topics])
+    return _answer(view, version, message, _described(view, message.topics, failures))
 
 
-def _answer(view: ClusterView, version: int, topics: list[TopicMetadata]) -> Parts:
+def _answer(view: ClusterView, version: int, message: Any, topics: list[TopicMetadata]) -> Parts:
     brokers = [BrokerMetadata(broker.id, broker.host, broker.port, broker.rack) for broker in view.brokers.values()]
-    return encode_metadata_response(version, ClusterMetadata(view.cluster_id, view.controller_id, brokers, topics))
+    if field(message, "include_topic_authorized_operations", False):
+        topics = [topic._replace(authorized_operations=TOPIC_OPERATIONS) for topic in topics]
+    cluster = ClusterMetadata(view.cluster_id, view.controller_id, brokers, topics)
+    if field(message, "include_cluster_authorized_operations", False):
+        cluster = cluster._replace(authorized_operations=CLUSTER_OPERATIONS)
+    return encode_metadata_response(version, cluster)
 
 
-def _described(view: ClusterView, asked: Any, failures: dict[str, ErrorCode] | None = None) -> TopicMetadata:
-    topic_id = field(asked, "topic_id", None) or ZERO_UUID
-    if asked.name is None:
-        return _described_by_id(view, topic_id)
-    topic = view.topics.get(asked.name)
+def _invalid(version: int, topics: Sequence[Any]) -> Parts:
+    """Versions 10 and 11 have fields for ids, and for no name, that only later ones mean."""
+    refused = [
+        TopicMetadata(ErrorCode.INVALID_REQUEST, one.name or "", _topic_id(one) or NO_ID, False, []) for one in topics
+    ]
+    return encode_metadata_response(version, ClusterMetadata(None, -1, [], refused))
+
+
+def _names_asked(topics: Sequence[Any]) -> list[str]:
+    """Each name once; none if a topic is asked for by id."""
+    return (
+        [] if any(map(_topic_id, topics)) else list(dict.fromkeys(one.name for one in topics if one.name is not None))
+    )
+
+
+def _described(view: ClusterView, topics: Sequence[Any], failures: Mapping[str, ErrorCode]) -> list[TopicMetadata]:
+    ids = list(dict.fromkeys(topic_id for topic_id in map(_topic_id, topics) if topic_id))
+    if ids:
+        by_id = {topic.topic_id: topic for topic in view.topics.values()}
+        unknown_first = sorted(ids, key=by_id.__contains__)  # as in Kafka
+        return [_described_by_id(view, topic_id, by_id.get(topic_id)) for topic_id in unknown_first]
+    return [_described_by_name(view, name, failures) for name in _names_asked(topics)]
+
+
+def _described_by_id(view: ClusterView, topic_id: UUID, topic: TopicInfo | None) -> TopicMetadata:
+    return TopicMetadata(UnknownTopicIdError.code, None, topic_id, False, []) if topic is None else _known(topic, view)
+
+
+def _described_by_name(view: ClusterView, name: str, failures: Mapping[str, ErrorCode]) -> TopicMetadata:
+    topic = view.topics.get(name)
     if topic is not None:
         return _known(topic, view)
-    code = (failures or {}).get(asked.name) or _missing(asked.name)
-    return TopicMetadata(code, asked.name, topic_id, False, [])
+    return TopicMetadata(failures.get(name) or _missing(name), name, NO_ID, name in INTERNAL_TOPICS, [])
 
 
-def _described_by_id(view: ClusterView, topic_id: UUID) -> TopicMetadata:
-    for topic in view.topics.values():
-        if topic.topic_id == topic_id:
-            return _known(topic, view)
-    return TopicMetadata(UnknownTopicIdError.code, None, topic_id, False, [])
+def _topic_id(asked: Any) -> UUID | None:
+    topic_id: UUID | None = field(asked, "topic_id", None)
+    return None if topic_id == NO_ID else topic_id
 
 
 def _missing(name: str) -> ErrorCode:
@@ -107,10 +146,16 @@ def _known(topic: TopicInfo, view: ClusterView) -> TopicMetadata:
             partition.leader_epoch,
             partition.replicas,
             partition.isr,
+            [one for one in partition.replicas if one not in view.brokers],
         )
         for partition in topic.partitions
     ]
-    return TopicMetadata(0, topic.name, topic.topic_id, topic.name.startswith(INTERNAL_PREFIX), partitions)
+    return TopicMetadata(0, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions)
 
 
-API = Api(ApiKey.METADATA, VersionRange(0, 13), handle)
+API = Api(
+    ApiKey.METADATA,
+    VersionRange(0, 13),
+    handle,
+    refuses="topics by id, or without a name, before v12 (INVALID_REQUEST)",
+)

@@ -3,13 +3,15 @@
     v0  error and ranges      v1  throttle time      v3  flexible; the client says what software it is; features
     v4  supported features from version 0 on (KIP-1022)
 
-A version that is not served is answered in v0's form with UNSUPPORTED_VERSION and the ranges, so that any
+A version that is not served is answered in v0's form with UNSUPPORTED_VERSION and the range of this API, so that any
 client can step down: the one request that is never refused by closing the connection.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from millrace.errors import ErrorCode
@@ -27,21 +29,22 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(services: Services, request: Request) -> Reply:
     """What is served."""
     if request.version not in VERSIONS:
-        return _answer(services, 0, ErrorCode.UNSUPPORTED_VERSION)
+        return _answer(0, ErrorCode.UNSUPPORTED_VERSION, [API])
     message = decode(ApiKey.API_VERSIONS, request.version, Direction.REQUEST, request.body)
     if request.version >= FIRST_VERSION_WITH_SOFTWARE:
         names = (message.client_software_name, message.client_software_version)
         if not all(SOFTWARE.fullmatch(name) for name in names):
-            return _answer(services, request.version, ErrorCode.INVALID_REQUEST)
-    return _answer(services, request.version, ErrorCode.NONE)
+            return _answer(request.version, ErrorCode.INVALID_REQUEST, ())
+    return _answer(request.version, ErrorCode.NONE, services.apis.values(), _features(services, request.version))
 
 
-def _answer(services: Services, version: int, code: ErrorCode) -> Reply:
+def _answer(
+    version: int, code: ErrorCode, apis: Iterable[Api], features: Mapping[str, Any] = MappingProxyType({})
+) -> Reply:
     served = [
-        {"api_key": api.key, "min_version": api.versions.minimum, "max_version": api.versions.maximum}
-        for api in services.apis.values()
+        {"api_key": api.key, "min_version": api.versions.minimum, "max_version": api.versions.maximum} for api in apis
     ]
-    fields = {"error_code": code, "api_keys": served, "throttle_time": 0, **_features(services, version)}
+    fields = {"error_code": code, "api_keys": served, "throttle_time": 0, **features}
     return [encode(ApiKey.API_VERSIONS, version, Direction.RESPONSE, fields)]
 
 
@@ -58,4 +61,10 @@ def _features(services: Services, version: int) -> dict[str, Any]:
     return fields
 
 
-API = Api(ApiKey.API_VERSIONS, VERSIONS, handle)
+API = Api(
+    ApiKey.API_VERSIONS,
+    VERSIONS,
+    handle,
+    refuses="other versions (UNSUPPORTED_VERSION in v0's form, with the versions of this API alone); "
+    "names of client software outside of [a-zA-Z0-9.-] (INVALID_REQUEST)",
+)

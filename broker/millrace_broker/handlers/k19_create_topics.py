@@ -1,20 +1,24 @@
-"""CreateTopics, versions 2 to 7.
+"""CreateTopics, versions 0 to 7.
 
-    v2  validate only      v4  partitions and replication factor -1: the broker's default
-    v5  flexible; the answer describes the topic      v7  topic id
+    v0  topic and error code         v1  error message, validate only      v2  throttle time
+    v4  partitions and replication factor -1: the broker's default
+    v5  flexible; the answer describes the topic and its configuration     v7  topic id
 
-Manual assignments are taken as given. Each topic succeeds or fails by itself.
+Manual assignments are taken as given. Each topic succeeds or fails by itself, one that is named twice fails. An answer
+with every property of many topics is encoded in a worker thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
-from millrace.errors import ErrorCode, MillraceError
+from millrace.errors import ErrorCode, InvalidConfigError, InvalidRequestError, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, encode
+from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
+from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace_broker.cluster.view import TopicInfo
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
@@ -23,30 +27,41 @@ DEFAULT = -1
 
 def handle(services: Services, request: Request) -> Reply:
     """Create each topic."""
-    message = decode(ApiKey.CREATE_TOPICS, request.version, Direction.REQUEST, request.body)
+    message = decode_request(ApiKey.CREATE_TOPICS, request.version, request.body)
     return asyncio.ensure_future(_create(services, request.version, message))
 
 
 async def _create(services: Services, version: int, message: Any) -> Parts:
-    results = [await _create_topic(services, topic, validate_only=message.validate_only) for topic in message.topics]
+    times = Counter(topic.name for topic in message.topics)
+    asked = {topic.name: topic for topic in message.topics}
+    results = []
+    for topic in asked.values():
+        try:
+            if times[topic.name] > 1:
+                raise InvalidRequestError(f"topic {topic.name} is named {times[topic.name]} times")
+            created = await _create_topic(services, topic, validate_only=message.validate_only)
+            results.append(_created(services, created, validate_only=message.validate_only))
+        except MillraceError as error:
+            results.append(_failed(topic.name, error))
     fields = {"throttle_time": 0, "topics": results}
-    return [encode(ApiKey.CREATE_TOPICS, version, Direction.RESPONSE, fields)]
+    return [await asyncio.to_thread(encode_response, ApiKey.CREATE_TOPICS, version, fields)]
 
 
-async def _create_topic(services: Services, asked: Any, *, validate_only: bool) -> dict[str, Any]:
+async def _create_topic(services: Services, asked: Any, *, validate_only: bool) -> TopicInfo:
     assignments = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
-    try:
-        topic = await services.topics.create(
-            asked.name,
-            partitions=None if asked.num_partitions == DEFAULT else asked.num_partitions,
-            replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,
-            assignments=assignments or None,
-            config={one.name: one.value for one in asked.configs if one.value is not None},
-            validate_only=validate_only,
-        )
-    except MillraceError as error:
-        return _failed(asked.name, error)
-    return _created(topic)
+    if assignments and (asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT):
+        raise InvalidRequestError(f"topic {asked.name}: give assignments, or partitions and a replication factor")
+    nulls = [one.name for one in asked.configs if one.value is None]
+    if nulls:
+        raise InvalidConfigError(f"topic {asked.name}: null is no value for {', '.join(nulls)}")
+    return await services.topics.create(
+        asked.name,
+        partitions=None if asked.num_partitions == DEFAULT else asked.num_partitions,
+        replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,
+        assignments=assignments or None,
+        config={one.name: one.value for one in asked.configs},
+        validate_only=validate_only,
+    )
 
 
 def _failed(name: str, error: MillraceError) -> dict[str, Any]:
@@ -57,20 +72,29 @@ def _failed(name: str, error: MillraceError) -> dict[str, Any]:
         "error_message": str(error),
         "num_partitions": -1,
         "replication_factor": -1,
-        "configs": None,
+        "configs": (),
     }
 
 
-def _created(topic: TopicInfo) -> dict[str, Any]:
+def _created(services: Services, topic: TopicInfo, *, validate_only: bool) -> dict[str, Any]:
     return {
         "name": topic.name,
-        "topic_id": topic.topic_id,
+        "topic_id": ZERO_UUID if validate_only else topic.topic_id,
         "error_code": ErrorCode.NONE,
         "error_message": None,
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
-        "configs": None,
+        "configs": [
+            {
+                "name": entry.key.name,
+                "value": entry.value,
+                "read_only": entry.is_read_only,
+                "config_source": entry.source,
+                "is_sensitive": entry.key.is_secret,
+            }
+            for entry in services.configs.topic_entries(topic.config)
+        ],
     }
 
 
-API = Api(ApiKey.CREATE_TOPICS, VersionRange(2, 7), handle)
+API = Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), handle)

@@ -1,26 +1,30 @@
-"""DeleteTopics, versions 1 to 6.
+"""DeleteTopics, versions 0 to 6.
 
-v1-v5  topics by name; v4 flexible; v5 an error message in the answer      v6  by name or by id
+v0  topics by name      v1  throttle time      v3  may say that deletion is disabled
+v4  flexible            v5  an error message in the answer      v6  by name or by id
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
-from millrace.errors import ErrorCode, MillraceError, UnknownTopicIdError
+from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnknownTopicIdError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, encode
+from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
+from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Delete each topic."""
-    message = decode(ApiKey.DELETE_TOPICS, request.version, Direction.REQUEST, request.body)
+    message = decode_request(ApiKey.DELETE_TOPICS, request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
         asked = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
@@ -29,23 +33,34 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 async def _delete(services: Services, version: int, asked: list[tuple[str | None, UUID | None]]) -> Parts:
-    results = [await _delete_topic(services, name, topic_id) for name, topic_id in asked]
+    times = Counter(asked)
+    results = [await _delete_topic(services, *one, times=count) for one, count in times.items()]
+    for result in results:
+        if result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
+            result["error_code"] = ErrorCode.INVALID_REQUEST
     fields = {"throttle_time": 0, "responses": results}
-    return [encode(ApiKey.DELETE_TOPICS, version, Direction.RESPONSE, fields)]
+    return [encode_response(ApiKey.DELETE_TOPICS, version, fields)]
 
 
-async def _delete_topic(services: Services, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
+async def _delete_topic(services: Services, name: str | None, topic_id: UUID | None, *, times: int) -> dict[str, Any]:
     result = {"name": name, "topic_id": topic_id or ZERO_UUID, "error_code": ErrorCode.NONE, "error_message": None}
     try:
-        if name is None:
-            name = services.metadata.topic_name(topic_id or ZERO_UUID)
-            if name is None:
-                raise UnknownTopicIdError(f"no topic has id {topic_id}")
-        deleted = await services.topics.delete(name)
-        result |= {"name": name, "topic_id": deleted.topic_id}
+        if times > 1:
+            raise InvalidRequestError(f"topic {name or topic_id} is named {times} times")
+        deleted = await services.topics.delete(_name_of(services, name, topic_id))
+        result |= {"name": deleted.name, "topic_id": deleted.topic_id}
     except MillraceError as error:
         result |= {"error_code": error.code, "error_message": str(error)}
     return result
 
 
-API = Api(ApiKey.DELETE_TOPICS, VersionRange(1, 6), handle)
+def _name_of(services: Services, name: str | None, topic_id: UUID | None) -> str:
+    if (name is None) == (not topic_id):
+        raise InvalidRequestError("a topic is named by its name or by its id")
+    found = services.metadata.topic_name(topic_id) if topic_id else name
+    if found is None:
+        raise UnknownTopicIdError(f"no topic has id {topic_id}")
+    return found
+
+
+API = Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), handle)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import warm
 from millrace_broker.handlers import (
     k00_produce,
     k01_fetch,
@@ -19,10 +21,26 @@ from millrace_broker.handlers import (
     k18_api_versions,
     k19_create_topics,
     k20_delete_topics,
+    k21_delete_records,
+    k22_init_producer_id,
+    k23_offset_for_leader_epoch,
+    k32_describe_configs,
+    k33_alter_configs,
+    k34_alter_replica_log_dirs,
+    k35_describe_log_dirs,
+    k37_create_partitions,
     k42_delete_groups,
+    k43_elect_leaders,
+    k44_incremental_alter_configs,
+    k45_alter_partition_reassignments,
+    k46_list_partition_reassignments,
     k47_offset_delete,
+    k48_describe_client_quotas,
+    k60_describe_cluster,
+    k61_describe_producers,
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
+    k75_describe_topic_partitions,
 )
 from millrace_broker.handlers.api import Api
 
@@ -45,9 +63,46 @@ APIS: dict[int, Api] = {
         k18_api_versions.API,
         k19_create_topics.API,
         k20_delete_topics.API,
+        k21_delete_records.API,
+        k22_init_producer_id.API,
+        k23_offset_for_leader_epoch.API,
+        k32_describe_configs.API,
+        k33_alter_configs.API,
+        k34_alter_replica_log_dirs.API,
+        k35_describe_log_dirs.API,
+        k37_create_partitions.API,
         k42_delete_groups.API,
+        k43_elect_leaders.API,
+        k44_incremental_alter_configs.API,
+        k45_alter_partition_reassignments.API,
+        k46_list_partition_reassignments.API,
         k47_offset_delete.API,
+        k48_describe_client_quotas.API,
+        k60_describe_cluster.API,
+        k61_describe_producers.API,
         k68_consumer_group_heartbeat.API,
         k69_consumer_group_describe.API,
+        k75_describe_topic_partitions.API,
     )
 }
+
+# What the first requests of librdkafka and of Apache Kafka's clients ask for; other codecs are made when needed.
+_FIRST_ASKED = (
+    (ApiKey.API_VERSIONS, 3),
+    (ApiKey.API_VERSIONS, 4),
+    (ApiKey.METADATA, 12),
+    (ApiKey.METADATA, 13),
+    (ApiKey.INIT_PRODUCER_ID, 4),
+    (ApiKey.INIT_PRODUCER_ID, 5),
+    (ApiKey.PRODUCE, 10),
+    (ApiKey.PRODUCE, 13),
+    (ApiKey.FETCH, 11),
+    (ApiKey.FETCH, 18),
+    (ApiKey.FIND_COORDINATOR, 6),
+)
+
+
+def warm_up() -> None:
+    """Make the codecs that the first clients will need; for a worker thread, while the broker serves already."""
+    for key, version in _FIRST_ASKED:
+        warm(key, version)

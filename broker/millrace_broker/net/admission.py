@@ -2,52 +2,31 @@
 
     max.connections                     in all
     max.connections.per.ip              from one address
-    max.connections.per.ip.overrides    ADDRESS:N,ADDRESS:N: from that address instead
+    max.connections.per.ip.overrides    ADDRESS:N,ADDRESS:N: from that address instead; IPv6 in brackets
 
 A connection above a limit is closed at once; those that are open never notice.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
-from collections.abc import Mapping
+from functools import cache
 
-from millrace.errors import InvalidConfigError
-
-Overrides = Mapping[str, int]
-
-
-def parse_overrides(text: str) -> Overrides:
-    """Limits by address from `ADDRESS:N,…`, IPv6 in brackets; InvalidConfigError for anything else."""
-    limits = {}
-    for entry in filter(None, (one.strip() for one in text.split(","))):
-        address, _, limit = entry.rpartition(":")
-        try:
-            host = str(ipaddress.ip_address(address.strip("[]")))
-        except ValueError:
-            host = ""
-        if not host or not limit.isdecimal():
-            raise InvalidConfigError(f"max.connections.per.ip.overrides: {entry!r} is not ADDRESS:NUMBER")
-        limits[host] = int(limit)
-    return limits
+from millrace_broker.config import BrokerConfig
 
 
 class Admission:
     """Counts the open connections by address."""
 
-    def __init__(self, max_connections: int, max_per_address: int, overrides: Overrides) -> None:
-        self._max_connections = max_connections
-        self._max_per_address = max_per_address
-        self._overrides = overrides
+    def __init__(self) -> None:
         self._open: Counter[str] = Counter()
         self.total = 0
 
-    def admit(self, address: str) -> str | None:
+    def admit(self, address: str, config: BrokerConfig) -> str | None:
         """Count one more connection from `address`; or the limit that is reached, and nothing is counted."""
-        if self.total >= self._max_connections:
-            return f"max.connections={self._max_connections}"
-        limit = self._overrides.get(address, self._max_per_address)
+        if self.total >= config.max_connections:
+            return f"max.connections={config.max_connections}"
+        limit = _overrides(config.max_connections_per_ip_overrides).get(address, config.max_connections_per_ip)
         if self._open[address] >= limit:
             return f"max.connections.per.ip={limit}"
         self._open[address] += 1
@@ -60,3 +39,9 @@ class Admission:
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
+
+
+@cache
+def _overrides(text: str) -> dict[str, int]:
+    entries = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
+    return {address.strip("[]").lower(): int(limit) for address, _, limit in entries}

@@ -1,18 +1,21 @@
 """Memory in flight: what connections hold of requests cut short, of requests in line, and of replies not yet taken.
 
     used < limit    any connection may hold more
-    used ≥ limit    those that hold less than their fair share may, up to twice the limit; and one at a time of the
-                    others, so that there is always a request that can end and give its memory back;
+    used ≥ limit    those that hold less than their fair share may, half the limit over the number of holders; and one
+                    at a time of the others, so that there is always a request that can end and give its memory back;
                     the rest are not read until then. All reads are small meanwhile.
 
-So a flood of requests that never end keeps no one from sending a request of common size, and twice the limit is
-passed by one frame, and by one small read for each connection, at most.
+So a flood of requests that never end keeps no one from sending a request of common size. Shares that were given
+while there were fewer holders are kept: four times the limit is passed by one frame, and by one small read for each
+connection, at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
+
+MAX_LIMITS = 4
 
 
 class Holder(Protocol):
@@ -61,7 +64,10 @@ class MemoryInFlight:
         if used_bytes <= self._limit_bytes:
             return True
         others_bytes = used_bytes - (self._held.get(self._exempt, 0) if self._exempt else 0)
-        if others_bytes <= 2 * self._limit_bytes and self._held.get(holder, 0) + growth_bytes <= self._fair_share:
+        if (
+            others_bytes <= MAX_LIMITS * self._limit_bytes
+            and self._held.get(holder, 0) + growth_bytes <= self._fair_share
+        ):
             return True
         if self._exempt in (None, holder):
             self._exempt = holder
@@ -71,7 +77,7 @@ class MemoryInFlight:
 
     @property
     def _fair_share(self) -> int:
-        return self._limit_bytes // (len(self._held) + 1)
+        return self._limit_bytes // (2 * len(self._held) + 2)
 
     def forget(self, holder: Holder) -> None:
         """`holder` is gone, and what it held."""

@@ -17,7 +17,7 @@ from millrace.errors import SetupError
 from millrace.wire.frame import SCRATCH_BYTES
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
-from millrace_broker.net.admission import Admission, parse_overrides
+from millrace_broker.net.admission import Admission
 from millrace_broker.net.connection import Connection
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
@@ -38,11 +38,7 @@ class Server:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.memory = MemoryInFlight(config.queued_max_request_bytes, self._reclaim_memory)
         self.request_log = RequestLog(config.request_log_slower_than_ms)
-        self._admission = Admission(
-            config.max_connections,
-            config.max_connections_per_ip,
-            parse_overrides(config.max_connections_per_ip_overrides),
-        )
+        self._admission = Admission()
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         self._listener: asyncio.Server | None = None
@@ -92,7 +88,7 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Keep a new connection, if there is room."""
-        limit = self._admission.admit(connection.host)
+        limit = self._admission.admit(connection.host, self.services.config)
         if limit is not None:
             logger.warning("refusing %s: %s", connection.peer, limit)
             return False

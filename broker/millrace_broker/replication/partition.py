@@ -9,18 +9,33 @@ transaction, the high watermark where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
-from millrace.errors import FencedLeaderEpochError, UnknownLeaderEpochError
-from millrace.records.batch import NO_LEADER_EPOCH, Buffer
-from millrace_broker.storage import Log, LogAppendInfo
+from millrace.errors import (
+    FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    OffsetOutOfRangeError,
+    UnknownLeaderEpochError,
+)
+from millrace.records.batch import NO_LEADER_EPOCH, Buffer, walk
+from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch, epoch_of_offset
+from millrace_broker.replication.produced import PRODUCER_CODEC, in_codec_of_topic
+from millrace_broker.storage import AbortedTransaction, Log, LogAppendInfo
+
+
+class PartitionRead(NamedTuple):
+    """What a reader gets. Aborted transactions, as (producer id, first offset), are told to `read_committed` only."""
+
+    records: bytes
+    aborted: list[tuple[int, int]] | None = None
 
 
 class Partition:
-    """One led partition."""
+    """One led partition. `appended_bytes` counts all that was appended since it is led."""
 
-    __slots__ = ("config", "high_watermark", "leader_epoch", "log", "topic_id")
+    __slots__ = ("appended_bytes", "config", "high_watermark", "leader_epoch", "log", "topic_id")
 
     def __init__(self, log: Log, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]) -> None:
         self.config = config
@@ -28,21 +43,49 @@ class Partition:
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
         self.high_watermark = log.log_end_offset
+        self.appended_bytes = 0
 
     @property
     def last_stable_offset(self) -> int:
         """The end of what a `read_committed` reader may see."""
         return self.log.last_stable_offset(self.high_watermark)
 
+    def check_in_sync_replicas(self) -> None:
+        """Raise NotEnoughReplicasError where a write with acks=all can't be had: the leader alone is in sync."""
+        if self.log.config.min_insync_replicas > 1:
+            raise NotEnoughReplicasError(
+                f"{self.log.topic_partition}: 1 replica is in sync, "
+                f"min.insync.replicas={self.log.config.min_insync_replicas}"
+            )
+
+    def visible_end(self, *, committed: bool) -> int:
+        """The end of what a reader may see."""
+        return self.last_stable_offset if committed else self.high_watermark
+
     def append(self, batches: Buffer) -> LogAppendInfo:
-        """Append as leader. Raises as `Log.append` does; then nothing has changed."""
-        info = self.log.append(batches, leader_epoch=self.leader_epoch)
-        self.high_watermark = self.log.log_end_offset
+        """Append as leader, in the codec that `compression.type` asks for.
+
+        Raises as `Log.append` does; then nothing has changed.
+        """
+        log = self.log
+        if log.config.compression_type != PRODUCER_CODEC:
+            batches = in_codec_of_topic(batches, log.config)
+        info = log.append(batches, leader_epoch=self.leader_epoch)
+        self.high_watermark = log.log_end_offset
+        self.appended_bytes += len(batches)
         return info
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes:
-        """Whole batches from `offset` up to the high watermark. Raises as `Log.read` does."""
-        return self.log.read(offset, max_bytes, up_to_offset=self.high_watermark, at_least_one=at_least_one)
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool = False) -> PartitionRead:
+        """Whole batches from `offset` up to what the reader may see. Raises as `Log.read` does.
+
+        Where nothing fits, the offset is checked and the disk left alone.
+        """
+        end = self.visible_end(committed=committed) if max_bytes or at_least_one else offset
+        records = self.log.read(offset, max_bytes, up_to_offset=end, at_least_one=at_least_one)
+        if not committed:
+            return PartitionRead(records)
+        found = self.log.aborted_transactions(offset, end) if records else []
+        return PartitionRead(records, _aborted_in(records, found) if found else [])
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Fence a client whose idea of the leader is older or newer than this one's (KIP-320)."""
@@ -52,3 +95,39 @@ class Partition:
         if current_leader_epoch < self.leader_epoch:
             raise FencedLeaderEpochError(message)
         raise UnknownLeaderEpochError(message)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where that can't be told."""
+        return end_of_epoch(self._epochs, epoch, self.log.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which an offset was written; -1 where that is not known."""
+        return epoch_of_offset(self._epochs, offset)
+
+    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) where a reader's log and this one part, None where they do not (KIP-595).
+
+        OffsetOutOfRangeError where that can't be told, and below the log start offset.
+        """
+        if last_fetched_epoch == NO_LEADER_EPOCH:
+            return None
+        epoch, end = self.end_of_epoch(last_fetched_epoch)
+        if (epoch, end) == UNKNOWN:
+            raise OffsetOutOfRangeError(f"the end of epoch {last_fetched_epoch} is not known")
+        if fetch_offset < self.log.log_start_offset:
+            raise OffsetOutOfRangeError(f"offset {fetch_offset} is below {self.log.log_start_offset}")
+        return (epoch, end) if epoch < last_fetched_epoch or end < fetch_offset else None
+
+    @property
+    def _epochs(self) -> Entries:
+        """The log's epochs, and the current one though nothing has been written in it yet."""
+        entries = self.log.leader_epochs.entries
+        if self.log.leader_epochs.latest < self.leader_epoch:
+            return *entries, (self.leader_epoch, self.log.log_end_offset)
+        return entries
+
+
+def _aborted_in(records: bytes, found: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
+    """Those that begin in the records or before."""
+    end = max((header.next_offset for _, header in walk(records)), default=0)
+    return [(one.producer_id, one.first_offset) for one in found if one.first_offset < end]

@@ -9,22 +9,23 @@ import logging
 from collections.abc import Mapping
 from uuid import UUID
 
-from millrace.errors import UnknownTopicError
+from millrace.errors import InvalidConfigError, UnknownTopicError
 from millrace.records.batch import Buffer
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
-from millrace_broker.storage import LogAppendInfo, LogManager, TopicPartition
+from millrace_broker.storage import Log, LogAppendInfo, LogManager, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
-    """Led partitions by name."""
+    """Led partitions by name; `offline` are those that it should lead and whose log can't be opened."""
 
     def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition]) -> None:
         self._logs = logs
         self._partitions: dict[TopicPartition, Partition] = {}
         self.purgatory = purgatory
+        self.offline: set[TopicPartition] = set()
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Partition]:
@@ -35,13 +36,25 @@ class ReplicaManager:
         """The high watermark of every led partition, as of now."""
         return {key: partition.high_watermark for key, partition in self._partitions.items()}
 
+    def first_free_producer_id(self) -> int:
+        """The id above those of all producers that the logs know."""
+        known = (max(one.log.producers.entries, default=-1) for one in self._partitions.values())
+        return max(known, default=-1) + 1
+
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
     ) -> None:
         """Become leader: open or create the log; for one that is led already, take the epoch and settings of now.
 
-        A log of an older topic of this name is deleted. StorageError.
+        A log of an older topic of this name is deleted. StorageError, and the partition is offline then.
         """
+        self.offline.add(topic_partition)
+        self._lead(topic_partition, topic_id, leader_epoch, config)
+        self.offline.discard(topic_partition)
+
+    def _lead(
+        self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
+    ) -> None:
         known = self._partitions.get(topic_partition)
         if known is not None and known.topic_id == topic_id:
             known.leader_epoch = leader_epoch
@@ -56,6 +69,26 @@ class ReplicaManager:
             self._logs.delete(topic_partition)
         log = self._logs.create(topic_partition, topic_id, config)
         self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch, config)
+
+    def reconfigure(self, log_defaults: Mapping[str, str]) -> None:
+        """Take other defaults, for the logs that are here too. InvalidConfigError.
+
+        A log whose topic has a value that doesn't fit, by another tool's doing, keeps what it had.
+        """
+        self._logs.set_defaults(log_defaults)
+        for topic_partition, partition in self._partitions.items():
+            try:
+                self._logs.create(topic_partition, partition.topic_id, partition.config)
+            except InvalidConfigError as error:
+                logger.warning("%s keeps its settings: %s", topic_partition, error)
+
+    def logs_by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
+        """The logs in each data folder; None for a folder that is offline."""
+        return self._logs.by_data_dir()
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Block until the log start offsets of now are on the disk; for a worker thread. StorageError."""
+        self._logs.checkpoint()
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Lead no longer and delete the log: its topic is gone. Waiting fetches learn it at once."""

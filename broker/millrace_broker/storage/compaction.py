@@ -1,6 +1,6 @@
 """Rewriting segments so that each key is there once: one pass over a log (spec B7).
 
-    1. the dirty segments are read up to the end, or until the map is full      key -> last offset
+    1. the dirty segments are read up to the end, or until the map is full      key -> last offset that was not aborted
     2. all segments from the log's start to there are read, in groups that fit one segment, and what stays of their
        batches (`batch_cleaning`) is written to `<base offset of the first>.log.cleaned` and its indexes
     3. the new segment is synced and takes the place of its group (`segment_swap`)
@@ -8,6 +8,8 @@
 A group's last batch always stays, without records if need be: the new segment ends at the offset at which the next one
 begins, and that is how a recovery tells a compacted segment from one that lost its tail. Such a batch bears a timestamp
 only where nothing else in its segment does, so that retention by time finds one.
+
+The new segment is synced every few megabytes: one large sync at its end would hold up those of the appends.
 
 A pass works on closed segments only, whose bytes never change, and on any thread; no reader, append or flush waits
 for it. What a crash leaves of step 2 is removed at the next start. A batch that is damaged ends the pass before
@@ -24,7 +26,8 @@ from millrace.errors import StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from millrace.records.compression import codec_of, decompress
-from millrace_broker.storage.batch_cleaning import CleaningRules, RecordCounts, cleaned, without_records
+from millrace_broker.storage.batch_cleaning import CleaningRules, RecordCounts, cleaned, offsets_only
+from millrace_broker.storage.cleaned_transactions import CleanedTransactions
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.filenames import CLEANED_FILE_SUFFIX
 from millrace_broker.storage.offset_map import OffsetMap
@@ -34,26 +37,30 @@ from millrace_broker.storage.throttle import Throttle
 
 READ_BYTES = 128 << 10
 WRITE_BYTES = 256 << 10
+SYNC_BYTES = 8 << 20
 MAX_POSITION = 2**31 - 1
 
 
-def fill_map(
-    fs: FileSystem, segments: Sequence[LogSegment], first_dirty_offset: int, offsets: OffsetMap, throttle: Throttle
+def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, and at which pace
+    fs: FileSystem,
+    segments: Sequence[LogSegment],
+    first_dirty_offset: int,
+    transactions: CleanedTransactions,
+    offsets: OffsetMap,
+    throttle: Throttle,
 ) -> int:
     """Put the keys of the dirty records in the map; returns the offset after the last one put.
 
-    Ends early where the map is full, and before the first batch of a transaction, of which nobody knows yet whether
-    it was committed. RecordError for a damaged batch; OSError passes.
+    Ends early where the map is full. RecordError for a damaged batch; OSError passes.
     """
     next_offset = first_dirty_offset
     for segment in segments:
         found = segment.find(first_dirty_offset)
         for header, batch in _batches(fs, segment, segment.size_bytes if found is None else found[0], throttle):
-            if header.is_transactional or header.is_control:
-                return max(header.base_offset, first_dirty_offset)
-            full_at = _put_batch(header, batch, first_dirty_offset, offsets, throttle)
-            if full_at is not None:
-                return full_at
+            if not transactions.is_void(header, batch) and not header.is_control:
+                full_at = _put_batch(header, batch, first_dirty_offset, offsets, throttle)
+                if full_at is not None:
+                    return full_at
             next_offset = header.next_offset
         next_offset = max(next_offset, segment.next_offset)
     return next_offset
@@ -74,16 +81,25 @@ def _put_batch(
 
 
 class SegmentRewriter:
-    """Writes what stays of a group of segments to one new segment."""
+    """Writes what stays of groups of segments, one after the other from the log's start, to new segments."""
 
-    def __init__(self, fs: FileSystem, directory: str, config: LogConfig, rules: CleaningRules) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        rules: CleaningRules,
+        transactions: CleanedTransactions,
+    ) -> None:
         self.counts = RecordCounts()
         self._fs = fs
         self._directory = directory
         self._config = config
         self._rules = rules
+        self._transactions = transactions
         self._waiting: list[tuple[BatchHeader, Buffer]] = []
         self._waiting_bytes = 0
+        self._unsynced_bytes = 0
 
     def rewrite(self, group: Sequence[LogSegment], throttle: Throttle) -> LogSegment:
         """The new segment, complete and synced under its `.cleaned` names.
@@ -107,14 +123,17 @@ class SegmentRewriter:
         dropped: BatchHeader | None = None
         for segment in group:
             for header, batch in _batches(self._fs, segment, 0, throttle):
-                left = cleaned(header, batch, self._rules, self.counts, paced=throttle.paced)
+                is_void = self._transactions.is_void(header, batch)
+                left = cleaned(header, batch, self._rules, self.counts, is_void=is_void, paced=throttle.paced)
                 dropped = header if left is None else None
                 if left is not None:
                     self._put(new, left, throttle)
+            for aborted in self._transactions.take_needed():
+                new.transaction_index.append(aborted)
         self._write(new, throttle)
         if dropped is not None:
             bears_time = new.max_timestamp >= 0
-            self._put(new, without_records(dropped, -1 if bears_time else dropped.max_timestamp), throttle)
+            self._put(new, offsets_only(dropped, -1 if bears_time else dropped.max_timestamp), throttle)
             self._write(new, throttle)
 
     def _put(self, new: LogSegment, batch: Buffer, throttle: Throttle) -> None:
@@ -132,6 +151,10 @@ class SegmentRewriter:
         for header, batch in waiting:
             new.add(position, len(batch), header.last_offset, header.max_timestamp)
             position += len(batch)
+        self._unsynced_bytes += len(data)
+        if self._unsynced_bytes >= SYNC_BYTES:
+            new.sync_batches()
+            self._unsynced_bytes = 0
         throttle.take(len(data))
 
 

@@ -1,243 +1,233 @@
 """What a log may be told: topic properties, their defaults and the broker's synonyms (Kafka's names and values).
 
 A topic's own property wins over the broker's synonym, that over the default. Among synonyms of different units
-the finest wins, as in Kafka (`log.retention.ms` before `.minutes` before `.hours`).
+the finest wins, as in Kafka (`log.retention.ms` before `.minutes` before `.hours`). The defaults are Kafka 3.9's.
+
+These are known and shown as Kafka shows them, and change nothing here: `unclean.leader.election.enable` and the
+throttled replicas, since a partition has one replica; `local.retention.*` and `remote.log.*`, since there is no tiered
+storage, which `remote.storage.enable=true` is refused for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, Self
 
-from millrace.config import MAX_INT, MAX_LONG, ConfigKey, ConfigTable, Value
+from millrace.config import (
+    MAX_INT,
+    MAX_LONG,
+    ConfigKey,
+    ConfigTable,
+    Synonym,
+    Value,
+    declared_keys,
+    setting,
+)
+from millrace.errors import InvalidConfigError
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 DELETE = "delete"
 COMPACT = "compact"
 UNLIMITED = -1
+AS_THE_WHOLE_LOG = -2
 
-_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
 _DAY_MS = 24 * _HOUR_MS
 _WEEK_MS = 7 * _DAY_MS
 
-TOPIC_CONFIG = ConfigTable(
-    (
-        ConfigKey(
-            name="segment.bytes", default=1 << 30, minimum=14, maximum=MAX_INT, doc="Size at which a segment is rolled."
-        ),
-        ConfigKey(
-            name="segment.ms",
-            default=_WEEK_MS,
-            minimum=1,
-            maximum=MAX_LONG,
-            doc="Span of record timestamps after which a segment is rolled.",
-        ),
-        ConfigKey(
-            name="segment.jitter.ms",
-            default=0,
-            minimum=0,
-            maximum=MAX_LONG,
-            doc="Up to so much of segment.ms is left out by chance, so that partitions do not roll all at once.",
-        ),
-        ConfigKey(
-            name="segment.index.bytes",
-            default=10 << 20,
-            minimum=12,
-            maximum=MAX_INT,
-            doc="Size of an index file at which its segment is rolled.",
-        ),
-        ConfigKey(
-            name="index.interval.bytes",
-            default=4096,
-            minimum=0,
-            maximum=MAX_INT,
-            doc="Bytes of log between two index entries.",
-        ),
-        ConfigKey(
-            name="retention.ms",
-            default=_WEEK_MS,
-            minimum=UNLIMITED,
-            maximum=MAX_LONG,
-            doc="Age of a segment's newest record after which it is deleted; -1: never.",
-        ),
-        ConfigKey(
-            name="retention.bytes",
-            default=UNLIMITED,
-            minimum=UNLIMITED,
-            maximum=MAX_LONG,
-            doc="Size of a partition above which its oldest segments are deleted; -1: no limit.",
-        ),
-        ConfigKey(
-            name="max.message.bytes",
-            default=1_048_588,
-            minimum=0,
-            maximum=MAX_INT,
-            doc="Largest batch that is accepted, its header included.",
-        ),
-        ConfigKey(
-            name="flush.messages",
-            default=MAX_LONG,
-            minimum=1,
-            maximum=MAX_LONG,
-            doc="Records appended after which the log is synced to the disk.",
-        ),
-        ConfigKey(
-            name="flush.ms",
-            default=MAX_LONG,
-            minimum=0,
-            maximum=MAX_LONG,
-            doc="Time after which appended records are synced to the disk.",
-        ),
-        ConfigKey(
-            name="message.timestamp.type",
-            default=CREATE_TIME,
-            choices=(CREATE_TIME, LOG_APPEND_TIME),
-            doc="Whose time a record bears: the producer's or the broker's.",
-        ),
-        ConfigKey(name="preallocate", default=False, doc="Take a segment's room on the disk when it is begun."),
-        ConfigKey(
-            name="cleanup.policy",
-            default=DELETE,
-            choices=(DELETE, COMPACT),
-            doc="What becomes of old segments: deleted, compacted by key, or (delete,compact) both.",
-        ),
-        ConfigKey(
-            name="min.cleanable.dirty.ratio",
-            default=0.5,
-            minimum=0,
-            maximum=1,
-            doc="Share of a log that compaction has not seen yet above which it is compacted.",
-        ),
-        ConfigKey(
-            name="min.compaction.lag.ms",
-            default=0,
-            minimum=0,
-            maximum=MAX_LONG,
-            doc="How long a record stays uncompacted at least.",
-        ),
-        ConfigKey(
-            name="max.compaction.lag.ms",
-            default=MAX_LONG,
-            minimum=1,
-            maximum=MAX_LONG,
-            doc="How long a record stays uncompacted at most, whatever the dirty ratio.",
-        ),
-        ConfigKey(
-            name="delete.retention.ms",
-            default=_DAY_MS,
-            minimum=0,
-            maximum=MAX_LONG,
-            doc="How long a tombstone stays after the compaction that it belongs to.",
-        ),
-        ConfigKey(
-            name="file.delete.delay.ms",
-            default=60_000,
-            minimum=0,
-            maximum=MAX_LONG,
-            doc="How long a deleted file stays under another name before it is removed.",
-        ),
-    )
-)
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+GZIP_LEVELS = ("-1", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+THROTTLED_REPLICAS = r"|\*|\d+:\d+"
 
 
-class Synonym(NamedTuple):
-    """A broker-level property that sets a topic property's default: its value times `factor`."""
-
-    name: str
-    factor: int = 1
-
-
-BROKER_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
-    "segment.bytes": (Synonym("log.segment.bytes"),),
-    "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
-    "segment.jitter.ms": (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
-    "segment.index.bytes": (Synonym("log.index.size.max.bytes"),),
-    "index.interval.bytes": (Synonym("log.index.interval.bytes"),),
-    "retention.ms": (
-        Synonym("log.retention.ms"),
-        Synonym("log.retention.minutes", 60_000),
-        Synonym("log.retention.hours", _HOUR_MS),
-    ),
-    "retention.bytes": (Synonym("log.retention.bytes"),),
-    "max.message.bytes": (Synonym("message.max.bytes"),),
-    "flush.messages": (Synonym("log.flush.interval.messages"),),
-    "flush.ms": (Synonym("log.flush.interval.ms"),),
-    "message.timestamp.type": (Synonym("log.message.timestamp.type"),),
-    "preallocate": (Synonym("log.preallocate"),),
-    "cleanup.policy": (Synonym("log.cleanup.policy"),),
-    "min.cleanable.dirty.ratio": (Synonym("log.cleaner.min.cleanable.ratio"),),
-    "min.compaction.lag.ms": (Synonym("log.cleaner.min.compaction.lag.ms"),),
-    "max.compaction.lag.ms": (Synonym("log.cleaner.max.compaction.lag.ms"),),
-    "delete.retention.ms": (Synonym("log.cleaner.delete.retention.ms"),),
-    "file.delete.delay.ms": (Synonym("log.segment.delete.delay.ms"),),
-}
-
-
-def _synonym_key(topic_name: str, synonym: Synonym) -> ConfigKey:
-    key = TOPIC_CONFIG.keys[topic_name]
-    default = key.default // synonym.factor if isinstance(key.default, int) else key.default
-    return ConfigKey(
-        name=synonym.name,
-        default=default,
-        minimum=key.minimum,
-        maximum=None if key.maximum is None else key.maximum // synonym.factor,
-        choices=key.choices,
-        doc=f"Default of {topic_name}, in units of {synonym.factor}." if synonym.factor > 1 else key.doc,
-    )
-
-
-BROKER_ONLY = (
-    ConfigKey(
-        name="producer.id.expiration.ms",
-        default=_DAY_MS,
-        minimum=1,
-        maximum=MAX_LONG,
-        doc="Silence of a producer after which a log forgets its last sequence number.",
-    ),
-)
-
-RECOVERY_THREADS = ConfigKey(
-    name="num.recovery.threads.per.data.dir",
-    default=1,
-    minimum=1,
-    maximum=MAX_INT,
-    doc="Threads that open and recover the logs of one data directory at the start.",
-)
-
-BROKER_CONFIG = ConfigTable(
-    (
-        *BROKER_ONLY,
-        RECOVERY_THREADS,
-        *(_synonym_key(topic_name, synonym) for topic_name, names in BROKER_SYNONYMS.items() for synonym in names),
-    )
-)
+def _log_setting(default: Value, doc: str, *synonyms: str | Synonym, **rules: Any) -> Any:
+    named = tuple(Synonym(one) if isinstance(one, str) else one for one in synonyms)
+    return setting(default, doc, synonyms=named, **rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """One log's settings; the fields are `TOPIC_CONFIG`'s properties, and the broker's own that a log heeds."""
+    """One log's settings: a field per topic property, and `producer.id.expiration.ms`, which is the broker's alone."""
 
-    segment_bytes: int = 1 << 30
-    segment_ms: int = _WEEK_MS
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 << 20
-    index_interval_bytes: int = 4096
-    retention_ms: int = _WEEK_MS
-    retention_bytes: int = UNLIMITED
-    max_message_bytes: int = 1_048_588
-    flush_messages: int = MAX_LONG
-    flush_ms: int = MAX_LONG
-    message_timestamp_type: str = CREATE_TIME
-    preallocate: bool = False
-    cleanup_policy: str = DELETE
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = MAX_LONG
-    delete_retention_ms: int = _DAY_MS
-    file_delete_delay_ms: int = 60_000
-    producer_id_expiration_ms: int = _DAY_MS
+    segment_bytes: int = _log_setting(
+        1 << 30, "Size at which a segment is rolled.", "log.segment.bytes", minimum=14, maximum=MAX_INT
+    )
+    segment_ms: int = _log_setting(
+        _WEEK_MS,
+        "Span of record timestamps after which a segment is rolled.",
+        "log.roll.ms",
+        Synonym("log.roll.hours", _HOUR_MS),
+        minimum=1,
+    )
+    segment_jitter_ms: int = _log_setting(
+        0,
+        "Up to so much of segment.ms is left out by chance, so that partitions do not roll all at once.",
+        "log.roll.jitter.ms",
+        Synonym("log.roll.jitter.hours", _HOUR_MS),
+        minimum=0,
+    )
+    segment_index_bytes: int = _log_setting(
+        10 << 20,
+        "Size of an index file at which its segment is rolled.",
+        "log.index.size.max.bytes",
+        minimum=12,
+        maximum=MAX_INT,
+    )
+    index_interval_bytes: int = _log_setting(
+        4096, "Bytes of log between two index entries.", "log.index.interval.bytes", minimum=0, maximum=MAX_INT
+    )
+    retention_ms: int = _log_setting(
+        _WEEK_MS,
+        "Age of a segment's newest record after which it is deleted; -1: never.",
+        "log.retention.ms",
+        Synonym("log.retention.minutes", _MINUTE_MS),
+        Synonym("log.retention.hours", _HOUR_MS),
+        minimum=UNLIMITED,
+    )
+    retention_bytes: int = _log_setting(
+        UNLIMITED,
+        "Size of a partition above which its oldest segments are deleted; -1: no limit.",
+        "log.retention.bytes",
+        minimum=UNLIMITED,
+    )
+    max_message_bytes: int = _log_setting(
+        1_048_588,
+        "Largest batch that is accepted, its header included.",
+        "message.max.bytes",
+        minimum=0,
+        maximum=MAX_INT,
+    )
+    flush_messages: int = _log_setting(
+        MAX_LONG,
+        "Records appended after which the log is synced to the disk.",
+        "log.flush.interval.messages",
+        minimum=1,
+    )
+    flush_ms: int = _log_setting(
+        MAX_LONG,
+        "Time after which appended records are synced to the disk.",
+        "log.flush.interval.ms",
+        minimum=0,
+    )
+    message_timestamp_type: str = _log_setting(
+        CREATE_TIME,
+        "Whose time a record bears: the producer's or the broker's.",
+        "log.message.timestamp.type",
+        choices=(CREATE_TIME, LOG_APPEND_TIME),
+    )
+    message_timestamp_before_max_ms: int = _log_setting(
+        MAX_LONG,
+        "How far a record's time may lie before the broker's; not looked at with LogAppendTime.",
+        "log.message.timestamp.before.max.ms",
+        minimum=0,
+    )
+    message_timestamp_after_max_ms: int = _log_setting(
+        MAX_LONG,
+        "How far a record's time may lie after the broker's; not looked at with LogAppendTime.",
+        "log.message.timestamp.after.max.ms",
+        minimum=0,
+    )
+    message_downconversion_enable: bool = _log_setting(
+        True,
+        "Give records to old consumers in a format that they know; otherwise they get an error.",
+        "log.message.downconversion.enable",
+    )
+    compression_type: str = _log_setting(
+        "producer",
+        "How batches are kept: as the producer compressed them, or with a codec of the broker's.",
+        "compression.type",
+        choices=COMPRESSION_TYPES,
+    )
+    compression_gzip_level: int = _log_setting(
+        -1,
+        "Level of gzip where compression.type asks for it.",
+        "compression.gzip.level",
+        choices=GZIP_LEVELS,
+        maximum=MAX_INT,
+    )
+    compression_lz4_level: int = _log_setting(
+        9, "Level of lz4 where compression.type asks for it.", "compression.lz4.level", minimum=1, maximum=17
+    )
+    compression_zstd_level: int = _log_setting(
+        3, "Level of zstd where compression.type asks for it.", "compression.zstd.level", minimum=-131_072, maximum=22
+    )
+    min_insync_replicas: int = _log_setting(
+        1,
+        "In-sync replicas without which a write with acks=all is refused.",
+        "min.insync.replicas",
+        minimum=1,
+        maximum=MAX_INT,
+    )
+    unclean_leader_election_enable: bool = _log_setting(
+        False, "Let a replica lead that is not in sync.", "unclean.leader.election.enable"
+    )
+    preallocate: bool = _log_setting(False, "Take a segment's room on the disk when it is begun.", "log.preallocate")
+    cleanup_policy: str = _log_setting(
+        DELETE,
+        "What becomes of old segments: deleted, compacted by key, or (delete,compact) both.",
+        "log.cleanup.policy",
+        choices=(DELETE, COMPACT),
+        is_list=True,
+    )
+    min_cleanable_dirty_ratio: float = _log_setting(
+        0.5,
+        "Share of a log that compaction has not seen yet above which it is compacted.",
+        "log.cleaner.min.cleanable.ratio",
+        minimum=0,
+        maximum=1,
+    )
+    min_compaction_lag_ms: int = _log_setting(
+        0, "How long a record stays uncompacted at least.", "log.cleaner.min.compaction.lag.ms", minimum=0
+    )
+    max_compaction_lag_ms: int = _log_setting(
+        MAX_LONG,
+        "How long a record stays uncompacted at most, whatever the dirty ratio.",
+        "log.cleaner.max.compaction.lag.ms",
+        minimum=1,
+    )
+    delete_retention_ms: int = _log_setting(
+        _DAY_MS,
+        "How long a tombstone stays after the compaction that it belongs to.",
+        "log.cleaner.delete.retention.ms",
+        minimum=0,
+    )
+    file_delete_delay_ms: int = _log_setting(
+        60_000,
+        "How long a deleted file stays under another name before it is removed.",
+        "log.segment.delete.delay.ms",
+        minimum=0,
+    )
+    leader_replication_throttled_replicas: str = _log_setting(
+        "", "Replicas whose leaders send slowly: PARTITION:BROKER,… or *.", is_list=True, pattern=THROTTLED_REPLICAS
+    )
+    follower_replication_throttled_replicas: str = _log_setting(
+        "", "Replicas whose followers fetch slowly: PARTITION:BROKER,… or *.", is_list=True, pattern=THROTTLED_REPLICAS
+    )
+    remote_storage_enable: bool = _log_setting(False, "Keep old segments in tiered storage, of which there is none.")
+    remote_log_copy_disable: bool = _log_setting(False, "Copy no more segments to tiered storage.")
+    remote_log_delete_on_disable: bool = _log_setting(False, "Delete what is in tiered storage when it is turned off.")
+    local_retention_ms: int = _log_setting(
+        AS_THE_WHOLE_LOG,
+        "retention.ms of what tiered storage has a copy of; -2: the same.",
+        "log.local.retention.ms",
+        minimum=AS_THE_WHOLE_LOG,
+    )
+    local_retention_bytes: int = _log_setting(
+        AS_THE_WHOLE_LOG,
+        "retention.bytes of what tiered storage has a copy of; -2: the same.",
+        "log.local.retention.bytes",
+        minimum=AS_THE_WHOLE_LOG,
+    )
+    producer_id_expiration_ms: int = _log_setting(
+        _DAY_MS,
+        "Silence of a producer after which a log forgets its last sequence number.",
+        minimum=1,
+        maximum=MAX_INT,
+        is_dynamic=True,
+    )
 
     @property
     def is_compacted(self) -> bool:
@@ -263,9 +253,60 @@ class LogConfig:
         values = _broker_values(broker_defaults) | TOPIC_CONFIG.parse(topic_overrides)
         return cls(**{name.replace(".", "_"): value for name, value in values.items()})  # type: ignore[arg-type]  # the table types each
 
+    def check(self) -> None:
+        """Raise InvalidConfigError where two properties don't go together, or what is asked for is not there."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfigError(
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms}: above "
+                f"max.compaction.lag.ms={self.max_compaction_lag_ms}"
+            )
+        if self.remote_storage_enable:
+            raise InvalidConfigError("remote.storage.enable=true: this broker has no tiered storage")
+
+
+BROKER_ONLY = ("producer.id.expiration.ms",)
+_KEYS = {key.name: key for key in declared_keys(LogConfig)}
+TOPIC_CONFIG = ConfigTable(key for key in _KEYS.values() if key.name not in BROKER_ONLY)
+BROKER_SYNONYMS = {key.name: key.synonyms for key in TOPIC_CONFIG.keys.values() if key.synonyms}
+
+
+def _synonym_key(key: ConfigKey, index: int) -> ConfigKey:
+    """A synonym as a property of the broker: Kafka gives the coarsest unit a default, and changes the finest live."""
+    name, factor = key.synonyms[index]
+    scaled = factor > 1
+    return ConfigKey(
+        name=name,
+        default=key.default // factor if isinstance(key.default, int) and scaled else key.default,
+        minimum=key.minimum,
+        maximum=MAX_INT if scaled else key.maximum,
+        choices=key.choices,
+        is_list=key.is_list,
+        is_dynamic=index == 0,
+        has_default=index == len(key.synonyms) - 1 and name != "log.flush.interval.ms",
+        doc=f"Default of {key.name}, in units of {factor} ms." if scaled else key.doc,
+    )
+
+
+RECOVERY_THREADS = ConfigKey(
+    name="num.recovery.threads.per.data.dir",
+    default=1,
+    minimum=1,
+    maximum=MAX_INT,
+    is_dynamic=True,
+    doc="Threads that open and recover the logs of one data directory at the start.",
+)
+
+BROKER_CONFIG = ConfigTable(
+    (
+        *(_KEYS[name] for name in BROKER_ONLY),
+        RECOVERY_THREADS,
+        *(_synonym_key(key, index) for key in TOPIC_CONFIG.keys.values() for index in range(len(key.synonyms))),
+    )
+)
+
 
 def _broker_values(properties: Mapping[str, str]) -> dict[str, Value]:
-    values = BROKER_CONFIG.parse({key.name: properties[key.name] for key in BROKER_ONLY if key.name in properties})
+    values = BROKER_CONFIG.parse({name: properties[name] for name in BROKER_ONLY if name in properties})
     for topic_name, synonyms in BROKER_SYNONYMS.items():
         for synonym in synonyms:
             if synonym.name in properties:

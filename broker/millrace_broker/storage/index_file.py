@@ -28,6 +28,7 @@ Entry = tuple[int, int]
 Columns = tuple["array[int]", "array[int]"]
 
 _KEY, _VALUE = 0, 1
+SEARCHED_AT_ONCE = 512  # entries that cost less to read together than one by one
 
 
 class IndexFile:
@@ -41,6 +42,7 @@ class IndexFile:
         self._fs = fs
         self._max_entries = max_bytes // self.ENTRY.size
         self._columns: Columns | None = None
+        self._is_synced = True
         self._fd = fs.open(path, create=True)
         with ExitStack() as undo:
             undo.callback(fs.close, self._fd)
@@ -63,7 +65,11 @@ class IndexFile:
     @property
     def last(self) -> Entry | None:
         """The newest entry."""
-        return self._last
+        columns = self._columns
+        if columns is None:
+            return self._last
+        keys, values = columns
+        return (keys[-1], values[-1]) if values else None
 
     @property
     def is_sealed(self) -> bool:
@@ -96,21 +102,30 @@ class IndexFile:
         for column, values in zip(self._columns, zip(*entries, strict=True), strict=False):
             column.extend(values)
 
+    def withdraw(self) -> None:
+        """Let the entries be in memory alone, as if none had been written; durable. OSError passes."""
+        self.grow()
+        self._fs.truncate(self._fd, 0)
+        self._file_bytes = self._written = 0
+        self._fs.fsync(self._fd)
+
     def clear(self) -> None:
         """Drop all entries and grow from none."""
         self._fs.truncate(self._fd, 0)
+        self._is_synced = False
         self._file_bytes = self._written = 0
         self._last = None
         self._columns = self._empty_columns()
 
-    def append(self, key: int, value: int) -> None:
-        """Add an entry above the last one, in memory; `write` takes it to the file."""
+    def append(self, key: int, value: int) -> bool:
+        """Add an entry above the last one, in memory until `write`; whether the index is full then."""
         columns = self._columns
         if columns is None:
             raise ValueError(f"{self.path} is sealed")
-        columns[_KEY].append(key)
-        columns[_VALUE].append(value)
-        self._last = key, value
+        keys, values = columns
+        keys.append(key)
+        values.append(value)
+        return len(values) >= self._max_entries
 
     def floor(self, key: int) -> Entry | None:
         """The last entry whose key is not above `key`."""
@@ -121,7 +136,7 @@ class IndexFile:
         return self._floor(_VALUE, value)
 
     def write(self) -> None:
-        """Take the entries that are only in memory to the file."""
+        """Take the entries that are only in memory to the file, all or none. OSError passes."""
         columns = self._columns
         if columns is None:
             return
@@ -129,17 +144,25 @@ class IndexFile:
         if start == end:
             return
         data = b"".join(map(self.ENTRY.pack, columns[_KEY][start:end], columns[_VALUE][start:end]))
-        self._fs.pwritev(self._fd, [data], start * self.ENTRY.size)
+        try:
+            self._fs.pwritev(self._fd, [data], start * self.ENTRY.size)
+        except OSError:
+            self._fs.truncate(self._fd, self._file_bytes)
+            raise
+        self._is_synced = False
         self._written, self._file_bytes = end, end * self.ENTRY.size
 
     def sync(self) -> None:
         """Write, and block until the file is on the disk."""
         self.write()
-        self._fs.fsync(self._fd)
+        if not self._is_synced:
+            self._is_synced = True
+            self._fs.fsync(self._fd)
 
     def seal(self) -> None:
         """Write, and let go of the entries in memory: nothing is appended any more."""
         self.write()
+        self._last = self.last
         self._columns = None
 
     def close(self) -> None:
@@ -157,8 +180,24 @@ class IndexFile:
             return (columns[_KEY][slot], columns[_VALUE][slot]) if slot >= 0 else None
         if self._last is None or target >= self._last[field]:
             return self._last
-        slot = bisect_right(range(self._written), target, key=lambda slot: self._entry_in_file(slot)[field]) - 1
-        return self._entry_in_file(slot) if slot >= 0 else None
+        return self._floor_in_file(field, target)
+
+    def _floor_in_file(self, field: int, target: int) -> Entry | None:
+        """Halve the file until what is left is read at once, and search that."""
+        start, end = 0, self._written
+        while end - start > SEARCHED_AT_ONCE:
+            middle = (start + end) // 2
+            if self._entry_in_file(middle)[field] > target:
+                end = middle
+            else:
+                start = middle
+        unpack, size_bytes = self.ENTRY.unpack_from, self.ENTRY.size
+        data = self._fs.pread(self._fd, (end - start) * size_bytes, start * size_bytes)
+        slot = bisect_right(range(end - start), target, key=lambda slot: unpack(data, slot * size_bytes)[field]) - 1
+        if slot < 0:
+            return None
+        key, value = unpack(data, slot * size_bytes)
+        return key, value
 
     def _entry_in_file(self, slot: int) -> Entry:
         key, value = self.ENTRY.unpack(self._fs.pread(self._fd, self.ENTRY.size, slot * self.ENTRY.size))

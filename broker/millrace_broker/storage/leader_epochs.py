@@ -10,6 +10,7 @@ An entry is on the disk before the first batch of its epoch. A crash may leave o
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ from millrace.fs import FileSystem
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_broker.storage.checkpoints import read_lines, write_lines
 from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT
+
+logger = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
@@ -44,10 +47,18 @@ class LeaderEpochs:
         self._replace([*kept, (epoch, start_offset)])
 
     def truncate(self, log_end_offset: int) -> None:
-        """Forget epochs of which the log holds nothing."""
+        """Forget epochs of which the log holds nothing.
+
+        A file that can't be written, as on a full disk, keeps them until the next epoch is written or the log is opened
+        again; nobody reads it before.
+        """
         kept = [entry for entry in self._entries if entry[1] < log_end_offset]
         if kept != self._entries:
-            self._replace(kept)
+            try:
+                self._replace(kept)
+            except StorageError as error:
+                logger.warning("epochs from offset %d on stay in the file for now: %s", log_end_offset, error)
+                self._entries = kept
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         write_lines(self._fs, self._path, (f"{epoch} {offset}" for epoch, offset in entries))

@@ -18,6 +18,9 @@ batch's CRC):
 Compaction works below the recovery point, which may be above the one that was checkpointed; hence the second row, and
 it keeps the last batch of each segment. A lost tail or a changed base offset breaks its rule, and then only what lies
 below the recovery point is granted gaps.
+
+A disk that is full keeps no log from opening: the indexes that were made anew stay in memory until there is room for
+them, and the next start makes them once more if there was none.
 """
 
 from __future__ import annotations
@@ -34,8 +37,10 @@ from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.filenames import (
     DELETED_FILE_SUFFIX,
     LOG_SUFFIX,
+    TopicPartition,
     parse_segment_file_name,
 )
+from millrace_broker.storage.reports import LogRecovery
 from millrace_broker.storage.segment import LogSegment
 from millrace_broker.storage.segment_swap import finish_swaps
 
@@ -53,6 +58,19 @@ class LoadedLog:
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
+
+    def report(self, topic_partition: TopicPartition, log_start_offset: int) -> LogRecovery:
+        """What was found and done, to be shown."""
+        return LogRecovery(
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            segments=len(self.segments),
+            recovered_segments=self.recovered_segments,
+            truncated_bytes=self.truncated_bytes,
+            dropped_segments=self.dropped_segments,
+            log_start_offset=log_start_offset,
+            log_end_offset=self.next_offset,
+        )
 
 
 def load_log(
@@ -104,9 +122,10 @@ def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trus
         return
     bad_bytes, reason = segment.recover(truncate=False, gaps_up_to_offset=next_base)
     segment.finish()
-    segment.sync()
-    segment.seal()
     segment.next_offset = next_base
+    if segment.write_indexes():
+        segment.sync()
+        segment.seal()
     loaded.recovered_segments += 1
     if bad_bytes:
         position = segment.size_bytes - bad_bytes
@@ -136,7 +155,7 @@ def _recover(loaded: LoadedLog, segment: LogSegment, next_base: int | None, gaps
     cut_bytes, reason = segment.recover(truncate=True, gaps_up_to_offset=gaps_up_to_offset)
     loaded.truncated_bytes += cut_bytes
     if cut_bytes:
-        segment.sync()
+        segment.sync_batches()
         position = segment.size_bytes
         logger.warning("%s: truncated %d bytes at position %d: %s", segment.path, cut_bytes, position, reason)
 

@@ -13,22 +13,20 @@ Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_st
 the same time: they read the log end offset *before* the segments, hold each segment by `retain`, and flushes exclude
 one another by a lock.
 
-Compaction has a worker thread of its own, and comes here for `replace_segments` alone. It and whatever else gives
-names to segment files or closes them, retention and `close`, exclude one another by the lock of names; appends and
-reads never take it. Whoever puts another list in the place of the list of segments holds the lock of segments for that
-assignment. A replaced segment stays open until the log's own thread, which may be reading it, calls
-`release_replaced`.
+Compaction has a worker thread of its own, and comes here for `replace_segments` and `aborted_transactions` only;
+`storage.segment_list` says how it, retention and `close` keep out of one another's way.
+
+Where to look: `segment_writer` rolls and writes, `lookup` finds, `flushing` syncs, `segment_list` holds the segments
+and deletes their files, `retention` chooses what goes, `loading` opens a folder.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
-from threading import Lock
 
 from millrace.clock import Clock
-from millrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from millrace.errors import OffsetOutOfRangeError, StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
@@ -36,22 +34,24 @@ from millrace_broker.storage import lookup
 from millrace_broker.storage.append_time import stamped
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 from millrace_broker.storage.failures import storage_error, storage_errors
-from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.flushing import Flushing
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
 from millrace_broker.storage.offsets_before import offsets_before
-from millrace_broker.storage.placement import Batches, LogAppendInfo, place
+from millrace_broker.storage.placement import Batches, LogAppendInfo
 from millrace_broker.storage.producer_state import BatchMetadata
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.reports import LogRecovery, RetentionReport, VerifyReport
+from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.retention import deletable, policies_of
 from millrace_broker.storage.rolling import Rolling
 from millrace_broker.storage.segment import LogSegment
-from millrace_broker.storage.segment_swap import swap_in
-from millrace_broker.storage.segments import Segments, facts_of
-from millrace_broker.storage.transaction_index import AbortedTransaction, find_aborted
-from millrace_broker.storage.validation import check_keys, validate_produced
+from millrace_broker.storage.segment_list import SegmentList
+from millrace_broker.storage.segment_writer import SegmentWriter
+from millrace_broker.storage.segments import facts_of
+from millrace_broker.storage.transaction_index import AbortedTransaction
+from millrace_broker.storage.validation import check_records, looks_at_records, validate_produced
 from millrace_broker.storage.verification import verify_log
 
 
@@ -76,71 +76,64 @@ class Log:
         self.directory = directory
         self._fs = fs
         self._clock = clock
-        self._flush_lock = Lock()
-        self._names_lock = Lock()
-        self._segments_lock = Lock()
-        self._replaced: deque[LogSegment] = deque()
-        self._rolling = Rolling(clock, config, seed=str(topic_partition))
         self._health = health or DirHealth(directory)
         self._closed = False
-        self._names_changed = True
-        self._deleted: deque[tuple[int, str]] = deque()
-        self.reconfigure(config)
         self.producers = ProducerStateManager(fs, directory)
         with storage_errors(directory):
             loaded = load_log(
                 fs, directory, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
             )
-        self._segments = Segments(loaded.segments)
+        self._list = SegmentList(fs, clock, directory, loaded.segments)
         self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
         self.log_end_offset = loaded.next_offset
-        self.recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
+        self._flushing = Flushing(fs, clock, directory, self.producers, self._health)
+        self._flushing.recovery_point = self.log_end_offset if clean else min(recovery_point, self.log_end_offset)
+        # After a clean shutdown names are synced too, but for those that had to be made anew.
+        self._flushing.names_changed = not clean or any(segment.was_recovered for segment in loaded.segments)
+        rolling = Rolling(clock, config, seed=str(topic_partition))
+        self._writer = SegmentWriter(self._list, rolling, self.producers, self._flushing, self._health)
+        self.reconfigure(config)
         with ExitStack() as undo:
             undo.callback(self._release_files)
-            self._load_state()
+            self._load_state(rolling)
             undo.pop_all()
-        self._last_flush_ms = clock.monotonic_ms()
-        self.recovery = LogRecovery(
-            topic=topic_partition.topic,
-            partition=topic_partition.partition,
-            segments=len(self._segments),
-            recovered_segments=loaded.recovered_segments,
-            truncated_bytes=loaded.truncated_bytes,
-            dropped_segments=loaded.dropped_segments,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-        )
+        self.recovery = loaded.report(topic_partition, self.log_start_offset)
 
-    def _load_state(self) -> None:
+    def _load_state(self, rolling: Rolling) -> None:
         """What is known beside the batches: leaders, producers, the active segment's age."""
         self.leader_epochs = LeaderEpochs(self._fs, self.directory)
         self.leader_epochs.truncate(self.log_end_offset)
         with storage_errors(self.directory):
-            self._rolling.begin(self._segments.active)
+            rolling.resume(self._list.now.active)
             self.producers.load(
-                tuple(self._segments), log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
+                tuple(self._list.now), log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
             )
         self.expire_producers()
 
     @property
+    def recovery_point(self) -> int:
+        """Below it everything is on the disk."""
+        return self._flushing.recovery_point
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all batches."""
-        return sum(segment.size_bytes for segment in self._segments)
+        return sum(segment.size_bytes for segment in self._list.now)
 
     @property
     def segment_count(self) -> int:
         """Segments, the active one included."""
-        return len(self._segments)
+        return len(self._list.now)
 
     @property
     def starts_inside_segment(self) -> bool:
         """Whether the log start offset can't be told from the segments alone."""
-        return self.log_start_offset > self._segments[0].base_offset
+        return self.log_start_offset > self._list.now[0].base_offset
 
     def reconfigure(self, config: LogConfig) -> None:
         """Take other settings from the next append on; an open segment keeps its index sizes."""
-        self.config = self._rolling.config = config
-        self._needs_keys = config.is_compacted
+        self.config = self._writer.config = config
+        self._looks_at_records = looks_at_records(config)
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
 
     # Appending.
@@ -154,12 +147,11 @@ class Log:
         A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
         what the disk holds is unknown until the folder is opened again.
         """
-        if self._health.reason is not None or self._closed:
-            raise self._not_open()
+        self._check_open()
         view = memoryview(batches)
         found: Batches = validate_produced(view, self.config.max_message_bytes)
-        if self._needs_keys:
-            check_keys(view, found)
+        if self._looks_at_records:
+            check_records(view, found, self.config, self._clock.now_ms())
         has_producer = found[0][1].producer_id != NO_PRODUCER_ID
         if has_producer and (duplicate := self.producers.check(found[0][1])) is not None:
             return self._place_of(duplicate)
@@ -171,8 +163,7 @@ class Log:
         max_timestamp = self._write(view, found, leader_epoch)
         if has_producer:
             self.producers.append(found[0][1], first_offset)
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush()
+        self._flush_as_promised()
         return LogAppendInfo(first_offset, self.log_end_offset - 1, append_time_ms, max_timestamp)
 
     def append_control(
@@ -182,22 +173,19 @@ class Log:
 
         Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
         """
-        if self._health.reason is not None or self._closed:
-            raise self._not_open()
+        self._check_open()
         self.producers.check_marker(producer_id, producer_epoch, marker)
         now_ms = self._clock.now_ms()
         batch = encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
         header, offset = read_header(batch), self.log_end_offset
         self._write(memoryview(batch), [(0, header)], leader_epoch)
-        aborted = self.producers.append_marker(header, marker, offset)
-        if aborted is not None:
-            self._segments.active.transaction_index.append(aborted)
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush()
+        self.producers.append_marker(header, marker, offset, self._list.now.active.transaction_index.append)
+        self._flush_as_promised()
         return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
 
-    def _not_open(self) -> StorageError:
-        return StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
+    def _check_open(self) -> None:
+        if self._health.reason is not None or self._closed:
+            raise StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
 
     def _place_of(self, batch: BatchMetadata) -> LogAppendInfo:
         append_time_ms = batch.timestamp if self._stamps_append_time else NO_TIMESTAMP
@@ -207,49 +195,14 @@ class Log:
         """Give offsets and write; returns the largest timestamp."""
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, self.log_end_offset)
-        buffers, placed = place(view, found, self.log_end_offset, leader_epoch)
-        _, _, last_offset, max_timestamp = placed[-1]
-        segment = self._segment_for(len(view), last_offset, max_timestamp)
-        try:
-            start = segment.write(buffers, len(view))
-        except OSError as error:
-            self._undo_write(segment)
-            raise storage_error(segment.path, error) from error
-        for position, size_bytes, last_offset, max_timestamp in placed:
-            segment.add(start + position, size_bytes, last_offset, max_timestamp)
+        last_offset, max_timestamp = self._writer.write(view, found, self.log_end_offset, leader_epoch)
         self.log_end_offset = last_offset + 1
         return max_timestamp
 
-    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp: int) -> LogSegment:
-        """The active segment, rolled first where the batches don't belong in it."""
-        if size_bytes > self.config.segment_bytes:
-            raise RecordTooLargeError(
-                f"{size_bytes} bytes in one append are above segment.bytes={self.config.segment_bytes}"
-            )
-        active = self._segments.active
-        return self._roll() if self._rolling.is_due(active, size_bytes, last_offset, max_timestamp) else active
-
-    def _roll(self) -> LogSegment:
-        """Finish the active segment and begin the next; nothing is synced here, `flush` does it in order."""
-        with storage_errors(self.directory):
-            self.producers.take_snapshot(self.log_end_offset)
-            segment = LogSegment(self._fs, self.directory, self.log_end_offset, self.config)
-            with ExitStack() as undo:
-                undo.callback(segment.release)
-                segment.recover(truncate=True)
-                self._rolling.begin(segment)
-                undo.pop_all()
-        self._segments.active.finish()
-        self._names_changed = True
-        with self._segments_lock:
-            self._segments = self._segments.with_added(segment)
-        return segment
-
-    def _undo_write(self, segment: LogSegment) -> None:
-        try:
-            segment.undo_write()
-        except OSError as error:
-            self._health.fail(f"{segment.path}: a failed write could not be undone: {error}")
+    def _flush_as_promised(self) -> None:
+        """Keep to `flush.messages`."""
+        if self.log_end_offset - self._flushing.recovery_point >= self.config.flush_messages:
+            self.flush()
 
     # Flushing.
 
@@ -259,49 +212,13 @@ class Log:
         Raises StorageError. A failed fsync takes the data folder offline: the kernel may have dropped what it could not
         write.
         """
-        with self._flush_lock:
+        with self._flushing.lock:
             if not self._closed:
-                self._flush()
+                self._flushing.flush(self.log_end_offset, self._list.now)
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed (monotonic `now_ms`), or a closed segment waits to be synced."""
-        if self.recovery_point >= self.log_end_offset or self._health.reason is not None:
-            return False
-        overdue = now_ms - self._last_flush_ms >= self.config.flush_ms
-        return overdue or self.recovery_point < self._segments.active.base_offset
-
-    def _flush(self, *, closing: bool = False) -> None:
-        if self._health.reason is not None:
-            raise StorageError(f"{self.directory}: offline: {self._health.reason}")
-        end, segments = self.log_end_offset, self._segments
-        self._last_flush_ms = self._clock.monotonic_ms()
-        for segment in segments[segments.floor_index(self.recovery_point - 1) :]:
-            if not segment.is_sealed and segment.retain():
-                try:
-                    if not self._sync(segment, is_growing=segment is segments.active and not closing):
-                        end = min(end, segment.next_offset)
-                finally:
-                    segment.release()
-        with self._health.guard(self.directory):
-            self.producers.sync_snapshots()
-            if self._names_changed:
-                self._names_changed = False
-                self._fs.fsync_dir(self.directory)
-        self.recovery_point = max(self.recovery_point, end)
-
-    def _sync(self, segment: LogSegment, *, is_growing: bool) -> bool:
-        """Sync a segment; false where the disk has no room for its indexes, so that a crash must have them made anew.
-
-        Those of a growing segment may wait: whatever the recovery point, it is walked after a crash.
-        """
-        with self._health.guard(segment.path):
-            has_room = segment.write_indexes()
-            if is_growing or not has_room:
-                segment.sync_batches()
-            else:
-                segment.sync()
-                segment.seal()
-        return is_growing or has_room
+        return self._flushing.is_due(now_ms, self.config.flush_ms, self.log_end_offset, self._list.now)
 
     # Reading.
 
@@ -320,24 +237,24 @@ class Log:
         end_offset = min(up_to_offset, log_end_offset)
         if offset >= end_offset:
             return b""
-        segments = self._segments
+        segments = self._list.now
         with storage_errors(self.directory):
             return lookup.read(segments, offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record not older than `timestamp_ms`; None if there is none."""
         with storage_errors(self.directory):
-            return lookup.offset_for_timestamp(self._segments, timestamp_ms, self.log_start_offset)
+            return lookup.offset_for_timestamp(self._list.now, timestamp_ms, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp (KIP-734); None where there is none."""
         with storage_errors(self.directory):
-            return lookup.offset_of_max_timestamp(self._segments, self.log_start_offset)
+            return lookup.offset_of_max_timestamp(self._list.now, self.log_start_offset)
 
     def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
         """Where a reader may begin, newest first: getOffsetsBefore of Kafka 0.7 and 0.8 (`storage.offsets_before`)."""
         end = self.log_end_offset if up_to_offset is None else min(up_to_offset, self.log_end_offset)
-        starts = lookup.segment_starts(self._segments, self.log_start_offset, end)
+        starts = lookup.segment_starts(self._list.now, self.log_start_offset, end)
         return offsets_before(starts, (end, self._clock.now_ms()), timestamp_ms, max_count)
 
     # Producers and transactions.
@@ -348,10 +265,8 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that reach into the offsets from start up to end; StorageError."""
-        segments = self._segments
         with storage_errors(self.directory):
-            indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])
-            return find_aborted(indexes, start_offset, end_offset)
+            return lookup.aborted_transactions(self._list.now, start_offset, end_offset)
 
     def expire_producers(self) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""
@@ -371,28 +286,28 @@ class Log:
         Their files get another name now and are removed by `remove_deleted` after `file.delete.delay.ms`.
         """
         self.release_replaced()
-        with self._names_lock:
+        with self._list.names_lock:
             return self._apply_retention(up_to_offset)
 
     def _apply_retention(self, up_to_offset: int | None) -> RetentionReport:
-        facts = [facts_of(segment) for segment in self._segments]
+        before = [facts_of(segment) for segment in self._list.now]
         reasons = deletable(
-            facts,
+            before,
             policies_of(self.config),
             log_start_offset=self.log_start_offset,
             up_to_offset=self.log_end_offset if up_to_offset is None else up_to_offset,
             now_ms=self._clock.now_ms(),
         )
-        if len(reasons) == len(facts):
-            self._roll()
+        if len(reasons) == len(before):
+            self._writer.roll(self.log_end_offset)
         for _ in reasons:
             self._delete_first()
         return RetentionReport(
             topic=self.topic_partition.topic,
             partition=self.topic_partition.partition,
-            segments=len(self._segments),
+            segments=len(self._list.now),
             deleted_segments=len(reasons),
-            deleted_bytes=sum(fact.size_bytes for fact in facts[: len(reasons)]),
+            deleted_bytes=sum(each.size_bytes for each in before[: len(reasons)]),
             reasons=tuple(reasons),
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
@@ -400,36 +315,21 @@ class Log:
 
     def remove_deleted(self) -> int:
         """Remove the files whose delay is over; returns how many. StorageError."""
-        removed = 0
-        while self._deleted and self._deleted[0][0] <= self._clock.monotonic_ms():
-            _, path = self._deleted.popleft()
-            with storage_errors(path):
-                if self._fs.exists(path):
-                    self._fs.unlink(path)
-                    removed += 1
-        return removed
+        return self._list.remove_deleted()
 
     def _delete_first(self) -> None:
-        """Take the oldest segment out. Its names are synced before the next goes, so a crash leaves no gap."""
-        segment = self._segments[0]
-        with self._segments_lock:
-            self._segments = self._segments.without_first(1)
-        self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
-        due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
+        segment = self._list.drop_first()
+        self.log_start_offset = max(self.log_start_offset, self._list.now[0].base_offset)
+        snapshot = self.producers.snapshot_path(segment.base_offset)
         with storage_errors(segment.path):
-            snapshot = self.producers.snapshot_path(segment.base_offset)
-            for path in (*segment.file_paths(), *([snapshot] if self._fs.exists(snapshot) else [])):
-                self._fs.rename(path, path + DELETED_FILE_SUFFIX)
-                self._deleted.append((due_ms, path + DELETED_FILE_SUFFIX))
-            self._fs.fsync_dir(self.directory)
-        segment.release()
+            self._list.delete(segment, snapshot, self.config.file_delete_delay_ms)
 
     # Compaction.
 
     @property
     def closed_segments(self) -> tuple[LogSegment, ...]:
         """The segments that nothing is appended to any more, oldest first."""
-        return self._segments[:-1]
+        return self._list.now[:-1]
 
     def replace_segments(self, old: Sequence[LogSegment], new: LogSegment) -> bool:
         """Put a compacted segment in the place of those that it was made of, on compaction's thread.
@@ -437,38 +337,32 @@ class Log:
         False, and nothing is changed, where one of them is no longer here. StorageError takes the folder offline:
         which of them the disk has in place is told only by opening it again.
         """
-        with self._names_lock:
-            if self._closed or self._health.reason is not None or not self._segments.holds(old):
+        with self._list.names_lock:
+            if self._closed or self._health.reason is not None or not self._list.now.holds(old):
                 return False
             try:
-                deleted = swap_in(self._fs, self.directory, old, new)
+                self._list.replace(old, new, self.config.file_delete_delay_ms)
             except OSError as error:
                 self._health.fail(f"a compacted segment could not be put in place: {error}")
                 raise storage_error(self.directory, error) from error
-            with self._segments_lock:
-                self._segments = self._segments.with_replaced(old, new)
-            due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
-            self._deleted.extend((due_ms, path) for path in deleted)
-            self._replaced.extend(old)
         return True
 
     def release_replaced(self) -> None:
         """Close the segments that compaction has replaced; readers that hold one by `retain` keep it."""
-        while self._replaced:
-            self._replaced.popleft().release()
+        self._list.release_replaced()
 
     # The rest.
 
     def verify(self) -> VerifyReport:
         """Read every batch that is in the log now and check bytes, offsets and indexes; StorageError."""
-        end, segments = self.log_end_offset, self._segments
+        end, segments = self.log_end_offset, self._list.now
         with storage_errors(self.directory):
             return verify_log(self._fs, self.topic_partition, self.log_start_offset, end, segments[:])
 
     def close(self) -> None:
         """Flush, and give the files back; closing again does nothing. StorageError where the flush fails."""
         self.release_replaced()
-        with self._names_lock, self._flush_lock:
+        with self._list.names_lock, self._flushing.lock:
             if self._closed:
                 return
             self._closed = True
@@ -481,20 +375,20 @@ class Log:
     def abandon(self) -> None:
         """Give the files back without a flush, for a log that is deleted."""
         self.release_replaced()
-        with self._names_lock, self._flush_lock:
+        with self._list.names_lock, self._flushing.lock:
             if not self._closed:
                 self._closed = True
                 self._release_files()
 
     def _release_files(self) -> None:
         self.producers.close()
-        for segment in self._segments:
-            segment.release()
+        self._list.release()
 
     def _close_segments(self) -> None:
-        self._segments.active.finish()
+        active = self._list.now.active
+        active.finish()
         with storage_errors(self.directory):
-            self._names_changed |= self.producers.take_snapshot(self.log_end_offset)
-        self._flush(closing=True)
-        if not self._segments.active.is_sealed:
+            self._flushing.names_changed |= self.producers.take_snapshot(self.log_end_offset)
+        self._flushing.flush(self.log_end_offset, self._list.now, closing=True)
+        if not active.is_sealed:
             raise StorageError(f"{self.directory}: no room for the indexes")

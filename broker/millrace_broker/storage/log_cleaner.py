@@ -6,7 +6,7 @@ again.
 
 A pass drops a value because a newer one is there. So the newer one must be on the disk first: the log is flushed, and
 the recovery point checkpointed, before the first segment is rewritten. A log with more keys than the map holds takes
-several passes, each of which makes some more of it clean.
+several passes, each of which makes some more of it clean. No pass comes to the first transaction that is still open.
 
 Threads: `run` belongs on a worker thread, and two runs exclude one another; `stop` may be called from any other. A
 log's own thread is needed for one thing, to let go of segments that were replaced (`Log.release_replaced`).
@@ -24,11 +24,12 @@ from threading import Event, Lock
 
 from millrace.clock import Clock
 from millrace.config import MAX_LONG
-from millrace.errors import CompactionStoppedError, InvalidRecordError, RecordError, StorageError
+from millrace.errors import CompactionStoppedError, RecordError, StorageError
 from millrace.fs import FileSystem
 from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
-from millrace_broker.storage.batch_cleaning import CleaningRules, RecordCounts
+from millrace_broker.storage.batch_cleaning import CleaningRules, LastRecord, RecordCounts
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
+from millrace_broker.storage.cleaned_transactions import CleanedTransactions
 from millrace_broker.storage.cleaner import (
     Dirtiness,
     GroupLimits,
@@ -47,7 +48,7 @@ from millrace_broker.storage.offset_map import OffsetMap
 from millrace_broker.storage.reports import CompactionReport
 from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
 from millrace_broker.storage.segments import facts_of
-from millrace_broker.storage.throttle import Throttle
+from millrace_broker.storage.throttle import Throttle, short_turns
 from millrace_broker.storage.time_index import TimeIndex
 
 logger = logging.getLogger(__name__)
@@ -103,17 +104,21 @@ class LogCleaner:
     def run(self, *, force: bool = False) -> list[CompactionReport]:
         """Compact the logs that are due, the dirtiest first; with `force` every compacted log that has dirty segments.
 
-        What goes wrong with one log is in its report; a log with a damaged batch, or one of a transaction, is left
-        alone from then on, unless forced.
+        What goes wrong with one log is in its report; a log with a damaged batch is left alone from then on, unless
+        forced.
         """
         reports: list[CompactionReport] = []
-        with self._running:
+        with self._running, short_turns():
             while (choice := self._choose({(each.topic, each.partition) for each in reports}, force=force)) is not None:
                 try:
                     reports.append(self._compact(*choice))
                 except CompactionStoppedError:
                     break
         return reports
+
+    def reconfigure(self, config: CleanerConfig) -> None:
+        """Take other limits, from the next log on."""
+        self._config = config
 
     def stop(self) -> None:
         """End the run that is under way, between two portions of work; returns when it has ended."""
@@ -153,7 +158,7 @@ class LogCleaner:
         facts = [facts_of(segment) for segment in segments]
         end = end_of_cleanable(
             facts,
-            up_to_offset=log.log_end_offset,
+            up_to_offset=_first_unstable_offset(log),
             min_compaction_lag_ms=log.config.min_compaction_lag_ms,
             now_ms=now_ms,
         )
@@ -176,9 +181,10 @@ class LogCleaner:
         progress = _Progress(dirt.first_dirty_offset)
         try:
             if dirt.dirty_bytes:
+                last_records = _last_records(log)
                 log.flush()
                 self._logs.checkpoint()
-                self._run_passes(log, dirt.end_offset, _last_sequences(log), progress)
+                self._run_passes(log, dirt.end_offset, last_records, progress)
             self._set_aside.pop(key, None)
         except RecordError as error:
             self._set_aside[key] = log
@@ -191,14 +197,16 @@ class LogCleaner:
             logger.warning("%s: compaction dropped %d records without a key", key, progress.keyless_dropped)
         return _report(log, before, progress)
 
-    def _run_passes(self, log: Log, end_offset: int, last_sequences: Mapping[int, int], progress: _Progress) -> None:
+    def _run_passes(
+        self, log: Log, end_offset: int, last_records: Mapping[int, LastRecord], progress: _Progress
+    ) -> None:
         throttle = Throttle(self._clock, self._stopping.wait, self._config.bytes_per_second)
         with storage_errors(log.directory):
             remove_stale(self._fs, log.directory)
             while progress.first_dirty_offset < end_offset:
                 segments = [segment for segment in log.closed_segments if segment.base_offset < end_offset]
                 with _held(segments) as held:
-                    if len(held) < len(segments) or not self._run_pass(log, held, last_sequences, progress, throttle):
+                    if len(held) < len(segments) or not self._run_pass(log, held, last_records, progress, throttle):
                         return
                 self._remember(log, progress.first_dirty_offset)
 
@@ -206,25 +214,24 @@ class LogCleaner:
         self,
         log: Log,
         segments: Sequence[LogSegment],
-        last_sequences: Mapping[int, int],
+        last_records: Mapping[int, LastRecord],
         progress: _Progress,
         throttle: Throttle,
     ) -> bool:
-        """One pass; false where retention took a segment away meanwhile. RecordError where it can get no further."""
+        """One pass; false where retention took a segment away meanwhile. RecordError for a damaged batch."""
         start = progress.first_dirty_offset
         dirty = [segment for segment in segments if segment.next_offset > start]
         offsets = OffsetMap(self._config.dedupe_buffer_bytes, segments[-1].next_offset - start)
-        end_offset = fill_map(self._fs, dirty, start, offsets, throttle)
-        if end_offset <= start:
-            raise InvalidRecordError(f"not compacted from offset {start} on: a transaction begins there")
+        aborted = log.aborted_transactions(segments[0].base_offset, segments[-1].next_offset)
+        end_offset = fill_map(self._fs, dirty, start, CleanedTransactions(aborted), offsets, throttle)
         rules = CleaningRules(
             latest=offsets,
             end_offset=end_offset,
             now_ms=self._clock.now_ms(),
             delete_retention_ms=log.config.delete_retention_ms,
-            last_sequences=last_sequences,
+            last_records=last_records,
         )
-        rewriter = SegmentRewriter(self._fs, log.directory, log.config, rules)
+        rewriter = SegmentRewriter(self._fs, log.directory, log.config, rules, CleanedTransactions(aborted))
         for group in _groups(log, [segment for segment in segments if segment.base_offset < end_offset]):
             new = rewriter.rewrite(group, throttle)
             if not log.replace_segments(group, new):
@@ -310,6 +317,16 @@ def _report(log: Log, before: Sequence[tuple[int, int]], progress: _Progress) ->
     )
 
 
-def _last_sequences(log: Log) -> dict[int, int]:
-    """The last offset that each known producer wrote; asked for after the segments to clean have been chosen."""
-    return {producer_id: entry.last_offset for producer_id, entry in dict(log.producers.entries).items()}
+def _last_records(log: Log) -> dict[int, LastRecord]:
+    """The last that each known producer wrote.
+
+    Asked for after the segments to clean have been chosen, and before the flush: what it tells of survives a crash.
+    """
+    return {key: LastRecord(entry.last_offset, entry.epoch) for key, entry in dict(log.producers.entries).items()}
+
+
+def _first_unstable_offset(log: Log) -> int:
+    """Where the first open transaction begins, or the log ends. The log's own thread may append meanwhile."""
+    end_offset = log.log_end_offset
+    entries = dict(log.producers.entries).values()
+    return min((each.transaction_first_offset for each in entries if each.has_open_transaction), default=end_offset)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from millrace.records.batch import NO_TIMESTAMP
 from millrace_broker.storage.segments import Segments
+from millrace_broker.storage.transaction_index import AbortedTransaction, find_aborted
 
 
 def read(segments: Segments, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> bytes:
@@ -51,3 +52,9 @@ def segment_starts(segments: Segments, log_start_offset: int, end_offset: int) -
         for segment in segments
         if segment.size_bytes and segment.base_offset < end_offset
     ]
+
+
+def aborted_transactions(segments: Segments, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions that reach into the offsets from start up to end."""
+    indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])
+    return find_aborted(indexes, start_offset, end_offset)

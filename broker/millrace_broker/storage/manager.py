@@ -5,7 +5,8 @@ it. The marker is removed before anything is written, so a crash at any later po
 
 Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers` and `close` belong to
 one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same
-time: the table of logs is replaced, never changed, and checkpoints are written one at a time.
+time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close` closes several
+logs of a folder at once: disks sync side by side what they would take long for one by one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from threading import Lock
 
@@ -31,6 +33,8 @@ from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_di
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
 
 logger = logging.getLogger(__name__)
+
+CLOSING_THREADS = 8  # they wait for the disk, and need no processor
 
 
 class LogManager:
@@ -75,8 +79,7 @@ class LogManager:
             threads_per_dir=self._recovery_threads,
         )
         try:
-            for each in (each for data_dir in opened for each in data_dir.logs):
-                self._take(each)
+            self._take_all([each for data_dir in opened for each in data_dir.logs])
         except StorageError:
             for data_dir in opened:
                 abandon_dir(data_dir)
@@ -91,6 +94,10 @@ class LogManager:
     def logs(self) -> Mapping[TopicPartition, Log]:
         """All logs, as of now."""
         return self._logs
+
+    def by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
+        """The logs in each data folder; None for a folder that is offline."""
+        return {each.path: self._logs_in(each) if each.is_online else None for each in self._dirs}
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The log of a partition, None where there is none."""
@@ -121,6 +128,11 @@ class LogManager:
             log.reconfigure(config)
         self._configured.add(topic_partition)
         return log
+
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Take other broker properties, for logs that are made or given their settings from now on."""
+        self._default_config = LogConfig.from_properties(defaults, {})
+        self._defaults = defaults
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Put a partition, if it is there, out of sight at once; its files go by `remove_deleted`."""
@@ -239,7 +251,9 @@ class LogManager:
         )
 
     def _close_dir(self, data_dir: DataDir) -> None:
-        failures = [error for log in self._logs_in(data_dir).values() if (error := _close(log)) is not None]
+        threads = max(self._recovery_threads, CLOSING_THREADS)
+        with ThreadPoolExecutor(threads, thread_name_prefix="close-log") as pool:
+            failures = [error for error in pool.map(_close, self._logs_in(data_dir).values()) if error is not None]
         self._checkpoint(data_dir)
         if failures:
             raise failures[0]
@@ -263,11 +277,14 @@ class LogManager:
             log.abandon()
             raise
 
-    def _take(self, opened: OpenedLog) -> None:
-        known = self._logs.get(opened.topic_partition)
-        if known is not None:
-            raise StorageError(f"{opened.log.directory}: {known.directory} holds this partition too")
-        self._remember(opened.topic_partition, opened.log, opened.topic_id)
+    def _take_all(self, opened: Sequence[OpenedLog]) -> None:
+        logs: dict[TopicPartition, Log] = {}
+        for each in opened:
+            known = logs.setdefault(each.topic_partition, each.log)
+            if known is not each.log:
+                raise StorageError(f"{each.log.directory}: {known.directory} holds this partition too")
+        self._topic_ids.update((each.topic_partition, each.topic_id) for each in opened)
+        self._logs = logs
 
     def _create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig) -> Log:
         data_dir = self._dir_for_new(topic_partition)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import FileSystem, read_file
@@ -77,18 +77,26 @@ class ProducerStateManager:
         check_marker(self._entry(producer_id), producer_epoch, marker)
 
     def append_marker(
-        self, header: BatchHeader, marker: EndTransactionMarker, offset: int
-    ) -> AbortedTransaction | None:
-        """A marker was appended; returns what belongs into the transaction index."""
+        self,
+        header: BatchHeader,
+        marker: EndTransactionMarker,
+        offset: int,
+        note_aborted: Callable[[AbortedTransaction], object],
+    ) -> None:
+        """A marker was appended; what belongs into the transaction index is noted there first.
+
+        For compaction, on a thread of its own, takes a transaction that is neither open nor noted for a committed one.
+        """
         entry, completed = with_marker(self._entry(header.producer_id), header, marker, offset)
+        if completed is not None:
+            self._completed.append(completed)
+            if completed.is_aborted:
+                others = (
+                    first for producer, first in self._open_transactions.items() if producer != header.producer_id
+                )
+                stable_offset = min(others, default=offset + 1)
+                note_aborted(AbortedTransaction(completed.producer_id, completed.first_offset, offset, stable_offset))
         self._remember(entry)
-        if completed is None:
-            return None
-        self._completed.append(completed)
-        if not completed.is_aborted:
-            return None
-        stable_offset = min(self._open_transactions.values(), default=offset + 1)
-        return AbortedTransaction(completed.producer_id, completed.first_offset, offset, stable_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Below it every transaction is decided, and the decision replicated; `high_watermark` never goes back."""
@@ -207,8 +215,8 @@ class ProducerStateManager:
                 self._replay_batches(segment, start_offset, aborted)
             except RecordError as error:
                 logger.warning("%s: producers behind the damage are not known: %s", segment.path, error)
-        if segment.was_recovered:
-            segment.transaction_index.replace(aborted)
+        if segment.was_recovered and not segment.transaction_index.replace(aborted):
+            segment.unseal()
 
     def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
         position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
@@ -220,8 +228,7 @@ class ProducerStateManager:
                 continue
             marker = decode_marker(header, memoryview(self._fs.pread(segment.fd, header.size_bytes, at)))
             if marker is not None:
-                transaction = self.append_marker(header, marker, header.base_offset)
-                aborted += [transaction] if transaction is not None else []
+                self.append_marker(header, marker, header.base_offset, aborted.append)
 
     def _remove(self, offsets: Iterable[int]) -> None:
         paths = [self.snapshot_path(offset) for offset in offsets]

@@ -16,6 +16,7 @@ from random import Random
 from millrace.clock import Clock
 from millrace.records.batch import NO_TIMESTAMP
 from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
 
 
@@ -29,6 +30,14 @@ class Rolling:
         self._chance: Random | None = None
         self._begun_at_ms = clock.now_ms()
         self._jitter_ms = 0
+
+    def resume(self, segment: LogSegment) -> None:
+        """A segment that is there already is active; on a full disk it goes on without its room. OSError passes."""
+        try:
+            self.begin(segment)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
 
     def begin(self, segment: LogSegment) -> None:
         """A segment becomes active; its room is taken if `preallocate` says so. OSError passes."""

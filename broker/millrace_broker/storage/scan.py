@@ -35,7 +35,7 @@ def scan_headers(
             chunk, chunk_position = fs.pread(fd, min(chunk_bytes, end - position), position), position
             if len(chunk) < HEADER_BYTES:
                 raise CorruptRecordError(f"the file ends at {position + len(chunk)}, expected {end}")
-        header = read_header(chunk, position - chunk_position)
+        header = read_header(chunk, position - chunk_position, chunk_position)
         if position + header.size_bytes > end:
             return
         yield position, header
@@ -52,14 +52,16 @@ def walk_batches(fs: FileSystem, fd: int, end: int) -> Iterator[tuple[int, Batch
         start = position - chunk_position
         if start + HEADER_BYTES > len(chunk):
             chunk, chunk_position, start = _chunk(fs, fd, position, end), position, 0
-        header = read_header(chunk[start : start + HEADER_BYTES])
+        header = read_header(chunk, start, chunk_position)
         size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
-        if position + size_bytes > end:
-            raise CorruptRecordError(f"a batch of {size_bytes} bytes with {end - position} bytes left")
-        if start + size_bytes > len(chunk) and size_bytes <= BATCHES_CHUNK_BYTES:
-            chunk, chunk_position, start = _chunk(fs, fd, position, end), position, 0
-        crc = crc32c(chunk[start + ATTRIBUTES_POSITION : start + size_bytes])
-        if start + size_bytes > len(chunk):
+        stop = start + size_bytes
+        if stop > len(chunk):
+            if position + size_bytes > end:
+                raise CorruptRecordError(f"a batch of {size_bytes} bytes with {end - position} bytes left")
+            if size_bytes <= BATCHES_CHUNK_BYTES:
+                chunk, chunk_position, start, stop = _chunk(fs, fd, position, end), position, 0, size_bytes
+        crc = crc32c(chunk[start + ATTRIBUTES_POSITION : stop])
+        if stop > len(chunk):
             crc = _crc(fs, fd, chunk_position + len(chunk), position + size_bytes, crc)
         yield position, header, crc == header.crc
         position += size_bytes

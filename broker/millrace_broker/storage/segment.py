@@ -19,8 +19,16 @@ from threading import Lock
 
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import HEADER_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
-from millrace.records.compression import codec_of
+from millrace.records.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    read_header,
+)
+from millrace.records.compression import Codec, codec_of
 from millrace.records.record import Record, decode_batch
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_disk_full
@@ -38,7 +46,9 @@ from millrace_broker.storage.time_index import TimeIndex
 from millrace_broker.storage.transaction_index import TransactionIndex
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_CODEC_ID = max(Codec)
 MAX_RESUME_POSITIONS = 64
+NOTHING_INDEXED = NO_TIMESTAMP - 1
 
 
 class LogSegment:
@@ -62,8 +72,10 @@ class LogSegment:
         self._directory = directory
         self._interval_bytes = config.index_interval_bytes
         self._unindexed_bytes = 0
+        self._indexed_timestamp = NOTHING_INDEXED
         self._resume_positions: dict[int, int] = {}
         self._has_reserve = False
+        self._is_synced = True  # what was written before it was opened, recovery knows of
         self._users = 1
         self._users_lock = Lock()
         with ExitStack() as undo:
@@ -83,6 +95,7 @@ class LogSegment:
         """Put the bytes at the end; returns their position. Indexes know nothing of them yet (`add`)."""
         position = self.size_bytes
         self._fs.pwritev(self.fd, buffers, position)
+        self._is_synced = False
         self.size_bytes = position + size_bytes
         return position
 
@@ -104,15 +117,16 @@ class LogSegment:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
         if self._unindexed_bytes > self._interval_bytes:
-            self.offset_index.append(last_offset - self.base_offset, position)
-            self._index_max_timestamp()
+            if self.offset_index.append(last_offset - self.base_offset, position):
+                self.is_index_full = True
+            if self.max_timestamp > self._indexed_timestamp:
+                self._index_max_timestamp()
             self._unindexed_bytes = 0
-            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
         self._unindexed_bytes += size_bytes
 
     def finish(self) -> None:
         """Nothing is appended any more: the time index ends with the largest timestamp."""
-        if self.size_bytes:
+        if self.size_bytes and self.max_timestamp > self._indexed_timestamp:
             self._index_max_timestamp()
 
     def write_indexes(self) -> bool:
@@ -128,8 +142,10 @@ class LogSegment:
         return True
 
     def sync_batches(self) -> None:
-        """Block until the batches are on the disk."""
-        self._fs.fsync(self.fd)
+        """Block until the batches are on the disk; what is written meanwhile may wait for the next time."""
+        if not self._is_synced:
+            self._is_synced = True
+            self._fs.fsync(self.fd)
 
     def sync(self) -> None:
         """Block until batches and index entries are on the disk. Names are the folder's business."""
@@ -145,6 +161,11 @@ class LogSegment:
         if self._has_reserve:
             self._fs.truncate(self.fd, self.size_bytes)
             self._has_reserve = False
+
+    def unseal(self) -> None:
+        """There was no room for the transaction index: unless that changes, the next start makes the indexes anew."""
+        if self.is_sealed:
+            self.time_index.withdraw()
 
     @property
     def is_sealed(self) -> bool:
@@ -244,10 +265,12 @@ class LogSegment:
     def load_closed(self, next_offset: int) -> bool:
         """Take a segment over as it is; false where an index does not fit and must be built anew."""
         self.next_offset = next_offset
+        if not self._indexes_are_sane():
+            return False
         if not self.size_bytes:
             return True
         last = self.time_index.last
-        if last is None or not self._indexes_are_sane():
+        if last is None:
             return False
         self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
         return True
@@ -266,6 +289,7 @@ class LogSegment:
         start = last[1] if last is not None else 0
         if newest is not None:
             self.max_timestamp, self.max_timestamp_offset = newest[0], self.base_offset + newest[1]
+            self._indexed_timestamp = newest[0]
         try:
             return self._load_tail(start)
         except RecordError:
@@ -279,16 +303,28 @@ class LogSegment:
         """
         self.offset_index.clear()
         self.time_index.clear()
-        self._unindexed_bytes = 0
+        self._unindexed_bytes, self._indexed_timestamp = 0, NOTHING_INDEXED
         self.is_index_full = False
-        self.was_recovered, self.has_producer_ids = True, False
+        self.was_recovered, self.has_producer_ids, self._is_synced = True, False, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.next_offset, end, reason = self.base_offset, 0, ""
+        max_offset = self.base_offset + MAX_RELATIVE_OFFSET
         try:
             for position, header, crc_holds in walk_batches(self._fs, self.fd, self.size_bytes):
-                self._check_walked(header, crc_holds=crc_holds, gaps_up_to_offset=gaps_up_to_offset)
-                self.add(position, header.size_bytes, header.last_offset, header.max_timestamp)
-                end = position + header.size_bytes
+                last_offset = header.base_offset + header.last_offset_delta
+                # Many batches come by here: what nearly all of them are is asked first, and in place.
+                if not (
+                    crc_holds
+                    and header.base_offset == self.next_offset
+                    and last_offset <= max_offset
+                    and header.attributes & CODEC_MASK <= MAX_CODEC_ID
+                ):
+                    self._check_walked(header, crc_holds=crc_holds, gaps_up_to_offset=gaps_up_to_offset)
+                if header.producer_id != NO_PRODUCER_ID:
+                    self.has_producer_ids = True
+                size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
+                self.add(position, size_bytes, last_offset, header.max_timestamp)
+                end = position + size_bytes
         except RecordError as error:
             reason = str(error)
         cut_bytes = self.size_bytes - end
@@ -305,8 +341,6 @@ class LogSegment:
         after_gap = self.next_offset < header.base_offset and header.next_offset <= gaps_up_to_offset
         if not (follows or after_gap) or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise CorruptRecordError(f"offset {header.base_offset} where {self.next_offset} is expected")
-        if header.producer_id != NO_PRODUCER_ID:
-            self.has_producer_ids = True
 
     def _load_tail(self, start: int) -> bool:
         end = start
@@ -369,6 +403,6 @@ class LogSegment:
         return os.path.join(self._directory, segment_file_name(self.base_offset, suffix) + self._file_suffix)
 
     def _index_max_timestamp(self) -> None:
-        last = self.time_index.last
-        if last is None or self.max_timestamp > last[0]:
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        if self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset):
+            self.is_index_full = True
+        self._indexed_timestamp = self.max_timestamp

@@ -3,15 +3,19 @@
     step                                                       what a crash behind it leaves
     1  write and sync <base>.{log,index,timeindex}.cleaned     the old ones; `.cleaned` is removed at the next start
     2  rename .cleaned -> .swap, the .log last                 the old ones, unless the .log.swap is there
-    3  sync the folder                                         the new one, from here on: the start does 4 to 6
+    3  sync the folder                                         the new one, from here on: the start does 4 to 7
     4  rename the old files -> .deleted
-    5  rename .swap -> no suffix, the .log last
-    6  sync the folder
+    5  sync the folder: no old file may outlive the .swap name
+    6  rename .swap -> no suffix, the .log last
+    7  sync the folder
 
 A `.log.swap` is the decision: it holds all that stays of the segments from its base offset to its end, each byte of it
 synced before the name existed. The suffixes and what a start makes of them are Kafka's. An index that did not come
-along is built anew. The producer snapshots of segments that are no more go with them; one that a crash leaves is still
-true, and does no harm.
+along is built anew.
+
+The producer snapshots at the old segments' base offsets go with them: one may know a transaction as open whose marker
+was in the segment behind it and has been compacted away, and a recovery from there would never see it end. Batches that
+are left tell the same of their producers, and newer snapshots are still there.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from millrace_broker.storage.filenames import (
     PRODUCER_SNAPSHOT_SUFFIX,
     SWAP_FILE_SUFFIX,
     parse_segment_file_name,
+    parse_snapshot_file_name,
     segment_file_name,
 )
 from millrace_broker.storage.scan import walk_batches
@@ -38,16 +43,16 @@ logger = logging.getLogger(__name__)
 
 
 def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogSegment) -> list[str]:
-    """Steps 2 to 6; returns the paths that are left to be removed. OSError passes, and leaves what a crash would."""
+    """Steps 2 to 7; returns the paths that are left to be removed. OSError passes, and leaves what a crash would."""
     new.change_suffix(SWAP_FILE_SUFFIX)
     fs.fsync_dir(directory)
     deleted: list[str] = []
     for segment in old:
         snapshot = os.path.join(directory, segment_file_name(segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX))
-        retired = [*segment.file_paths(), *([] if segment.base_offset == new.base_offset else [snapshot])]
-        for path in filter(fs.exists, retired):
+        for path in filter(fs.exists, [*segment.file_paths(), snapshot]):
             fs.rename(path, path + DELETED_FILE_SUFFIX)
             deleted.append(path + DELETED_FILE_SUFFIX)
+    fs.fsync_dir(directory)
     new.change_suffix("")
     fs.fsync_dir(directory)
     return deleted
@@ -65,7 +70,7 @@ def finish_swaps(fs: FileSystem, directory: str) -> None:
             leftovers.append(name)
         else:
             _finish_swap(fs, directory, name, end_offset)
-    names = fs.listdir(directory)
+    names = fs.listdir(directory) if decided else names
     leftovers += [name for name in names if name.endswith(SWAP_FILE_SUFFIX) and name not in leftovers]
     for name in leftovers:
         fs.unlink(os.path.join(directory, name))
@@ -80,8 +85,9 @@ def _finish_swap(fs: FileSystem, directory: str, log_name: str, end_offset: int 
     replaced = range(base_offset, base_offset + 1 if end_offset is None else end_offset)
     for name in fs.listdir(directory):
         found = parse_segment_file_name(name)
-        if found is not None and found[0] in replaced:
+        if (found[0] if found is not None else parse_snapshot_file_name(name)) in replaced:
             fs.unlink(os.path.join(directory, name))
+    fs.fsync_dir(directory)
     stem = log_name.removesuffix(LOG_SUFFIX + SWAP_FILE_SUFFIX)
     swapped = [name for name in fs.listdir(directory) if name.startswith(stem) and name.endswith(SWAP_FILE_SUFFIX)]
     for name in sorted(swapped, key=log_name.__eq__):

@@ -8,7 +8,7 @@ an entry that has it at or above the end of a range is the last one that can mat
 where nothing was aborted.
 
 Entries are in memory until `write`. A crash may leave a file that is short or cut inside an entry; recovery finds the
-markers again and replaces it. `append` belongs to the log's thread, `write` and `sync` may run on another.
+markers again and replaces it. `append` belongs to the log's thread, `write`, `sync` and `entries` may run on another.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from millrace.fs import FileSystem, write_file_durably
+from millrace_broker.storage.failures import is_disk_full
 
 VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
@@ -87,22 +88,36 @@ class TransactionIndex:
             self._fs.fsync_dir(os.path.dirname(self.path))
             self._is_name_synced = True
 
-    def replace(self, transactions: Sequence[AbortedTransaction]) -> None:
-        """After a recovery: let the file hold these; a crash leaves the old content or the new. OSError passes."""
+    def replace(self, transactions: Sequence[AbortedTransaction]) -> bool:
+        """After a recovery: let the file hold these; a crash leaves the old content or the new.
+
+        False where the disk is full: there is no file then, and the entries wait in memory for `write`. OSError passes.
+        """
         data = _packed(transactions)
         found = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
         if data == found:
-            return
+            return True
         self.close()
-        self._fd = None
-        write_file_durably(self._fs, self.path, data)
+        try:
+            write_file_durably(self._fs, self.path, data)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            if self._fs.exists(self.path):
+                self._fs.unlink(self.path)
+            self._file_bytes, self._pending = 0, list(transactions)
+            return False
         self._fd = self._fs.open(self.path)
         self._file_bytes = len(data)
+        return True
 
     def close(self) -> None:
-        """Give the descriptor back; what was not written is lost."""
-        if self._fd is not None:
-            self._fs.close(self._fd)
+        """Give the descriptor back; what was not written is lost, and there are no entries any more."""
+        with self._lock:
+            if self._fd is not None:
+                self._fs.close(self._fd)
+            self._fd = None
+            self._pending.clear()
 
     def _in_file(self) -> list[AbortedTransaction]:
         if self._fd is None:

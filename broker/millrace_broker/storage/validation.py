@@ -11,30 +11,41 @@
 | with a producer id: alone in its append, with an epoch and a sequence (KIP-98) | InvalidRecordError |
 | transactional only with a producer id | InvalidRecordError |
 | nothing behind the last whole batch, at least one batch | CorruptRecordError |
-| in a compacted topic: every record has a key | InvalidRecordError (`check_keys`) |
+| in a compacted topic: every record has a key | RejectedRecordsError (`check_records`) |
+| with CreateTime: every time within message.timestamp.before.max.ms and .after.max.ms | InvalidTimestampError (same) |
 
-The base offset that the producer wrote means nothing. Records inside are looked at for the last rule only: the broker
-keeps what it was given.
+The base offset that the producer wrote means nothing. Records inside are looked at for the last two rules only: the
+broker keeps what it was given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
+from millrace.config import MAX_LONG
+from millrace.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    RejectedRecordsError,
+)
 from millrace.records.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     HEADER_BYTES,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     check_crc,
     walk,
 )
 from millrace.records.compression import Codec, codec_of, decompress
+from millrace_broker.storage.config import CREATE_TIME, LogConfig
 from millrace_broker.storage.record_slices import record_slices
 
+NO_KEY = "a record of a compacted topic needs a key"
 MAX_CODEC_ID = max(Codec)
 _SPECIAL_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
 
@@ -70,13 +81,46 @@ def _check_header(header: BatchHeader) -> None:
         )
 
 
-def check_keys(batches: memoryview, found: Sequence[tuple[int, BatchHeader]]) -> None:
-    """InvalidRecordError for a record without a key, RecordError for one that can't be read."""
+def looks_at_records(config: LogConfig) -> bool:
+    """Whether `check_records` has a rule to check."""
+    limited = min(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) < MAX_LONG
+    return config.is_compacted or (limited and config.message_timestamp_type == CREATE_TIME)
+
+
+def check_records(
+    batches: memoryview, found: Sequence[tuple[int, BatchHeader]], config: LogConfig, now_ms: int
+) -> None:
+    """RejectedRecordsError, or InvalidTimestampError, for the first batch with records that a topic's rules forbid.
+
+    RecordError for a record that can't be read.
+    """
+    earliest, latest = _allowed_times(config, now_ms)
     for position, header in found:
         body = decompress(codec_of(header.codec_id), batches[position + HEADER_BYTES : position + header.size_bytes])
-        for record in record_slices(body, header.record_count):
-            if record.key is None:
-                raise InvalidRecordError(f"record {record.offset_delta} has no key, and the topic is compacted by key")
+        keyless: list[tuple[int, str]] = []
+        untimely: list[tuple[int, str]] = []
+        for index, record in enumerate(record_slices(body, header.record_count)):
+            timestamp = header.base_timestamp + record.timestamp_delta
+            if record.key is None and config.is_compacted:
+                keyless.append((index, NO_KEY))
+            elif not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
+                untimely.append((index, f"timestamp {timestamp} is not in {earliest}..{latest}"))
+        _reject(keyless, untimely)
+
+
+def _allowed_times(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    if config.message_timestamp_type != CREATE_TIME:
+        return -MAX_LONG, MAX_LONG
+    return now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+
+
+def _reject(keyless: list[tuple[int, str]], untimely: list[tuple[int, str]]) -> None:
+    errors = tuple(sorted([*keyless, *untimely]))
+    if untimely:
+        index, message = untimely[0]
+        raise InvalidTimestampError(f"record {index}: {message}, and its topic limits the difference", errors)
+    if keyless:
+        raise RejectedRecordsError(f"record {keyless[0][0]} has no key, and the topic is compacted by key", errors)
 
 
 def _check_flags(header: BatchHeader) -> None:

@@ -2,22 +2,23 @@
 
 | figure | yardstick of the same run |
 |---|---|
-| append of 1 MB and of 16 KB batches | `os.write` of the same bytes to a new file |
+| append of 1 MB and of 16 KB batches | `os.write` of the same bytes to a new file, without and with their CRC-32C |
 | sequential read by `Log.read` | `os.pread` of the same file in the same steps |
 | a random offset's batch, among 1,000 segments | `os.pread` of as many bytes at random positions |
-| a start with 10,000 partitions, each with a closed segment | opening and sizing the same files |
+| a start with 10,000 partitions, each with a closed segment | opening, sizing and closing the same files |
+| a stop with as many, nothing to be synced; their memory | none |
 | recovery of a log that was not synced | `os.pread` of the same file from the page cache |
 
-All of it in the page cache; no fsync but those of the log itself. A partition of two segments takes six open
-files: where the system's limit allows fewer, the start is measured with as many partitions as it does.
+All of it in the page cache; no fsync but those of the log itself. Files are opened as a broker opens them, with as
+many descriptors as it would have.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import resource
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,12 +28,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from millrace.clock import SystemClock
-from millrace.fs import OsFileSystem
 from millrace.records.batch import read_header
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, LogManager, TopicPartition
 from millrace_broker.storage.filenames import CLEAN_SHUTDOWN, SEGMENT_SUFFIXES
-from millrace_ops.bench.append import append_figure
+from millrace_ops.bench.append import append_figures, broker_files
 from millrace_ops.bench.figures import Figure, alternate
 
 MEGABYTE = 1_000_000
@@ -44,7 +44,6 @@ SEGMENTS = 1000
 BATCHES_PER_SEGMENT = 100
 LOOKUPS = 20_000
 PARTITIONS = 10_000
-FILES_PER_PARTITION = 2 * len(SEGMENT_SUFFIXES)
 FOLDER = "bench-0"
 PREAD = "os.pread, 1 MiB"
 
@@ -53,25 +52,26 @@ def run() -> list[Figure]:
     """Measure; the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         place = Path(directory)
-        figures = [append_figure(place, "1 MB", MEGABYTE, 500), *_small_appends(place)]
+        figures = [*append_figures(place, "1 MB", MEGABYTE, 500), *_small_appends(place)]
         for measure in (
             _sequential_read,
             _look_up,
             partial(_recovery, name="16 KB", size_bytes=16_384),
             partial(_recovery, name="1 MB", size_bytes=MEGABYTE),
-            _start,
+            _many_partitions,
         ):
-            figures.append(measure(place))
+            figures += measure(place)
             shutil.rmtree(place / "logs")
         return figures
 
 
 def _small_appends(place: Path) -> list[Figure]:
-    figure = append_figure(place, "16 KB", 16_384, 20_000)
-    return [figure, Figure(name="the same in batches", value=figure.value * MEGABYTE / 16_384, unit="batches/s")]
+    figures = append_figures(place, "16 KB", 16_384, 20_000)
+    batches = figures[0].value * MEGABYTE / len(_batch(16_384))
+    return [*figures, Figure(name="the same in batches", value=batches, unit="batches/s")]
 
 
-def _sequential_read(place: Path) -> Figure:
+def _sequential_read(place: Path) -> list[Figure]:
     batch = _batch(16_384)
     log = _filled_log(place, batch, LOG_BYTES)
     records = read_header(batch).record_count
@@ -83,10 +83,10 @@ def _sequential_read(place: Path) -> Figure:
 
     rate, bare_rate = alternate(ROUNDS, _rate(log.size_bytes, read), _rate(log.size_bytes, lambda: _pread_all(place)))
     log.abandon()
-    return Figure(name="sequential read", value=rate, unit="MB/s", yardstick=PREAD, yardstick_value=bare_rate)
+    return [Figure(name="sequential read", value=rate, unit="MB/s", yardstick=PREAD, yardstick_value=bare_rate)]
 
 
-def _look_up(place: Path) -> Figure:
+def _look_up(place: Path) -> list[Figure]:
     batch = _batch(VALUE_BYTES)
     log = _filled_log(
         place,
@@ -117,10 +117,10 @@ def _look_up(place: Path) -> Figure:
         os.close(fd)
     name = f"read of a random offset, {log.segment_count} segments"
     log.abandon()
-    return Figure(name=name, value=microseconds, unit="us", yardstick="os.pread", yardstick_value=bare_microseconds)
+    return [Figure(name=name, value=microseconds, unit="us", yardstick="os.pread", yardstick_value=bare_microseconds)]
 
 
-def _recovery(place: Path, name: str, size_bytes: int) -> Figure:
+def _recovery(place: Path, name: str, size_bytes: int) -> list[Figure]:
     log = _filled_log(place, _batch(size_bytes), LOG_BYTES)
     log_bytes = log.size_bytes
     log.abandon()
@@ -129,40 +129,55 @@ def _recovery(place: Path, name: str, size_bytes: int) -> Figure:
         _rate(log_bytes, lambda: _open_log(place, LogConfig()).abandon()),
         _rate(log_bytes, lambda: _pread_all(place)),
     )
-    return Figure(name=f"recovery, {name} batches", value=rate, unit="MB/s", yardstick=PREAD, yardstick_value=bare_rate)
+    name = f"recovery, {name} batches"
+    return [Figure(name=name, value=rate, unit="MB/s", yardstick=PREAD, yardstick_value=bare_rate)]
 
 
-def _start(place: Path) -> Figure:
-    count = min(PARTITIONS, _raise_file_limit() // FILES_PER_PARTITION - 50)
-    _closed_partitions(place, count)
+def _many_partitions(place: Path) -> list[Figure]:
+    _closed_partitions(place, PARTITIONS)
+    runs: list[tuple[float, float, float]] = []
 
     def start() -> float:
         (place / "logs" / CLEAN_SHUTDOWN).touch()
-        # A process of its own, whose end gives all files and the lock back.
+        # A process of its own, whose memory is the partitions' alone.
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            return process.submit(_timed_start, str(place / "logs")).result()
+            runs.append(process.submit(_start_and_stop, str(place / "logs")).result())
+        return runs[-1][0]
 
     def bare() -> float:
         started = time.perf_counter()
-        fds = [os.open(file, os.O_RDWR) for folder in os.scandir(place / "logs") if folder.is_dir()
-               for file in os.scandir(folder) if file.name.endswith(SEGMENT_SUFFIXES)]  # fmt: skip
-        for fd in fds:
-            os.fstat(fd)
-        seconds = time.perf_counter() - started
-        for fd in fds:
-            os.close(fd)
-        return seconds
+        for folder in os.scandir(place / "logs"):
+            if folder.is_dir():
+                for file in os.scandir(folder):
+                    if file.name.endswith(SEGMENT_SUFFIXES):
+                        fd = os.open(file, os.O_RDWR)
+                        os.fstat(fd)
+                        os.close(fd)
+        return time.perf_counter() - started
 
     seconds, bare_seconds = alternate(3, start, bare)
-    name = f"start with {count} partitions of 2 segments"
-    return Figure(name=name, value=seconds, unit="s", yardstick="open and fstat", yardstick_value=bare_seconds)
+    _, stop_seconds, mebibytes = map(statistics.median, zip(*runs, strict=True))
+    name = f"start with {PARTITIONS} partitions of 2 segments"
+    return [
+        Figure(name=name, value=seconds, unit="s", yardstick="open, fstat, close", yardstick_value=bare_seconds),
+        Figure(name="their memory", value=mebibytes, unit="MiB"),
+        Figure(name="their stop", value=stop_seconds, unit="s"),
+    ]
 
 
-def _timed_start(directory: str) -> float:
-    manager = LogManager(OsFileSystem(), SystemClock(), [directory], {}, "bench", 1)
-    started = time.perf_counter()
+def _start_and_stop(directory: str) -> tuple[float, float, float]:
+    """Seconds to start, seconds to stop, and the MiB of memory that came between."""
+    manager = LogManager(broker_files(), SystemClock(), [directory], {}, "bench", 1)
+    before_bytes, started = _resident_bytes(), time.perf_counter()
     manager.start()
-    return time.perf_counter() - started
+    start_seconds, memory_bytes = time.perf_counter() - started, _resident_bytes() - before_bytes
+    started = time.perf_counter()
+    manager.close()
+    return start_seconds, time.perf_counter() - started, memory_bytes / (1 << 20)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _batch(size_bytes: int) -> bytes:
@@ -170,7 +185,7 @@ def _batch(size_bytes: int) -> bytes:
 
 
 def _open_log(place: Path, config: LogConfig) -> Log:
-    return Log(OsFileSystem(), SystemClock(), str(place / "logs" / FOLDER), TopicPartition("bench", 0), config)
+    return Log(broker_files(), SystemClock(), str(place / "logs" / FOLDER), TopicPartition("bench", 0), config)
 
 
 def _filled_log(place: Path, batch: bytes, size_bytes: int, config: LogConfig | None = None) -> Log:
@@ -216,10 +231,3 @@ def _closed_partitions(place: Path, count: int) -> None:
         folder.mkdir()
         for name, content in template.items():
             (folder / name).write_bytes(content)
-
-
-def _raise_file_limit() -> int:
-    """As the broker does at its start; the limit that holds then."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return PARTITIONS * FILES_PER_PARTITION * 2 if hard == resource.RLIM_INFINITY else hard

@@ -10,6 +10,7 @@ from millrace import __version__
 from millrace_ops.cli import (
     bench,
     broker,
+    configs,
     consume,
     demo,
     dump,
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command("broker", context_settings=AS_GIVEN, add_help_option=False)(broker.broker)
 app.add_typer(topics.app, name="topics")
+app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)

@@ -1,4 +1,4 @@
-"""`millrace topics`: list, create, describe, delete."""
+"""`millrace topics`: list, create, describe, extend, delete; delete records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace_ops.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from millrace.client import Cluster, TopicMetadata
 
-app = typer.Typer(no_args_is_help=True, help="List, create, describe and delete topics.")
+app = typer.Typer(no_args_is_help=True, help="List, create, describe, extend and delete topics.")
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
 
@@ -64,6 +64,44 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json
     else:
         print(f"{name}  id {topic.topic_id or 'unknown'}")
         print_table(tuple(rows[0]), (tuple(row.values()) for row in rows))
+
+
+@app.command()
+def extend(
+    name: Name,
+    *,
+    partitions: Annotated[int, typer.Option(min=1, help="How many it shall have; never fewer than now.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Give a topic more partitions."""
+    from millrace.client import Admin, Cluster
+
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).create_partitions(name, partitions)
+        topic = cluster.metadata([name]).topic(name)
+    print_json(_summary(topic)) if as_json else print(f"{name} has {len(topic.partitions)} partition(s)")
+
+
+@app.command("delete-records")
+def delete_records(
+    name: Name,
+    *,
+    before: Annotated[int, typer.Option(min=-1, help="The offset of the first record that stays; -1: none does.")] = -1,
+    partition: Annotated[int | None, typer.Option(min=0, help="Of this partition alone; else of every one.")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Delete the oldest records of a topic's partitions."""
+    from millrace.client import Admin, Cluster
+
+    with Cluster(bootstrap) as cluster:
+        indexes = list(cluster.metadata([name]).topic(name).partitions) if partition is None else [partition]
+        starts = [{"partition": one, "earliest": Admin(cluster).delete_records(name, one, before)} for one in indexes]
+    if as_json:
+        print_json(starts)
+    else:
+        print_table(("partition", "earliest"), (tuple(start.values()) for start in starts))
 
 
 @app.command()

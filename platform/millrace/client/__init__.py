@@ -9,6 +9,7 @@ A cluster, and what is made from it, belongs to one thread.
 
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
+from millrace.client.configs import Configs, Property, ResourceKind
 from millrace.client.groups import Groups
 from millrace.client.metadata import BrokerAddress, ClusterMetadata, PartitionMetadata, TopicMetadata
 from millrace.client.simple_consumer import FetchedData, SimpleConsumer
@@ -19,9 +20,12 @@ __all__ = [
     "BrokerAddress",
     "Cluster",
     "ClusterMetadata",
+    "Configs",
     "FetchedData",
     "Groups",
     "PartitionMetadata",
+    "Property",
+    "ResourceKind",
     "SimpleConsumer",
     "SyncProducer",
     "TopicMetadata",

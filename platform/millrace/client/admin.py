@@ -1,4 +1,7 @@
-"""Creates, deletes and lists topics. Creation and deletion return when the metadata of the cluster shows them."""
+"""Creates, extends, deletes and lists topics, and deletes records.
+
+What changes a topic returns when the metadata of the cluster shows it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import field
 
 METADATA_POLL_INTERVAL_S = 0.02
+HIGH_WATERMARK = -1
 
 
 class Admin:
@@ -61,6 +65,30 @@ class Admin:
 
         self._cluster.on_controller(action)
         self._await(name, lambda topic: topic is None)
+
+    def create_partitions(self, name: str, count: int) -> None:
+        """Extend a topic to `count` partitions. UnknownTopicError, InvalidPartitionsError where that are not more."""
+        fields = {
+            "topics": [{"name": name, "count": count, "assignments": None}],
+            "timeout": self._timeout_ms,
+            "validate_only": False,
+        }
+
+        def action(connection: Connection) -> None:
+            answer = connection.request(ApiKey.CREATE_PARTITIONS, fields).results[0]
+            check(answer.error_code, f"topic {name}", answer.error_message)
+
+        self._cluster.on_controller(action)
+        self._await(name, lambda topic: _is_led(topic) and topic is not None and len(topic.partitions) >= count)
+
+    def delete_records(self, name: str, partition: int, before_offset: int = HIGH_WATERMARK) -> int:
+        """Delete the records of a partition below an offset; returns the offset that it begins with now."""
+        asked = {"name": name, "partitions": [{"partition_index": partition, "offset": before_offset}]}
+        connection = self._cluster.leader_connection(name, partition)
+        answer = connection.request(ApiKey.DELETE_RECORDS, {"topics": [asked], "timeout": self._timeout_ms})
+        result = answer.topics[0].partitions[0]
+        check(result.error_code, f"records of {name}-{partition} before {before_offset}")
+        return int(result.low_watermark)
 
     @property
     def _timeout_ms(self) -> int:

@@ -20,7 +20,7 @@ from millrace.client.addresses import Address, parse_bootstrap
 from millrace.client.answers import check, is_retriable
 from millrace.client.connection import Connection
 from millrace.client.metadata import ClusterMetadata, metadata_of
-from millrace.errors import AnswerLostError, BrokerUnreachableError, UnknownTopicError
+from millrace.errors import AnswerLostError, BrokerError, BrokerUnreachableError, ErrorCode, UnknownTopicError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import ZERO_UUID, field
 
@@ -119,6 +119,13 @@ class Cluster:
             return is_retriable(error) and (repeatable or not isinstance(error, AnswerLostError))
 
         return self._retrying(again, forget)(attempt)
+
+    def broker_connection(self, broker_id: str) -> Connection:
+        """A connection to a live broker; BrokerError where none has this id."""
+        for one, broker in self.metadata([]).brokers.items():
+            if str(one) == broker_id:
+                return self._connection(broker.address)
+        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}")
 
     def on_controller(self, action: Callable[[Connection], Result]) -> Result:
         """Run an action on the controller's connection, again while the cluster changes controllers."""

@@ -139,23 +139,26 @@ def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int 
     )
 
 
-def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Parse a header; the caller has made sure that 61 bytes are there.
+def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> BatchHeader:
+    """Parse a header; the caller has made sure that 61 bytes are there. Errors count from `buffer_position`.
 
     Raises CorruptRecordError for lengths and counts that can't be, UnsupportedMagicError for other formats.
     """
     # What `_make` does, at half the cost: the struct has as many fields.
     header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC_V2:
+        place = f"at position {buffer_position + position}"
         if header.magic in (0, 1):
-            raise UnsupportedMagicError(f"message format v{header.magic} at position {position} is not served")
-        raise CorruptRecordError(f"magic {header.magic} at position {position} is no message format")
+            raise UnsupportedMagicError(f"message format v{header.magic} {place} is not served")
+        raise CorruptRecordError(f"magic {header.magic} {place} is no message format")
     if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
-        raise CorruptRecordError(f"batch length {header.batch_length} at position {position} is below a header's")
+        raise CorruptRecordError(
+            f"batch length {header.batch_length} at position {buffer_position + position} is below a header's"
+        )
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise CorruptRecordError(
             f"last offset delta {header.last_offset_delta} or record count {header.record_count} "
-            f"at position {position} is negative"
+            f"at position {buffer_position + position} is negative"
         )
     return header
 

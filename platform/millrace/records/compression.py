@@ -31,6 +31,8 @@ DECOMPRESSED_LIMIT_BYTES = 512 << 20
 XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 XERIAL_MAGIC = XERIAL_HEADER[:8]
 GZIP_WINDOW_BITS = 31
+LZ4_USUAL_LEVEL, LZ4_FAST = 9, 0  # Kafka's default level stands for the fast compressor
+ZSTD_USUAL_LEVEL = 3
 STEP_BYTES_MIN = 64 << 10
 STEP_FACTOR = 8
 
@@ -56,20 +58,23 @@ def codec_of(codec_id: int) -> Codec:
         raise UnsupportedCodecError(f"compression codec {codec_id} is not defined") from None
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """One block in the form that stock clients write."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """One block in the form that stock clients write; `level` is Kafka's (KIP-390), the codec's usual one if None."""
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            compressor = zlib.compressobj(wbits=GZIP_WINDOW_BITS)
+            compressor = zlib.compressobj(
+                zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=GZIP_WINDOW_BITS
+            )
             return compressor.compress(data) + compressor.flush()
         case Codec.SNAPPY:
             return bytes(cramjam.snappy.compress_raw(bytes(data)))
         case Codec.LZ4:
-            return bytes(lz4.frame.compress(bytes(data), block_linked=False))
+            lz4_level = LZ4_FAST if level in (None, LZ4_USUAL_LEVEL) else level
+            return bytes(lz4.frame.compress(bytes(data), compression_level=lz4_level, block_linked=False))
         case Codec.ZSTD:
-            return zstandard.ZstdCompressor().compress(data)
+            return zstandard.ZstdCompressor(ZSTD_USUAL_LEVEL if level is None else level).compress(data)
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:

@@ -38,6 +38,7 @@ class BrokerProcess:
         properties: broker properties under Kafka's names.
         broker_id: the id in the cluster.
         listen: `HOST:PORT`; port 0 takes a free one.
+        open_files: how many descriptors the operating system lets it have; as many as this process if not given.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class BrokerProcess:
         properties: Mapping[str, str] | None = None,
         broker_id: int = 1,
         listen: str = "127.0.0.1:0",
+        open_files: int | None = None,
     ) -> None:
         self.data_dir = Path(data_dir)
         self.bootstrap = listen
         self._coordination = ["--standalone"] if zookeeper is None else ["--zookeeper", zookeeper]
         self._settings = [part for item in (properties or {}).items() for part in ("--set", "=".join(item))]
         self._broker_id = broker_id
+        self._limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process: subprocess.Popen[bytes]
         self.start()
@@ -86,7 +89,16 @@ class BrokerProcess:
         """Start the broker, which must not be running."""
         (self.data_dir / "admin.address").unlink(missing_ok=True)  # a killed broker leaves it
         command = [
-            *(sys.executable, "-m", "millrace_broker", "--listen", self.bootstrap, "--data", str(self.data_dir)),
+            *(
+                *self._limit,
+                sys.executable,
+                "-m",
+                "millrace_broker",
+                "--listen",
+                self.bootstrap,
+                "--data",
+                str(self.data_dir),
+            ),
             *("--id", str(self._broker_id), *self._coordination, *self._settings),
         ]
         self._process = subprocess.Popen(

@@ -4,8 +4,8 @@ Each file has the bytes that a reader sees and those that were synced. Each fold
 those that were synced, and between them a journal of changes in order, where a rename is one change. A crash leaves
 
     kill     everything that was written: the process died, the machine did not
-    cut      what was synced, and of the rest what chance decides: of each folder's journal a first part, of each
-             file the old bytes, the new ones, a torn mixture, or the new size with zeros in it
+    cut      what was synced, and of the rest what chance decides: of each folder's changes any, but those of one
+             name in order; of each file the old bytes, the new ones, a torn mixture, or the new size with zeros
 
 Operations that change something are counted, so that a test can cut the power at each of them in turn. The one
 at which it is cut may have been done by half. From then on everything but `close` raises `PowerCutError`.
@@ -69,9 +69,13 @@ class _Folder:
 
     def survivor(self, chance: Random | None) -> _Folder:
         """The folder after a power cut."""
-        names = dict(self.synced)
-        for change in self.journal[: chance.randint(0, len(self.journal)) if chance is not None else 0]:
-            _apply(names, change)
+        names, lost = dict(self.synced), set[str]()
+        odds = 0.0 if chance is None else chance.random()
+        for change in self.journal:
+            if chance is None or chance.random() < odds or not lost.isdisjoint(change):
+                lost |= change.keys()
+            else:
+                _apply(names, change)
         return _Folder({name: node.survivor(chance) for name, node in sorted(names.items())})
 
     def copy(self) -> _Folder:

@@ -43,7 +43,7 @@ def decode(api_key: int, version: int, direction: Direction, body: memoryview | 
     """The message in `body`; MalformedRequestError where the bytes are no such message."""
     try:
         message, _ = _reader(api_key, version, direction)(body, 0)
-    except (SerialError, ValueError, OverflowError) as error:
+    except (SerialError, ValueError, OverflowError, KeyError) as error:  # a KeyError is an unknown tagged field
         name = f"{ApiKey(api_key).name} v{version} {direction.name.lower()}"
         raise MalformedRequestError(f"{name} can't be decoded: {error}") from error
     return message
@@ -55,6 +55,19 @@ def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> 
     buffer = io.BytesIO()
     entity_writer(entity)(buffer, _build(entity, fields))
     return buffer.getvalue()
+
+
+def warm(api_key: int, version: int) -> None:
+    """Make the codecs of an API before someone waits for them: the first use costs some milliseconds."""
+    _reader(api_key, version, Direction.REQUEST)
+    entity = _entity_type(api_key, version, Direction.RESPONSE)
+    entity_writer(entity)
+    _converters(entity)
+
+
+def api_names() -> dict[int, str]:
+    """Every API of the protocol, served or not: name by key."""
+    return {key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()}
 
 
 def field(message: Any, name: str, default: Any) -> Any:
@@ -92,13 +105,13 @@ def _converter(field: dataclasses.Field[Any]) -> Convert:
     inner, repeated = _inner_type(field.type)
     kafka_type = field.metadata.get("kafka_type", "")
     if dataclasses.is_dataclass(inner):
-        convert: Convert = lambda value: _build(inner, value)  # noqa: E731
+        convert: Convert = lambda value: None if value is None else _build(inner, value)  # noqa: E731
     elif kafka_type == "error_code":
         convert = ErrorCode
     elif kafka_type.startswith("timedelta"):
         convert = lambda value: timedelta(milliseconds=value)  # noqa: E731
     else:
-        return tuple if repeated else lambda value: value
+        convert = lambda value: value  # noqa: E731
     return (lambda values: _each(convert, values)) if repeated else convert
 
 

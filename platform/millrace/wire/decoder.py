@@ -1,99 +1,179 @@
 """Primitive types of the protocol, read one after the other: the counterpart of `encoder`.
 
-For messages and stored records that `kio` does not know. CorruptRecordError for bytes that are cut short, lengths that
-can't be, and text that is not UTF-8.
+For the messages of the hot path, and for messages and stored records that `kio` does not know. Bytes that are cut
+short, lengths that can't be and text that is not UTF-8 raise the error that the reader was made with.
 """
 
 from __future__ import annotations
 
-from millrace.errors import CorruptRecordError
+import struct
+from uuid import UUID
+
+from millrace.errors import CorruptRecordError, MillraceError
 from millrace.wire.encoder import INT16, INT32, INT64
 
 MAX_VARINT_BYTES = 5
+UUID_BYTES = 16
+NULL = -1
 
 
 class Decoder:
-    """A position in bytes; every call reads one value and moves on."""
+    """A position in bytes; every call reads one value and moves on.
 
-    __slots__ = ("_data", "_flexible", "position")
+    Args:
+        data: the message; slices of it are views, not copies.
+        position: where to begin.
+        flexible: whether lengths are compact and structures end with tagged fields (KIP-482).
+        error: what to raise; MalformedRequestError for what a client sends.
+    """
 
-    def __init__(self, data: bytes | memoryview, position: int = 0, *, flexible: bool = False) -> None:
+    __slots__ = ("_data", "_error", "_flexible", "position")
+
+    def __init__(
+        self,
+        data: bytes | memoryview,
+        position: int = 0,
+        *,
+        flexible: bool = False,
+        error: type[MillraceError] = CorruptRecordError,
+    ) -> None:
         self._data = memoryview(data)
         self._flexible = flexible
+        self._error = error
         self.position = position
+
+    def boolean(self) -> bool:
+        """One byte."""
+        return self._byte() != 0
+
+    def int8(self) -> int:
+        """One byte, signed."""
+        byte = self._byte()
+        return byte - 256 if byte > 127 else byte
 
     def int16(self) -> int:
         """Big-endian."""
-        return int(INT16.unpack(self._take(2))[0])
+        return self._integer(INT16)
 
     def int32(self) -> int:
         """Big-endian."""
-        return int(INT32.unpack(self._take(4))[0])
+        return self._integer(INT32)
 
     def int64(self) -> int:
         """Big-endian."""
-        return int(INT64.unpack(self._take(8))[0])
+        return self._integer(INT64)
+
+    def uuid(self) -> UUID:
+        """Sixteen bytes."""
+        return UUID(bytes=bytes(self._take(UUID_BYTES)))
 
     def string(self) -> str:
         """Text that may not be null."""
         text = self.nullable_string()
         if text is None:
-            raise CorruptRecordError(f"null at {self.position} where a string belongs")
+            raise self._error(f"null at {self.position} where a string belongs")
         return text
 
     def nullable_string(self) -> str | None:
         """Text or None."""
-        length = self._compact_length() if self._flexible else self._plain_length(self.int16())
-        if length < 0:
+        length = self._varint_length() if self._flexible else self._length(INT16)
+        if length == NULL:
             return None
         try:
             return str(self._take(length), "utf-8")
         except UnicodeDecodeError as error:
-            raise CorruptRecordError(f"the string before {self.position} is not UTF-8: {error}") from error
+            raise self._error(f"the string before {self.position} is not UTF-8: {error}") from error
 
     def bytes_(self) -> bytes:
-        """Bytes that may not be null."""
-        length = self._compact_length() if self._flexible else self._plain_length(self.int32())
-        if length < 0:
-            raise CorruptRecordError(f"null at {self.position} where bytes belong")
-        return bytes(self._take(length))
+        """A copy of bytes that may not be null."""
+        view = self.nullable_view()
+        if view is None:
+            raise self._error(f"null at {self.position} where bytes belong")
+        return bytes(view)
+
+    def nullable_view(self) -> memoryview | None:
+        """Bytes, as a view of the message, or None."""
+        length = self._varint_length() if self._flexible else self._length(INT32)
+        return None if length == NULL else self._take(length)
 
     def array_length(self) -> int:
         """How many elements follow; none for null. No more than there are bytes left."""
-        length = self._compact_length() if self._flexible else self._plain_length(self.int32())
+        length = self.nullable_array_length()
+        return 0 if length == NULL else length
+
+    def nullable_array_length(self) -> int:
+        """How many elements follow; -1 for null."""
+        length = self._varint_length() if self._flexible else self._length(INT32)
         if length > len(self._data) - self.position:
-            raise CorruptRecordError(f"{length} elements at {self.position} can't be in {len(self._data)} bytes")
-        return max(length, 0)
+            raise self._error(f"{length} elements at {self.position} can't be in {len(self._data)} bytes")
+        return length
 
     def tagged_fields(self) -> None:
         """Pass over the end of a structure; nothing in plain versions."""
-        if self._flexible:
-            for _ in range(self.unsigned_varint()):
-                self.unsigned_varint()
-                self._take(self.unsigned_varint())
+        if self._flexible and (count := self.unsigned_varint()):
+            self._read_tagged_fields(count)
+
+    def read_tagged_fields(self) -> dict[int, memoryview]:
+        """The end of a structure: bytes by tag; none in plain versions."""
+        if not self._flexible or not (count := self.unsigned_varint()):
+            return {}
+        return self._read_tagged_fields(count)
+
+    def _read_tagged_fields(self, count: int) -> dict[int, memoryview]:
+        fields: dict[int, memoryview] = {}
+        for _ in range(count):
+            tag = self.unsigned_varint()
+            fields[tag] = self._take(self.unsigned_varint())
+        return fields
 
     def unsigned_varint(self) -> int:
         """One to five bytes, seven bits each, the lowest first."""
-        value = 0
-        for index in range(MAX_VARINT_BYTES):
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << 7 * index
+        byte = self._byte()
+        if byte < 0x80:
+            return byte
+        value, shift = byte & 0x7F, 7
+        for _ in range(MAX_VARINT_BYTES - 1):
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise CorruptRecordError(f"variable-length integer before {self.position} is longer than 32 bits")
+            shift += 7
+        raise self._error(f"variable-length integer before {self.position} is longer than 32 bits")
 
-    def _compact_length(self) -> int:
+    def _byte(self) -> int:
+        position = self.position
+        try:
+            byte = self._data[position]
+        except IndexError:
+            raise self._too_short(1) from None
+        self.position = position + 1
+        return byte
+
+    def _integer(self, form: struct.Struct) -> int:
+        position = self.position
+        try:
+            value: int = form.unpack_from(self._data, position)[0]
+        except struct.error:
+            raise self._too_short(form.size) from None
+        self.position = position + form.size
+        return value
+
+    def _varint_length(self) -> int:
         return self.unsigned_varint() - 1
 
-    def _plain_length(self, length: int) -> int:
-        if length < -1:
-            raise CorruptRecordError(f"length {length} before {self.position}")
+    def _length(self, form: struct.Struct) -> int:
+        length = self._integer(form)
+        if length < NULL:
+            raise self._error(f"length {length} before {self.position}")
         return length
 
     def _take(self, size: int) -> memoryview:
         end = self.position + size
         if end > len(self._data):
-            raise CorruptRecordError(f"{size} bytes at {self.position} run over the {len(self._data)} that there are")
+            raise self._too_short(size)
         taken = self._data[self.position : end]
         self.position = end
         return taken
+
+    def _too_short(self, size: int) -> MillraceError:
+        return self._error(f"{size} bytes at {self.position} run over the {len(self._data)} that there are")

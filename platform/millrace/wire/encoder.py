@@ -7,7 +7,7 @@ flexible   unsigned varint of length + 1; null is 0; every struct ends with its 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 INT16 = struct.Struct(">h")
@@ -88,3 +88,13 @@ class Encoder:
         """The end of a struct: nothing in plain versions."""
         if self.flexible:
             self.parts.append(b"\x00")
+
+    def null_array(self) -> None:
+        """The head of an array that is not there."""
+        self.parts.append(b"\x00" if self.flexible else b"\xff\xff\xff\xff")
+
+    def tagged_fields(self, fields: Mapping[int, bytes]) -> None:
+        """The end of a struct of a flexible version, with the content of each field by its tag."""
+        self.parts.append(unsigned_varint(len(fields)))
+        for tag, content in sorted(fields.items()):
+            self.parts.append(unsigned_varint(tag) + unsigned_varint(len(content)) + content)

@@ -1,9 +1,11 @@
-"""Fetch answers, versions 4 to 18, encoded by hand around the file's bytes as they are.
+"""Fetch answers, versions 0 to 18, encoded by hand around the file's bytes as they are.
 
-v4   throttle time, responses [topic, partitions [index, error, high watermark, last stable offset,
-     aborted transactions [], records]]
+v0   topics [name, partitions [index, error, high watermark, records]]
+v1   + throttle time
+v4   + last stable offset, aborted transactions [producer id, first offset], null unless they were asked for
 v5   + log start offset      v7   + error, session id (KIP-227)      v11  + preferred read replica
-v12  flexible                v13  topic id for name (KIP-516)        v16+ tagged fields, never sent here
+v12  flexible, + tagged: diverging epoch (KIP-595), current leader
+v13  topic id for name (KIP-516)              v16  + tagged: addresses of the leaders (KIP-951)
 """
 
 from __future__ import annotations
@@ -14,13 +16,22 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millrace.wire.encoder import Encoder, Parts
+from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
 
 PARTITION = struct.Struct(">ihqq")
+PARTITION_BEFORE_V4 = struct.Struct(">ihq")
+ABORTED_TRANSACTION = struct.Struct(">qq")
+EPOCH_END_OFFSET = struct.Struct(">iqb")
 NO_PREFERRED_READ_REPLICA = -1
+NO_SESSION = 0
+DIVERGING_EPOCH_TAG = 0
+CURRENT_LEADER_TAG = 1
+FIRST_FLEXIBLE = 12
+FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 class PartitionFetched(NamedTuple):
-    """What was read of one partition."""
+    """What was read of one partition. Aborted transactions are (producer id, first offset)."""
 
     partition_index: int
     error_code: int
@@ -28,6 +39,9 @@ class PartitionFetched(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     records: bytes | memoryview
+    aborted: Sequence[tuple[int, int]] | None = None
+    diverging_epoch: tuple[int, int] | None = None
+    current_leader: LeaderHint | None = None
 
 
 class TopicFetched(NamedTuple):
@@ -38,30 +52,65 @@ class TopicFetched(NamedTuple):
     partitions: Sequence[PartitionFetched]
 
 
-def encode_fetch_response(version: int, topics: Sequence[TopicFetched], error_code: int = 0) -> Parts:
-    """The message without its header. The session id is always 0: no incremental sessions."""
-    out = Encoder(flexible=version >= 12)
-    out.int32(0)
+def encode_fetch_response(
+    version: int,
+    topics: Sequence[TopicFetched],
+    error_code: int = 0,
+    *,
+    session_id: int = NO_SESSION,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> Parts:
+    """The message without its header."""
+    out = Encoder(flexible=version >= FIRST_FLEXIBLE)
+    if version >= 1:
+        out.int32(0)
     if version >= 7:
         out.int16(error_code)
-        out.int32(0)
+        out.int32(session_id)
     out.array_length(len(topics))
     for topic in topics:
-        out.uuid(topic.topic_id) if version >= 13 else out.string(topic.name)
+        out.uuid(topic.topic_id) if version >= FIRST_VERSION_WITH_TOPIC_IDS else out.string(topic.name)
         out.array_length(len(topic.partitions))
         for partition in topic.partitions:
             _partition(out, version, partition)
         out.no_tagged_fields()
-    out.no_tagged_fields()
+    if version >= 16 and endpoints:
+        out.tagged_fields({0: encode_node_endpoints(endpoints)})
+    else:
+        out.no_tagged_fields()
     return out.parts
 
 
 def _partition(out: Encoder, version: int, partition: PartitionFetched) -> None:
+    if version < 4:
+        out.raw(PARTITION_BEFORE_V4.pack(*partition[:3]))
+        out.bytes_(partition.records)
+        return
     out.raw(PARTITION.pack(*partition[:4]))
     if version >= 5:
         out.int64(partition.log_start_offset)
-    out.array_length(0)
+    _aborted(out, partition.aborted)
     if version >= 11:
         out.int32(NO_PREFERRED_READ_REPLICA)
     out.bytes_(partition.records)
-    out.no_tagged_fields()
+    if out.flexible:
+        out.tagged_fields(_tagged(partition))
+
+
+def _aborted(out: Encoder, aborted: Sequence[tuple[int, int]] | None) -> None:
+    if aborted is None:
+        out.null_array()
+        return
+    out.array_length(len(aborted))
+    for transaction in aborted:
+        out.raw(ABORTED_TRANSACTION.pack(*transaction))
+        out.no_tagged_fields()
+
+
+def _tagged(partition: PartitionFetched) -> dict[int, bytes]:
+    fields: dict[int, bytes] = {}
+    if partition.diverging_epoch is not None:
+        fields[DIVERGING_EPOCH_TAG] = EPOCH_END_OFFSET.pack(*partition.diverging_epoch, 0)
+    if partition.current_leader is not None:
+        fields[CURRENT_LEADER_TAG] = encode_current_leader(partition.current_leader)
+    return fields

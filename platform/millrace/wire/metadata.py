@@ -35,6 +35,7 @@ class PartitionMetadata(NamedTuple):
     leader_epoch: int
     replicas: Sequence[int]
     isr: Sequence[int]
+    offline: Sequence[int] = ()
 
 
 class TopicMetadata(NamedTuple):
@@ -45,15 +46,17 @@ class TopicMetadata(NamedTuple):
     topic_id: UUID
     is_internal: bool
     partitions: Sequence[PartitionMetadata]
+    authorized_operations: int = OPERATIONS_NOT_ASKED
 
 
 class ClusterMetadata(NamedTuple):
     """The whole answer."""
 
-    cluster_id: str
+    cluster_id: str | None
     controller_id: int
     brokers: Sequence[BrokerMetadata]
     topics: Sequence[TopicMetadata]
+    authorized_operations: int = OPERATIONS_NOT_ASKED
 
 
 def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
@@ -70,7 +73,7 @@ def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
     for topic in cluster.topics:
         _topic(out, version, topic)
     if 8 <= version <= 10:
-        out.int32(OPERATIONS_NOT_ASKED)
+        out.int32(cluster.authorized_operations)
     if version >= 13:
         out.int16(0)
     out.no_tagged_fields()
@@ -99,7 +102,7 @@ def _topic(out: Encoder, version: int, topic: TopicMetadata) -> None:
     for partition in topic.partitions:
         _partition(out, version, partition)
     if version >= 8:
-        out.int32(OPERATIONS_NOT_ASKED)
+        out.int32(topic.authorized_operations)
     out.no_tagged_fields()
 
 
@@ -112,5 +115,5 @@ def _partition(out: Encoder, version: int, partition: PartitionMetadata) -> None
     out.int32_array(partition.replicas)
     out.int32_array(partition.isr)
     if version >= 5:
-        out.int32_array(())
+        out.int32_array(partition.offline)
     out.no_tagged_fields()

@@ -4,7 +4,8 @@
     /brokers/ids/[id]         version 5: {"listener_security_protocol_map":{…},"endpoints":[…],…,"host":…,"port":…}
     /brokers/topics/[topic]   version 3: {"partitions":{"0":[1]},"topic_id":"<22 characters>",…}
     …/partitions/[n]/state    {"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}
-    /config/topics/[topic]    {"version":1,"config":{…}}
+    /config/topics/[topic]    {"version":1,"config":{…}}; /config/brokers/[id] the same
+    /config/changes/[change]  {"version":2,"entity_path":"topics/[topic]"}
 
 The 22 characters are the URL-safe base64 of an id's 16 bytes, without padding. Decoders take any version
 whose fields they know, and raise ZooKeeperError for what is not such a document.
@@ -157,13 +158,27 @@ def decode_partition_state(data: bytes) -> PartitionState:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """The node `/config/topics/[topic]`."""
+    """The node `/config/topics/[topic]` or `/config/brokers/[id]`."""
     return _dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """The properties in `/config/topics/[topic]`."""
+    """The properties in `/config/topics/[topic]` or `/config/brokers/[id]`."""
     return _decoded(data, "topic config", lambda fields: {str(k): str(v) for k, v in fields["config"].items()})
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """The node `/config/changes/[change]`."""
+    return _dump({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes) -> str:
+    """Whose configuration was changed, like `topics/[topic]`. Version 1 has the two words by themselves."""
+    return _decoded(data, "configuration change", _entity_path)
+
+
+def _entity_path(fields: Mapping[str, Any]) -> str:
+    return str(fields["entity_path"]) if fields["version"] == 2 else f"{fields['entity_type']}/{fields['entity_name']}"
 
 
 def _topic(fields: Mapping[str, Any]) -> TopicAssignment:

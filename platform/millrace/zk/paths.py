@@ -5,7 +5,11 @@
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /config/topics/[topic]                        the topic's own configuration
+/config/brokers/[id]                          a broker's live configuration; that of all is named <default>
+/config/changes/config_change_[sequence]      which configuration was changed
+/admin/delete_topics/[topic]                  a topic that shall be deleted
 /consumers/[group]/offsets/[topic]/[n]        an offset of a client from before 0.8.2
+/latest_producer_id_block                     the producer ids that a broker has reserved last
 """
 
 from __future__ import annotations
@@ -13,8 +17,13 @@ from __future__ import annotations
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
+CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
-PERSISTENT = ("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS)
+BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_IDS = "/latest_producer_id_block"
+PERSISTENT = ("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETE_TOPICS)
 
 
 def broker(broker_id: int) -> str:
@@ -30,6 +39,21 @@ def topic(name: str) -> str:
 def topic_config(name: str) -> str:
     """A topic's configuration."""
     return f"{TOPIC_CONFIGS}/{name}"
+
+
+def broker_config(entity: str) -> str:
+    """The live configuration of a broker id, or of `<default>`."""
+    return f"{BROKER_CONFIGS}/{entity}"
+
+
+def config_change(sequence: str = "") -> str:
+    """A notification; without a sequence, what ZooKeeper appends one to."""
+    return f"{CONFIG_CHANGES}/config_change_{sequence}"
+
+
+def delete_topic(name: str) -> str:
+    """The wish that a topic be deleted."""
+    return f"{DELETE_TOPICS}/{name}"
 
 
 def partitions(name: str) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError, RolledBackError
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
@@ -39,10 +39,11 @@ EVERYTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a persistent node."""
+    """Make a persistent node; a sequential one's name goes on with a number of ZooKeeper's."""
 
     path: str
     data: bytes = b""
+    sequential: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +142,30 @@ class ZooKeeperSession:
                 answers.append(None if answer is None else answer[0])
         return answers
 
+    def get_with_version(self, path: str) -> tuple[bytes, int] | None:
+        """A node's data and the number of its changes; None if there is no such node."""
+        found = self._wait(self._client.get_async(path), path, missing_ok=True)
+        return None if found is None else (bytes(found[0]), int(found[1].version))
+
+    def replace(self, path: str, data: bytes, version: int) -> bool:
+        """Replace a node's data if no one has since it had `version`; whether that was so."""
+        try:
+            self._result(self._client.set_async(path, data, version))
+        except BadVersionError:
+            return False
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._error(path, error) from error
+        return True
+
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Names of a node's children; none if there is no such node."""
         result = self._client.get_children_async(path, watch=self._node_changed if watch else None)
         return self._wait(result, path, missing_ok=True) or []
+
+    def age_ms(self, path: str) -> int | None:
+        """Milliseconds since a node was made, by the clocks of ZooKeeper and of this machine; None without the node."""
+        stat = self._wait(self._client.exists_async(path), path)
+        return None if stat is None else round(time.time() * 1000) - stat.ctime
 
     def tree(self, path: str) -> list[str]:
         """A node and all below it, children before their parents; empty if there is no such node."""
@@ -166,8 +187,8 @@ class ZooKeeperSession:
         request = self._client.transaction()
         for operation in operations:
             match operation:
-                case Create(path, data):
-                    request.create(path, data)
+                case Create(path, data, sequential):
+                    request.create(path, data, sequence=sequential)
                 case SetData(path, data):
                     request.set_data(path, data)
                 case Delete(path):

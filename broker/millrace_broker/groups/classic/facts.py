@@ -134,7 +134,7 @@ class GroupFacts:
         return [group_record(self.group_id, None)]
 
     def describe(self) -> Description:
-        """As DescribeGroups shows it: metadata and assignments of a stable group only."""
+        """As DescribeGroups shows it: protocol and metadata of a stable group only, assignments as last given."""
         is_stable = self.state is State.STABLE
         members = tuple(
             DescribedMember(
@@ -143,7 +143,7 @@ class GroupFacts:
                 member.client_id,
                 member.client_host,
                 member.metadata(self.protocol_name) if is_stable else b"",
-                member.assignment if is_stable else b"",
+                member.assignment,
             )
             for member in self.members
         )

@@ -1,0 +1,161 @@
+"""Describing and changing the configuration of topics and brokers, live.
+
+The store blocks, so it is called from a worker thread. When a change returns, this broker obeys it: its view has the
+new configuration, and a view is acted upon before it is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from millrace.errors import InvalidConfigError, InvalidRequestError, MetadataTimeoutError, UnknownTopicError
+from millrace_broker.cluster.config_changes import Operation, apply_operations
+from millrace_broker.cluster.config_sources import (
+    BROKER_KEYS,
+    BrokerLayers,
+    ConfigEntry,
+    Properties,
+    broker_entries,
+    check_live,
+    check_topic_config,
+    cluster_entries,
+    split_known,
+    topic_entries,
+)
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.cluster.topics import check_topic_name
+from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
+from millrace_broker.storage.config import TOPIC_CONFIG
+
+logger = logging.getLogger(__name__)
+
+CHANGE_TIMEOUT_S = 15.0
+KEPT_CONFIGURATIONS = 100
+
+
+def layers_of(view: ClusterView, broker_id: int, static: Properties) -> BrokerLayers:
+    """The layers of a broker; live properties that mean nothing here are reported and passed over."""
+    layers = []
+    for entity in (ALL_BROKERS, str(broker_id)):
+        known, wrong = split_known(view.broker_configs.get(entity, {}))
+        if wrong:
+            logger.warning("configuration of broker %s, passed over: %s", entity, "; ".join(wrong))
+        layers.append(known)
+    return BrokerLayers(static, *layers)
+
+
+class ConfigManager:
+    """The configuration of all topics, and of this broker in its layers."""
+
+    def __init__(self, broker_id: int, layers: BrokerLayers, store: MetadataStore, metadata: MetadataCache) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._metadata = metadata
+        self._changing = asyncio.Lock()  # a change reads what it changes
+        self.set_layers(layers)
+
+    @property
+    def layers(self) -> BrokerLayers:
+        """What holds where a topic says nothing."""
+        return self._layers
+
+    def set_layers(self, layers: BrokerLayers) -> None:
+        """Take other layers. Most topics have the same few configurations, so their entries are kept."""
+        self._layers = layers
+        self._entries_of: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = {}
+
+    def check_topic_config(self, config: Properties) -> None:
+        """Raise InvalidConfigError for what a topic may not have."""
+        check_topic_config(self.layers, config)
+
+    def topic_entries(self, config: Properties) -> list[ConfigEntry]:
+        """A topic's every property, if this were its own configuration."""
+        key = tuple(sorted(config.items()))
+        if key not in self._entries_of:
+            if len(self._entries_of) >= KEPT_CONFIGURATIONS:
+                self._entries_of.clear()
+            self._entries_of[key] = list(topic_entries(config, self._layers))
+        return self._entries_of[key]
+
+    def describe_topic(self, name: str) -> list[ConfigEntry]:
+        """A topic's every property. InvalidTopicError, UnknownTopicError."""
+        return self.topic_entries(self._topic_config(name))
+
+    def describe_broker(self, name: str) -> list[ConfigEntry]:
+        """This broker's every property by its id; the live ones of all brokers by the empty name."""
+        entity = self._entity(name)
+        return list(cluster_entries(self.layers) if entity == ALL_BROKERS else broker_entries(self.layers))
+
+    async def replace_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
+        """AlterConfigs: what is not named goes back to the broker's default."""
+        async with self._changing:
+            self._topic_config(_named(name))
+            await self._set_topic(name, config, validate_only=validate_only)
+
+    async def change_topic(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
+        """IncrementalAlterConfigs: what is not named stays."""
+        async with self._changing:
+            config = apply_operations(self._topic_config(_named(name)), operations, TOPIC_CONFIG.keys)
+            await self._set_topic(name, config, validate_only=validate_only)
+
+    async def replace_broker(self, name: str, config: Properties, *, validate_only: bool) -> None:
+        """AlterConfigs for this broker or, by the empty name, all."""
+        async with self._changing:
+            await self._set_broker(self._entity(name), config, validate_only=validate_only)
+
+    async def change_broker(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
+        """IncrementalAlterConfigs for this broker or, by the empty name, all."""
+        entity = self._entity(name)
+        async with self._changing:
+            before = self._metadata.view.broker_configs.get(entity, {})
+            config = apply_operations(before, operations, BROKER_KEYS)
+            await self._set_broker(entity, config, validate_only=validate_only)
+
+    def _topic_config(self, name: str) -> Mapping[str, str]:
+        check_topic_name(name)
+        topic = self._metadata.view.topics.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"topic {name} does not exist")
+        return topic.config
+
+    def _entity(self, name: str) -> str:
+        if not name:
+            return ALL_BROKERS
+        if not name.isdecimal():
+            raise InvalidRequestError(f"broker id {name!r} is not a number")
+        if int(name) != self._broker_id:
+            raise InvalidRequestError(f"broker {name} was asked for, and this is broker {self._broker_id}")
+        return str(self._broker_id)
+
+    async def _set_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
+        self.check_topic_config(config)
+        if not validate_only:
+            await asyncio.to_thread(self._store.set_topic_config, name, config)
+            await self._until(lambda view: name not in view.topics or view.topics[name].config == config, name)
+
+    async def _set_broker(self, entity: str, config: Properties, *, validate_only: bool) -> None:
+        kept = self._metadata.view.broker_configs.get(entity, {})
+        try:
+            for key, value in config.items():
+                if kept.get(key) != value:
+                    check_live(key, value)
+        except InvalidConfigError as error:
+            raise InvalidRequestError(str(error)) from error
+        if not validate_only:
+            await asyncio.to_thread(self._store.set_broker_config, entity, config)
+            await self._until(lambda view: view.broker_configs.get(entity) == config, f"broker {entity}")
+
+    async def _until(self, holds: Callable[[ClusterView], bool], subject: str) -> None:
+        try:
+            await self._metadata.until(holds, CHANGE_TIMEOUT_S)
+        except TimeoutError:
+            raise MetadataTimeoutError(f"the configuration of {subject} was changed but is not seen yet") from None
+
+
+def _named(topic: str) -> str:
+    if not topic:
+        raise InvalidRequestError("there is no configuration of all topics: a topic must be named")
+    return topic

@@ -1,0 +1,177 @@
+"""Where the value of a property comes from: Kafka's order of precedence, as DescribeConfigs shows it.
+
+    topic                    /config/topics/[topic]
+    broker, live             /config/brokers/[id]
+    all brokers, live        /config/brokers/<default>
+    broker, at its start     its file and arguments
+    default                  the tables of `config` and `storage.config`
+
+A synonym list is what would hold if the layers above were not there, the first being what does. As in Kafka
+(ConfigHelper), it begins with the broker's property of the finest unit: a value that `log.retention.hours` alone gives
+is obeyed, and has no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from millrace.config import ConfigKey, ConfigType, value_text
+from millrace.errors import InvalidConfigError
+from millrace_broker.config import BROKER_CONFIG, BrokerConfig
+from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
+from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
+
+Properties = Mapping[str, str]
+BROKER_KEYS: Mapping[str, ConfigKey] = {**BROKER_CONFIG.keys, **LOG_CONFIG.keys}
+_UNITS = {synonym.name: synonyms for synonyms in BROKER_SYNONYMS.values() for synonym in synonyms}
+
+
+class ConfigSource(IntEnum):
+    """The protocol's numbers (KIP-226)."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """One layer's say; the value of a secret is None."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One property as DescribeConfigs tells it."""
+
+    key: ConfigKey
+    value: str | None
+    source: ConfigSource
+    synonyms: tuple[ConfigSynonym, ...]
+    is_read_only: bool = False
+
+    @property
+    def type(self) -> ConfigType:
+        """What kind of value it is."""
+        return self.key.type
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLayers:
+    """The layers below a topic's own, each with the properties that are known and have a value that fits."""
+
+    static: Properties = field(default_factory=dict)
+    cluster: Properties = field(default_factory=dict)
+    broker: Properties = field(default_factory=dict)
+
+    def effective(self) -> dict[str, str]:
+        """What the broker obeys; a live property takes the place of all its units."""
+        properties = dict(self.static)
+        for layer in (self.cluster, self.broker):
+            for name, value in layer.items():
+                for synonym in _UNITS.get(name, ()):
+                    properties.pop(synonym.name, None)
+                properties[name] = value
+        return properties
+
+    def log_defaults(self) -> dict[str, str]:
+        """The part that logs obey."""
+        return {name: value for name, value in self.effective().items() if name in LOG_CONFIG.keys}
+
+    def broker_config(self) -> BrokerConfig:
+        """The part that the broker itself obeys."""
+        return BrokerConfig.from_properties(
+            {name: value for name, value in self.effective().items() if name in BROKER_CONFIG.keys}
+        )
+
+    def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
+        """What each layer says of a broker's property, its other units after it."""
+        names = [one.name for one in _UNITS.get(name, ())] or [name]
+        said = [one for source, layer in self._layers() for one in _said(layer, source, names)]
+        said += [
+            ConfigSynonym(one, _shown(BROKER_KEYS[one], value_text(BROKER_KEYS[one].default)), ConfigSource.DEFAULT)
+            for one in names
+            if BROKER_KEYS[one].has_default
+        ]
+        first = next((index for index, one in enumerate(said) if one.name == name), len(said))
+        return tuple(said[first:])
+
+    def _layers(self) -> tuple[tuple[ConfigSource, Properties], ...]:
+        return (
+            (ConfigSource.DYNAMIC_BROKER, self.broker),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.cluster),
+            (ConfigSource.STATIC_BROKER, self.static),
+        )
+
+
+def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEntry]:
+    """Every property of a topic. What the topic has and nobody knows is left out."""
+    known = {name: value for name, value in topic.items() if name in TOPIC_CONFIG.keys}
+    config = LogConfig.from_properties(layers.log_defaults(), known)
+    for key in TOPIC_CONFIG.keys.values():
+        value = value_text(getattr(config, key.name.replace(".", "_")))
+        synonyms = layers.synonyms(key.synonyms[0].name) if key.synonyms else ()
+        if key.name in known:
+            synonyms = (ConfigSynonym(key.name, value, ConfigSource.TOPIC), *synonyms)
+        yield ConfigEntry(key, value, synonyms[0].source if synonyms else ConfigSource.DEFAULT, synonyms)
+
+
+def broker_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
+    """Every property of a broker."""
+    effective = layers.effective()
+    for key in BROKER_KEYS.values():
+        text = effective.get(key.name, value_text(key.default) if key.has_default else None)
+        synonyms = layers.synonyms(key.name)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+        yield ConfigEntry(key, _shown(key, text), source, synonyms, not key.is_dynamic)
+
+
+def cluster_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
+    """The live properties of all brokers."""
+    for name, text in layers.cluster.items():
+        key = BROKER_KEYS[name]
+        synonyms = tuple(one for one in layers.synonyms(name) if one.source == ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        yield ConfigEntry(key, _shown(key, text), ConfigSource.DYNAMIC_DEFAULT_BROKER, synonyms, not key.is_dynamic)
+
+
+def split_known(properties: Properties) -> tuple[dict[str, str], list[str]]:
+    """(the properties that may be live here and have a value that fits, what is wrong with each of the others)."""
+    known, wrong = {}, []
+    for name, text in properties.items():
+        try:
+            check_live(name, text)
+        except InvalidConfigError as error:
+            wrong.append(str(error))
+        else:
+            known[name] = text
+    return known, wrong
+
+
+def check_live(name: str, text: str) -> None:
+    """Raise InvalidConfigError for a broker's property that is unknown, has a bad value, or is fixed at the start."""
+    key = BROKER_KEYS.get(name)
+    if key is None:
+        raise InvalidConfigError(f"{name}={text}: no property of this broker has this name")
+    if not key.is_dynamic:
+        raise InvalidConfigError(f"{name}={text}: can't be changed while the broker runs")
+    key.parse(text)
+
+
+def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:
+    """Raise InvalidConfigError for an unknown topic property, a bad value, and two that don't go together."""
+    LogConfig.from_properties(layers.log_defaults(), topic).check()
+
+
+def _said(layer: Properties, source: ConfigSource, names: list[str]) -> list[ConfigSynonym]:
+    return [ConfigSynonym(name, _shown(BROKER_KEYS[name], layer[name]), source) for name in names if name in layer]
+
+
+def _shown(key: ConfigKey, text: str | None) -> str | None:
+    return None if key.is_secret else text

@@ -1,0 +1,74 @@
+"""Producer ids: each is given once, whatever crashes (KIP-98).
+
+    /latest_producer_id_block      {"version":1,"broker":1,"block_start":"0","block_end":"999"}
+
+A broker reserves a block of a thousand ids, in the cluster's store, before it gives the first of them; what it has not
+given when it ends is never given. The node in ZooKeeper and its document are Kafka's; a standalone broker keeps the
+same document in the file `latest_producer_id_block` of its first data directory, on the disk before the block is used.
+Logs that came from elsewhere may know producers already: a new block begins above all of those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from millrace.config import MAX_LONG
+from millrace.errors import ProducerIdsExhaustedError, StorageError
+
+BLOCK_SIZE = 1000
+VERSION = 1
+
+Reserve = Callable[[int], range]
+
+
+class ProducerIds:
+    """Gives ids from reserved blocks.
+
+    Args:
+        reserve: reserves the next block, at or above the id that it is given; blocks, so a worker thread calls it.
+        first_free: the id above all that this broker's logs know.
+    """
+
+    def __init__(self, reserve: Reserve, first_free: Callable[[], int]) -> None:
+        self._reserve = reserve
+        self._first_free = first_free
+        self._left = iter(range(0))
+        self._reserving = asyncio.Lock()
+
+    async def take(self) -> int:
+        """An id that no one has had. Raises as the store does, and ProducerIdsExhaustedError."""
+        while (producer_id := next(self._left, None)) is None:
+            async with self._reserving:
+                # Whoever waited for the lock finds the block that was reserved meanwhile.
+                if (producer_id := next(self._left, None)) is not None:
+                    return producer_id
+                self._left = iter(await asyncio.to_thread(self._reserve, self._first_free()))
+        return producer_id
+
+
+def next_block(last: bytes | None, at_least: int) -> range:
+    """The block after the one that a document names, at or above `at_least`.
+
+    StorageError for a document that can't be read, ProducerIdsExhaustedError where no block is left.
+    """
+    start = max(_block_end(last) + 1 if last else 0, at_least)
+    if start > MAX_LONG - BLOCK_SIZE:
+        raise ProducerIdsExhaustedError(f"the next block would begin at {start}")
+    return range(start, start + BLOCK_SIZE)
+
+
+def encode_block(broker_id: int, block: range) -> bytes:
+    """The document of a reserved block."""
+    fields = {
+        "version": VERSION, "broker": broker_id, "block_start": str(block.start), "block_end": str(block.stop - 1),
+    }  # fmt: skip
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _block_end(data: bytes) -> int:
+    try:
+        return int(json.loads(data)["block_end"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"latest_producer_id_block is not understood: {data[:200]!r}") from error

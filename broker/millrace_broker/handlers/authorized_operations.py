@@ -1,0 +1,33 @@
+"""What a client may do, as bits by the numbers of ACL operations (KIP-430). Without ACLs, everything there is to do."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+NOT_ASKED = -(2**31)
+
+
+class AclOperation(IntEnum):
+    """The protocol's numbers."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+_BOTH = (
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS = sum(1 << one for one in (*_BOTH, AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE))
+TOPIC_OPERATIONS = sum(1 << one for one in (*_BOTH, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE))

@@ -1,0 +1,72 @@
+"""DeleteRecords, versions 0 to 2 (KIP-107); v2 flexible.
+
+The log start offset goes up to the given offset, -1 meaning the high watermark, and is on the disk before the answer.
+Segments below it go with the next retention pass. A topic that is only compacted keeps its records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from millrace.errors import ErrorCode, InvalidTopicError, MillraceError, OffsetOutOfRangeError, PolicyViolationError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.encoder import Parts
+from millrace_broker.cluster.topics import INTERNAL_TOPICS
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.storage import TopicPartition
+
+HIGH_WATERMARK = -1
+NO_OFFSET = -1
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Raise each log's start, then make all of it durable."""
+    message = decode(ApiKey.DELETE_RECORDS, request.version, Direction.REQUEST, request.body)
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                _delete(services, TopicPartition(topic.name, partition.partition_index), partition.offset)
+                for partition in topic.partitions
+            ],
+        }
+        for topic in message.topics
+    ]
+    return asyncio.ensure_future(_answer(services, request.version, topics))
+
+
+async def _answer(services: Services, version: int, topics: list[dict[str, Any]]) -> Parts:
+    deleted = [one for topic in topics for one in topic["partitions"] if one["error_code"] == ErrorCode.NONE]
+    if deleted:
+        try:
+            await asyncio.to_thread(services.replicas.checkpoint_log_start_offsets)
+        except MillraceError as error:
+            for one in deleted:
+                one |= {"low_watermark": NO_OFFSET, "error_code": error.code}
+    return [encode(ApiKey.DELETE_RECORDS, version, Direction.RESPONSE, {"throttle_time": 0, "topics": topics})]
+
+
+def _delete(services: Services, topic_partition: TopicPartition, offset: int) -> dict[str, Any]:
+    try:
+        low_watermark, code = _raise_log_start(services, topic_partition, offset), ErrorCode.NONE
+    except MillraceError as error:
+        low_watermark, code = NO_OFFSET, error.code
+    return {"partition_index": topic_partition.partition, "low_watermark": low_watermark, "error_code": code}
+
+
+def _raise_log_start(services: Services, topic_partition: TopicPartition, offset: int) -> int:
+    if topic_partition.topic in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"{topic_partition.topic} is the broker's own")
+    partition = services.replicas.partition(topic_partition)
+    if not partition.log.config.is_deleted:
+        raise PolicyViolationError(f"{topic_partition}: cleanup.policy={partition.log.config.cleanup_policy}")
+    end = partition.high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= end <= partition.high_watermark:
+        raise OffsetOutOfRangeError(f"{topic_partition}: {offset} is not in 0..{partition.high_watermark}")
+    partition.log.raise_log_start_offset(end)
+    return partition.log.log_start_offset
+
+
+API = Api(ApiKey.DELETE_RECORDS, VersionRange(0, 2), handle)

@@ -1,0 +1,34 @@
+"""OffsetForLeaderEpoch, versions 0 to 4 (KIP-101, KIP-320): where the records of an older leader end.
+
+v1  the epoch that was found      v2  current leader epoch      v3  replica id      v4  flexible
+
+A consumer asks after a change of leaders whether what it has read is still in the log.
+"""
+
+from __future__ import annotations
+
+from millrace.errors import MillraceError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.offset_for_leader_epoch import EpochEnd, EpochWanted, decode_epoch_request, encode_epoch_response
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.partitions import led_partition
+from millrace_broker.storage import TopicPartition
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Look each partition's epoch up."""
+    topics = decode_epoch_request(request.version, request.body)
+    ends = [(name, [_end(services, name, one) for one in wanted]) for name, wanted in topics]
+    return encode_epoch_response(request.version, ends)
+
+
+def _end(services: Services, topic: str, wanted: EpochWanted) -> EpochEnd:
+    try:
+        partition = led_partition(services, TopicPartition(topic, wanted.partition_index))
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+    except MillraceError as error:
+        return EpochEnd(wanted.partition_index, error.code)
+    return EpochEnd(wanted.partition_index, 0, *partition.end_of_epoch(wanted.leader_epoch))
+
+
+API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, VersionRange(0, 4), handle)

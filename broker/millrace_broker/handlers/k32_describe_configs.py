@@ -1,0 +1,86 @@
+"""DescribeConfigs, versions 0 to 4 (KIP-133).
+
+    v0  "is default" for a source      v1  source, synonyms (KIP-226)
+    v3  type and documentation (KIP-569)      v4  flexible
+
+Topics and this broker by name, all brokers by the empty broker name. Loggers have no levels to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from millrace.errors import ErrorCode, MillraceError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import field
+from millrace.wire.describe_configs import (
+    ConfigDescribed,
+    ResourceDescribed,
+    SynonymDescribed,
+    encode_describe_configs_response,
+)
+from millrace.wire.encoder import Parts
+from millrace.wire.legacy_admin import decode_request
+from millrace_broker.cluster.config_sources import ConfigEntry
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.config_resources import ResourceType, unserved
+
+RESOURCES_AT_ONCE = 20
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Describe each resource, and let others have their turn now and then."""
+    message = decode_request(ApiKey.DESCRIBE_CONFIGS, request.version, request.body)
+    return asyncio.ensure_future(_answer(services, request.version, message))
+
+
+async def _answer(services: Services, version: int, message: Any) -> Parts:
+    results = []
+    for index, resource in enumerate(message.resources, 1):
+        results.append(_describe(services, message, resource))
+        if index % RESOURCES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return [await asyncio.to_thread(encode_describe_configs_response, version, results)]
+
+
+def _describe(services: Services, message: Any, resource: Any) -> ResourceDescribed:
+    entries: Sequence[ConfigEntry] = ()
+    code, text = ErrorCode.NONE, ""
+    try:
+        entries = _entries(services, resource)
+    except MillraceError as error:
+        code, text = error.code, str(error)
+    names = resource.configuration_keys
+    configs = [_config(message, entry) for entry in entries if not names or entry.key.name in names]
+    return ResourceDescribed(code, text, resource.resource_type, resource.resource_name, configs)
+
+
+def _entries(services: Services, resource: Any) -> Sequence[ConfigEntry]:
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return services.configs.describe_topic(resource.resource_name)
+        case ResourceType.BROKER:
+            return services.configs.describe_broker(resource.resource_name)
+        case ResourceType.BROKER_LOGGER:
+            services.configs.describe_broker(resource.resource_name)
+            return []
+        case number:
+            raise unserved(number)
+
+
+def _config(message: Any, entry: ConfigEntry) -> ConfigDescribed:
+    return ConfigDescribed(
+        entry.key.name,
+        entry.value,
+        entry.is_read_only,
+        entry.source,
+        entry.key.is_secret,
+        [SynonymDescribed(*one) for one in entry.synonyms] if field(message, "include_synonyms", False) else (),
+        entry.type,
+        entry.key.doc if field(message, "include_documentation", False) else None,
+    )
+
+
+API = Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(0, 4), handle)

@@ -1,0 +1,81 @@
+"""DescribeLogDirs, versions 0 to 5 (KIP-113).
+
+v2  flexible      v3  an error code of its own      v4  bytes of the file system (KIP-827)      v5  cordoned: never
+
+A folder that is offline has an error and no partitions. File systems are asked in a worker thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.encoder import Parts
+from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.storage import Log, TopicPartition
+
+UNKNOWN_BYTES = -1
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Describe every data folder, with the partitions that are asked for, or all."""
+    message = decode_request(ApiKey.DESCRIBE_LOG_DIRS, request.version, request.body)
+    asked = None
+    if message.topics is not None:
+        asked = {TopicPartition(topic.topic, index) for topic in message.topics for index in topic.partitions}
+    results = [_described(path, logs, asked) for path, logs in services.replicas.logs_by_data_dir().items()]
+    return asyncio.ensure_future(_answer(request.version, results))
+
+
+async def _answer(version: int, results: list[dict[str, Any]]) -> Parts:
+    fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
+    return [await asyncio.to_thread(_measured, version, fields)]
+
+
+def _measured(version: int, fields: dict[str, Any]) -> bytes:
+    _measure(fields["results"])
+    return encode_response(ApiKey.DESCRIBE_LOG_DIRS, version, fields)
+
+
+def _described(
+    path: str, logs: Mapping[TopicPartition, Log] | None, asked: set[TopicPartition] | None
+) -> dict[str, Any]:
+    topics: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for topic_partition, log in sorted((logs or {}).items()):
+        if asked is None or topic_partition in asked:
+            topics[topic_partition.topic].append(
+                {
+                    "partition_index": topic_partition.partition,
+                    "partition_size": log.size_bytes,
+                    "offset_lag": 0,
+                    "is_future_key": False,
+                }
+            )
+    return {
+        "error_code": ErrorCode.KAFKA_STORAGE_ERROR if logs is None else ErrorCode.NONE,
+        "log_dir": path,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "total_bytes": UNKNOWN_BYTES,
+        "usable_bytes": UNKNOWN_BYTES,
+        "is_cordoned": False,
+    }
+
+
+def _measure(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        if result["error_code"] == ErrorCode.NONE:
+            try:
+                usage = shutil.disk_usage(result["log_dir"])
+            except OSError:
+                result |= {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "topics": ()}
+            else:
+                result |= {"total_bytes": usage.total, "usable_bytes": usage.free}
+
+
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(0, 5), handle)

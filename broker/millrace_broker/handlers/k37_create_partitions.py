@@ -1,0 +1,44 @@
+"""CreatePartitions, versions 0 to 3 (KIP-195); v2 flexible. A topic's partitions become as many as `count`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.encoder import Parts
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Extend each topic, or see whether it could be."""
+    message = decode(ApiKey.CREATE_PARTITIONS, request.version, Direction.REQUEST, request.body)
+    return asyncio.ensure_future(_answer(services, request.version, message))
+
+
+async def _answer(services: Services, version: int, message: Any) -> Parts:
+    times = Counter(topic.name for topic in message.topics)
+    asked = {topic.name: topic for topic in message.topics}
+    results = []
+    for topic in asked.values():
+        code, text = ErrorCode.NONE, None
+        try:
+            if times[topic.name] > 1:
+                raise InvalidRequestError(f"topic {topic.name} is named {times[topic.name]} times")
+            await _create(services, topic, validate_only=message.validate_only)
+        except MillraceError as error:
+            code, text = error.code, str(error)
+        results.append({"name": topic.name, "error_code": code, "error_message": text})
+    fields = {"throttle_time": 0, "results": results}
+    return [encode(ApiKey.CREATE_PARTITIONS, version, Direction.RESPONSE, fields)]
+
+
+async def _create(services: Services, topic: Any, *, validate_only: bool) -> None:
+    assignments = None if topic.assignments is None else [tuple(one.broker_ids) for one in topic.assignments]
+    await services.topics.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+
+
+API = Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), handle)

@@ -1,0 +1,69 @@
+"""ElectLeaders, versions 0 to 2 (KIP-183, KIP-460).
+
+    v0  preferred leaders only      v1  the kind of election, an error code of its own      v2  flexible
+
+A partition's one replica is its preferred leader and its only eligible one: while its broker lives no election is
+needed, which is left out of the answer where all partitions were meant; else there is nobody to elect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode, field
+from millrace_broker.cluster.view import ClusterView
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Say for each partition why there is no election."""
+    message = decode(ApiKey.ELECT_LEADERS, request.version, Direction.REQUEST, request.body)
+    kind, view = field(message, "election_type", PREFERRED), services.metadata.view
+    if message.topic_partitions is None:
+        everything = [(name, range(len(topic.partitions))) for name, topic in view.topics.items()]
+        results = [_results(view, kind, name, indexes, leave_out_unneeded=True) for name, indexes in everything]
+    else:
+        results = [_results(view, kind, one.topic, one.partitions) for one in message.topic_partitions]
+    fields = {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "replica_election_results": [one for one in results if one["partition_result"]],
+    }
+    return [encode(ApiKey.ELECT_LEADERS, request.version, Direction.RESPONSE, fields)]
+
+
+def _results(
+    view: ClusterView, kind: int, topic: str, indexes: Iterable[int], *, leave_out_unneeded: bool = False
+) -> dict[str, Any]:
+    outcomes = [(index, *_outcome(view, kind, topic, index)) for index in indexes]
+    return {
+        "topic": topic,
+        "partition_result": [
+            {"partition_id": index, "error_code": code, "error_message": message}
+            for index, code, message in outcomes
+            if not (leave_out_unneeded and code is ErrorCode.ELECTION_NOT_NEEDED)
+        ],
+    }
+
+
+def _outcome(view: ClusterView, kind: int, name: str, index: int) -> tuple[ErrorCode, str]:
+    topic = view.topics.get(name)
+    if kind not in (PREFERRED, UNCLEAN):
+        return ErrorCode.INVALID_REQUEST, f"election type {kind} is not known"
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
+    partition = topic.partitions[index]
+    if partition.leader in view.brokers:
+        return ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by broker {partition.leader}"
+    message = f"no replica of {name}-{index} is on a live broker"
+    if kind == PREFERRED:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message
+
+
+API = Api(ApiKey.ELECT_LEADERS, VersionRange(0, 2), handle)

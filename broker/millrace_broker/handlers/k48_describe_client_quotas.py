@@ -1,0 +1,42 @@
+"""DescribeClientQuotas, versions 0 and 1 (KIP-546); v1 flexible. No client has a quota; the filter is checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnsupportedVersionError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+USER, CLIENT_ID, ADDRESS = ENTITY_TYPES = ("user", "client-id", "ip")
+EXACT, DEFAULT, ANY = range(3)
+
+
+def handle(services: Services, request: Request) -> Reply:  # noqa: ARG001  # every handler has the same signature
+    """None, or what is wrong with the filter."""
+    message = decode(ApiKey.DESCRIBE_CLIENT_QUOTAS, request.version, Direction.REQUEST, request.body)
+    fields: dict[str, Any] = {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "entries": ()}
+    try:
+        _check(message.components)
+    except MillraceError as error:
+        fields |= {"error_code": error.code, "error_message": str(error), "entries": None}
+    return [encode(ApiKey.DESCRIBE_CLIENT_QUOTAS, request.version, Direction.RESPONSE, fields)]
+
+
+def _check(components: Any) -> None:
+    types = Counter(one.entity_type for one in components)
+    for name, count in types.items():
+        if not name or count > 1:
+            raise InvalidRequestError(f"filter of entity type {name!r}, {count} times")
+        if name not in ENTITY_TYPES:
+            raise UnsupportedVersionError(f"entity type {name!r} is not known")
+    if ADDRESS in types and len(types) > 1:
+        raise InvalidRequestError("a filter of an address goes with no other")
+    for one in components:
+        if one.match_type not in (EXACT, DEFAULT, ANY):
+            raise InvalidRequestError(f"match type {one.match_type} of {one.entity_type} is not known")
+
+
+API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), handle)

@@ -1,0 +1,62 @@
+"""DescribeCluster, versions 0 to 2 (KIP-700).
+
+v1  the kind of endpoint that was meant (KIP-919): a broker, never a controller      v2  fenced brokers: there are none
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, encode, field
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """The cluster's id, controller and live brokers."""
+    message = decode(ApiKey.DESCRIBE_CLUSTER, request.version, Direction.REQUEST, request.body)
+    endpoint_type = field(message, "endpoint_type", BROKERS)
+    if endpoint_type == BROKERS:
+        fields = _described(services, message)
+    elif endpoint_type == CONTROLLERS:
+        fields = _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for, and this is a broker")
+    else:
+        fields = _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type} is not known")
+    return [encode(ApiKey.DESCRIBE_CLUSTER, request.version, Direction.RESPONSE, fields)]
+
+
+def _described(services: Services, message: Any) -> dict[str, Any]:
+    view = services.metadata.view
+    brokers = [
+        {"broker_id": one.id, "host": one.host, "port": one.port, "rack": one.rack, "is_fenced": False}
+        for one in view.brokers.values()
+    ]
+    return {
+        **_refused(ErrorCode.NONE, None),
+        "cluster_id": view.cluster_id,
+        "controller_id": view.controller_id,
+        "brokers": brokers,
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    }
+
+
+def _refused(code: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "error_message": message,
+        "endpoint_type": BROKERS,
+        "cluster_id": "",
+        "controller_id": -1,
+        "brokers": (),
+        "cluster_authorized_operations": NOT_ASKED,
+    }
+
+
+API = Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 2), handle)

@@ -1,0 +1,140 @@
+"""DescribeTopicPartitions, version 0 (KIP-966): topics by name, in pages.
+
+    topics     those that are named, or all; in the order of their names
+    cursor     the topic and partition that a page begins with; the answer's says where the next one does
+    page       at most as many partitions as the client and max.request.partition.size.limit allow
+
+A topic that is not there has an error where it was named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import ZERO_UUID, Direction, decode, encode
+from millrace.wire.encoder import Parts
+from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
+from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import TOPIC_OPERATIONS
+
+
+class Cursor(NamedTuple):
+    """A place in all partitions."""
+
+    topic: str
+    partition: int
+
+
+class Page(NamedTuple):
+    """Of each topic the partitions `[first, end)`, and where the next page begins."""
+
+    topics: list[tuple[str, int, int]]
+    next: Cursor | None
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """One page."""
+    message = decode(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request.version, Direction.REQUEST, request.body)
+    view = services.metadata.view
+    limit = max(min(message.response_partition_limit, services.config.max_request_partition_size_limit), 1)
+    cursor = None if message.cursor is None else Cursor(message.cursor.topic_name, message.cursor.partition_index)
+    named = [topic.name for topic in message.topics]
+    try:
+        names = _names(view, named, cursor)
+    except InvalidRequestError as error:
+        fields: dict[str, Any] = {"topics": [_missing(name, error.code) for name in named]}
+    else:
+        page = paged([(name, _count(view, name)) for name in names], cursor, limit)
+        fields = {"topics": [_topic(view, *place) for place in page.topics]}
+        if page.next is not None:
+            fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
+    return asyncio.ensure_future(_answer(request.version, {"throttle_time": 0, **fields}))
+
+
+async def _answer(version: int, fields: dict[str, Any]) -> Parts:
+    """A page may be long, so it is encoded in a worker thread."""
+    return [await asyncio.to_thread(encode, ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, Direction.RESPONSE, fields)]
+
+
+def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) -> Page:
+    """The page that begins at the cursor; `topics` are (name, partitions), sorted, a topic without any is missing."""
+    page: list[tuple[str, int, int]] = []
+    for name, count in topics:
+        if limit == 0:
+            return Page(page, Cursor(name, 0))
+        first = cursor.partition if cursor is not None and cursor.topic == name else 0
+        end = min(first + limit, count)
+        page.append((name, first, end))
+        if end < count:
+            return Page(page, Cursor(name, end))
+        limit -= max(end - first, 0)
+    return Page(page, None)
+
+
+def _names(view: ClusterView, named: Sequence[str], cursor: Cursor | None) -> list[str]:
+    names = sorted(set(named) if named else view.topics)
+    if cursor is None:
+        return names
+    if cursor.partition < 0:
+        raise InvalidRequestError(f"a cursor at partition {cursor.partition}")
+    if named and cursor.topic not in named:
+        raise InvalidRequestError(f"a cursor at topic {cursor.topic}, which is not asked for")
+    return [name for name in names if name >= cursor.topic]
+
+
+def _count(view: ClusterView, name: str) -> int:
+    return len(view.topics[name].partitions) if name in view.topics else 0
+
+
+def _topic(view: ClusterView, name: str, first: int, end: int) -> dict[str, Any]:
+    topic = view.topics.get(name)
+    if topic is not None:
+        return _described(view, topic, topic.partitions[first:end])
+    try:
+        check_topic_name(name)
+    except InvalidTopicError as error:
+        return _missing(name, error.code)
+    return _missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _described(view: ClusterView, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.NONE,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": [
+            {
+                "error_code": ErrorCode.NONE if one.leader in view.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
+                "partition_index": one.index,
+                "leader_id": one.leader if one.leader in view.brokers else -1,
+                "leader_epoch": one.leader_epoch,
+                "replica_nodes": one.replicas,
+                "isr_nodes": one.isr,
+                "eligible_leader_replicas": (),
+                "last_known_elr": (),
+                "offline_replicas": tuple(replica for replica in one.replicas if replica not in view.brokers),
+            }
+            for one in partitions
+        ],
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _missing(name: str, code: ErrorCode) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": ZERO_UUID,
+        "is_internal": False,
+        "partitions": (),
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, VersionRange(0, 0), handle)

@@ -1,0 +1,231 @@
+"""Incremental fetch sessions (KIP-227): which partitions of a fetch are answered, as a table without clock or socket.
+
+    request: session id, epoch            what happens
+    any, -1 (final)                       answered in full, no session; one of this id ends
+    any, 0 (initial)                      answered in full, and a new session if there is room; one of this id ends
+    id, n, where n is the session's       partitions of the request are added or changed, forgotten ones leave; all that
+                                          the session holds are read, and those that have news are answered
+    id, another n                         INVALID_FETCH_SESSION_EPOCH
+    id that is not there                  FETCH_SESSION_ID_NOT_FOUND
+    id, from a version that names         FETCH_SESSION_TOPIC_ID_ERROR
+    topics the other way
+
+News are records, another high watermark or log start offset, a diverging epoch, an error. A partition that gave records
+goes behind all others, so that each gets its turn when the limit of bytes cuts an answer short.
+
+The epoch counts 1 … 2³¹-1 and then from 1 anew. A full table makes room where a session has been silent for two
+minutes, or is older than that and holds no more partitions than the new one; else the answer has session id 0, and
+the client goes on with full requests. A session without partitions ends.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millrace.config import MAX_INT
+from millrace.errors import ErrorCode
+from millrace.wire.fetch import NO_SESSION, PartitionFetched
+from millrace.wire.fetch_request import FINAL_EPOCH, PartitionKey, Wanted
+
+INITIAL_EPOCH = 0
+EVICTION_MS = 120_000
+
+Fetched = Sequence[tuple[PartitionKey, PartitionFetched]]
+NewId = Callable[[], int]
+
+
+class FetchAnswer(NamedTuple):
+    """What goes back: an error of the whole request, the session to go on with, the partitions to tell of."""
+
+    error_code: int
+    session_id: int
+    fetched: Fetched
+
+
+class FetchContext:
+    """One request: what to read, and then what to answer. This one belongs to no session and answers all."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self, wanted: Mapping[PartitionKey, Wanted]) -> None:
+        self.wanted = wanted
+
+    def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:  # noqa: ARG002  # other contexts need the time
+        """The answer, given what was read of each wanted partition; asked for once."""
+        return FetchAnswer(ErrorCode.NONE, NO_SESSION, fetched)
+
+
+class FetchSessionError(FetchContext):
+    """A request that does not fit its session: nothing is read."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__({})
+        self.code = code
+
+    def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:  # noqa: ARG002
+        """The error alone."""
+        return FetchAnswer(self.code, NO_SESSION, ())
+
+
+@dataclass(slots=True)
+class _Cached:
+    """What a session knows of a partition: what the client wants, and what it was told last."""
+
+    wanted: Wanted
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+    def take(self, fetched: PartitionFetched) -> bool:
+        """Whether this is news; it is known from now on. After an error the next answer always is."""
+        news = (
+            len(fetched.records) > 0
+            or fetched.high_watermark != self.high_watermark
+            or fetched.log_start_offset != self.log_start_offset
+            or fetched.error_code != ErrorCode.NONE
+            or fetched.diverging_epoch is not None
+        )
+        self.high_watermark = -1 if fetched.error_code else fetched.high_watermark
+        self.log_start_offset = fetched.log_start_offset
+        return news
+
+
+@dataclass(slots=True)
+class _Session:
+    session_id: int
+    uses_topic_ids: bool
+    created_ms: int
+    used_ms: int
+    partitions: OrderedDict[PartitionKey, _Cached]
+    epoch: int = INITIAL_EPOCH + 1
+
+    def update(self, wanted: Mapping[PartitionKey, Wanted], forgotten: Sequence[PartitionKey]) -> None:
+        for key, one in wanted.items():
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = _Cached(one)
+            else:
+                known.wanted = one
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+
+class FetchSessions:
+    """The sessions of this broker's consumers.
+
+    Args:
+        slots: how many there may be (`max.incremental.fetch.session.cache.slots`).
+        new_id: gives a random positive number.
+    """
+
+    def __init__(self, slots: int, new_id: NewId) -> None:
+        self._slots = slots
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, _Session] = OrderedDict()  # the one unused for longest first
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions in all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def context(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Mapping[PartitionKey, Wanted],
+        forgotten: Sequence[PartitionKey],
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchContext:
+        """How to go about a request; `now_ms` is monotonic."""
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if session_id != NO_SESSION:
+                self._sessions.pop(session_id, None)
+            return FetchContext(wanted) if epoch == FINAL_EPOCH else _Full(self, wanted, uses_topic_ids)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return FetchSessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return FetchSessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(wanted, forgotten)
+        if not session.partitions:
+            del self._sessions[session_id]
+            return FetchContext(wanted)
+        session.used_ms = now_ms
+        session.epoch = next_epoch(epoch)
+        self._sessions.move_to_end(session_id)
+        return _Incremental(session)
+
+    def begin(self, partitions: OrderedDict[PartitionKey, _Cached], now_ms: int, *, uses_topic_ids: bool) -> int:
+        """Begin a session; its id, 0 where there is no room."""
+        if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
+            return NO_SESSION
+        session_id = self._new_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._new_id()
+        self._sessions[session_id] = _Session(session_id, uses_topic_ids, now_ms, now_ms, partitions)
+        return session_id
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        if not self._sessions:
+            return False
+        chosen = next(iter(self._sessions.values()))
+        if now_ms - chosen.used_ms <= EVICTION_MS:
+            old = [one for one in self._sessions.values() if now_ms - one.created_ms > EVICTION_MS]
+            if not old:
+                return False
+            chosen = min(old, key=lambda one: (len(one.partitions), one.session_id))
+            if (size, NO_SESSION) < (len(chosen.partitions), chosen.session_id):
+                return False
+        del self._sessions[chosen.session_id]
+        self.evictions += 1
+        return True
+
+
+class _Full(FetchContext):
+    """A request for all that it names, which may begin a session."""
+
+    def __init__(self, sessions: FetchSessions, wanted: Mapping[PartitionKey, Wanted], uses_topic_ids: bool) -> None:
+        super().__init__(wanted)
+        self._sessions = sessions
+        self._uses_topic_ids = uses_topic_ids
+
+    def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:
+        cached = OrderedDict(
+            (key, _Cached(self.wanted[key], one.high_watermark, one.log_start_offset)) for key, one in fetched
+        )
+        session_id = self._sessions.begin(cached, now_ms, uses_topic_ids=self._uses_topic_ids)
+        return FetchAnswer(ErrorCode.NONE, session_id, fetched)
+
+
+class _Incremental(FetchContext):
+    """A request inside a session."""
+
+    def __init__(self, session: _Session) -> None:
+        super().__init__({key: cached.wanted for key, cached in session.partitions.items()})
+        self._session = session
+        self._expected_epoch = session.epoch
+
+    def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:  # noqa: ARG002
+        session = self._session
+        if session.epoch != self._expected_epoch:
+            return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
+        news = [(key, one) for key, one in fetched if key in session.partitions and session.partitions[key].take(one)]
+        for key, one in news:
+            if len(one.records):
+                session.partitions.move_to_end(key)
+        return FetchAnswer(ErrorCode.NONE, session.session_id, news)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the session's next request."""
+    return 1 if epoch == MAX_INT else epoch + 1

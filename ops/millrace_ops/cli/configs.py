@@ -1,0 +1,98 @@
+"""`millrace configs`: describe, set and unset properties of topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace.errors import SetupError
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from millrace.client import Configs, Property, ResourceKind
+
+app = typer.Typer(no_args_is_help=True, help="Describe and change the configuration of topics and brokers.")
+Topic = Annotated[str | None, typer.Option(metavar="TOPIC", help="The configuration of a topic.")]
+Broker = Annotated[str | None, typer.Option(metavar="ID", help="Of a broker; `all`: the live one of all brokers.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Properties.")]
+Values = Annotated[list[str], typer.Argument(metavar="NAME=VALUE…", help="Properties and their new values.")]
+ALL_BROKERS = "all"
+
+
+@app.command()
+def describe(
+    *,
+    topic: Topic = None,
+    broker: Broker = None,
+    everything: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Show each property's value and where it comes from."""
+    with _opened(bootstrap, topic, broker) as (configs, kind, name):
+        found = [one for one in configs.describe(kind, name) if everything or one.source != "default"]
+    if as_json:
+        print_json([_row(one) for one in found])
+    else:
+        print_table(("property", "value", "from", "live"), (tuple(_row(one).values()) for one in found))
+
+
+@app.command("set")
+def set_(
+    values: Values,
+    *,
+    topic: Topic = None,
+    broker: Broker = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Set properties; others stay as they are."""
+    from millrace.config import parse_assignments
+
+    _change(bootstrap, topic, broker, parse_assignments(values), [], as_json=as_json)
+
+
+@app.command()
+def unset(
+    names: Names,
+    *,
+    topic: Topic = None,
+    broker: Broker = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Give properties back to what holds without them."""
+    _change(bootstrap, topic, broker, {}, names, as_json=as_json)
+
+
+def _change(
+    bootstrap: str, topic: str | None, broker: str | None, values: Mapping[str, str], names: list[str], *, as_json: bool
+) -> None:
+    with _opened(bootstrap, topic, broker) as (configs, kind, name):
+        configs.change(kind, name, values, names)
+        changed = [one for one in configs.describe(kind, name) if one.name in (*values, *names)]
+    if as_json:
+        print_json([_row(one) for one in changed])
+    else:
+        print_table(("property", "value", "from", "live"), (tuple(_row(one).values()) for one in changed))
+
+
+@contextmanager
+def _opened(bootstrap: str, topic: str | None, broker: str | None) -> Iterator[tuple[Configs, ResourceKind, str]]:
+    from millrace.client import Cluster, Configs, ResourceKind
+
+    if (topic is None) == (broker is None):
+        raise SetupError("give --topic TOPIC or --broker ID")
+    with Cluster(bootstrap) as cluster:
+        if topic is not None:
+            yield Configs(cluster), ResourceKind.TOPIC, topic
+        else:
+            yield Configs(cluster), ResourceKind.BROKER, "" if broker == ALL_BROKERS else broker or ""
+
+
+def _row(one: Property) -> dict[str, object]:
+    return {"property": one.name, "value": one.value, "from": one.source, "live": not one.is_read_only}

@@ -1,0 +1,62 @@
+"""docs/protocol.md, made from the registry of the handlers: `python -m millrace_ops.protocol_page > docs/protocol.md`.
+
+A test compares the page with what this makes, so that it can't grow stale.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from millrace.wire.api import FIRST_FLEXIBLE_VERSION
+from millrace.wire.cold import api_names
+from millrace_broker.handlers.api import Api
+from millrace_broker.handlers.registry import APIS
+
+HEAD = """\
+# The Kafka protocol, as it is served
+
+Made by `python -m millrace_ops.protocol_page` from the registry of the handlers; edit nothing here.
+
+ApiVersions tells clients exactly this table. Versions from the first flexible one on have compact lengths and tagged
+fields (KIP-482). What an API refuses is answered with the error code in brackets; unknown topics, partitions, offsets
+and epochs have their own codes and are not listed.
+
+| key | API | versions | flexible from | refused |
+|---:|---|---|---:|---|
+"""
+
+TAIL = """
+## What is not in the table
+
+| what comes in | what happens |
+|---|---|
+| an API key or a version that is not served | the connection is closed, as Kafka does: no answer could be understood; \
+but ApiVersions in an unknown version is answered in v0's form |
+| a frame above `socket.request.max.bytes`, or bytes that are no request | the connection is closed |
+| Produce with acks=0 that fails | the connection is closed: there is no answer to tell it in |
+
+APIs of the protocol that are not served: {missing}.
+"""
+
+
+def render(apis: Mapping[int, Api]) -> str:
+    """The whole page."""
+    names = api_names()
+    rows = "".join(_row(apis[key], names.get(key, apis[key].key.name)) for key in sorted(apis))
+    missing = ", ".join(f"{name} ({key})" for key, name in sorted(names.items()) if key not in apis)
+    return HEAD + rows + TAIL.format(missing=missing)
+
+
+def _row(api: Api, name: str) -> str:
+    minimum, maximum = api.versions
+    return f"| {api.key} | {name} | {minimum}-{maximum} | {FIRST_FLEXIBLE_VERSION[api.key]} | {api.refuses} |\n"
+
+
+def main() -> None:
+    """Write the page to stdout."""
+    sys.stdout.write(render(APIS))
+
+
+if __name__ == "__main__":
+    main()

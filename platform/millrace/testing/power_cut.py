@@ -1,0 +1,101 @@
+"""A real disk whose power can be cut, for tests: an ext4 file system on a loop device, ended by ext4's own shutdown.
+
+    with PowerCutDisk(tmp_path / "disk") as disk:
+        ...                  # processes write under disk.path
+        disk.cut_power()     # every system call there fails with EIO; nothing more reaches the image
+        ...                  # the processes end
+        disk.restore()       # mounted again; the kernel replays its journal
+
+What is left is what the kernel wrote to the image before the cut: what was synced, and whatever came with it. Pages,
+sizes and names that no one synced are gone. No code of ours decides which. The file system is mounted so that it does
+nothing of its own accord that would hide a missing sync: its journal waits ten minutes for a commit (`commit`), and
+a file that replaces another is not written first (`noauto_da_alloc`).
+
+One thing is kinder than POSIX: ext4 has one journal, so the sync of any file brings all names with it that were changed
+before. `millrace.testing.crash_fs` is stricter there.
+
+Needs Linux, root that may mount, and `mkfs.ext4`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from millrace.errors import SetupError
+
+_EXT4_IOC_SHUTDOWN = 0x8004587D  # linux/fs/ext4/ext4.h: _IOR('X', 125, __u32)
+_NO_LOG_FLUSH = struct.pack("=I", 2)
+_MOUNT_OPTIONS = "loop,commit=600,noauto_da_alloc"
+_MIB = 1 << 20
+
+
+class PowerCutDisk:
+    """An empty disk, mounted at `path`; SetupError where this machine or this user can't have one.
+
+    Its image lies in memory, so that the promises that speak of time don't depend on the machine's own disk.
+
+    Args:
+        path: the mount point, which is made.
+        size_bytes: of the image, which takes no more memory than what is written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, size_bytes: int = 256 * _MIB) -> None:
+        self.path = Path(path)
+        self._image = os.memfd_create("disk")
+        try:
+            os.ftruncate(self._image, size_bytes)
+            _run("mkfs.ext4", "-q", "-F", self._image_path)
+            self.path.mkdir()
+            self._mount()
+        except BaseException:
+            os.close(self._image)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def cut_power(self) -> None:
+        """Let nothing more reach the disk, from one moment to the next."""
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(folder, _EXT4_IOC_SHUTDOWN, _NO_LOG_FLUSH)
+        finally:
+            os.close(folder)
+
+    def restore(self) -> None:
+        """Mount what is left. No process may have a file open there."""
+        _run("umount", str(self.path))
+        self._mount()
+
+    def close(self) -> None:
+        """Give the disk up, with all that is on it."""
+        _run("umount", str(self.path))
+        self.path.rmdir()
+        os.close(self._image)
+
+    @property
+    def _image_path(self) -> str:
+        return f"/proc/{os.getpid()}/fd/{self._image}"
+
+    def _mount(self) -> None:
+        _run("mount", "-o", _MOUNT_OPTIONS, self._image_path, str(self.path))
+
+
+def _run(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise SetupError(f"a disk whose power can be cut needs the program {command[0]}") from error
+    except subprocess.CalledProcessError as error:
+        raise SetupError(f"{' '.join(command)}: {error.stderr.strip()}") from error

@@ -1,0 +1,77 @@
+"""The bare protocol over one socket, for tests: any API in any version, as bytes or by kio's names.
+
+`request` takes and gives fields by kio's names, `exchange` the bytes of a message, for versions that kio lacks.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.frame import SIZE_BYTES, framed
+from millrace.wire.header import CORRELATION_ID, encode_request_header, has_tagged_response_header
+
+CLIENT_ID = "raw"
+TIMEOUT_S = 30.0
+
+
+class RawConnection:
+    """A connection; requests are numbered from 1, and answers must come in their order."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._sent = 0
+        self._received = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def request(self, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
+        """The answer to one request, both by kio's names."""
+        body = self.exchange(api_key, version, encode(api_key, version, Direction.REQUEST, fields))
+        return decode(api_key, version, Direction.RESPONSE, body)
+
+    def exchange(self, api_key: ApiKey, version: int, body: bytes) -> bytes:
+        """The body of the answer to one request's body."""
+        self.send(api_key, version, body)
+        return self.receive(api_key, version)
+
+    def send(self, api_key: ApiKey, version: int, body: bytes) -> None:
+        """Send a request and do not wait."""
+        self._sent += 1
+        self._socket.sendall(framed(encode_request_header(api_key, version, self._sent, CLIENT_ID), body))
+
+    def receive(self, api_key: ApiKey, version: int) -> bytes:
+        """The body of the next answer; ConnectionError where the broker closes instead."""
+        frame = self._exactly(int.from_bytes(self._exactly(SIZE_BYTES), "big"))
+        self._received += 1
+        (correlation_id,) = CORRELATION_ID.unpack_from(frame)
+        if correlation_id != self._received:
+            raise ConnectionError(f"answer {correlation_id} where {self._received} was expected")
+        return frame[CORRELATION_ID.size + has_tagged_response_header(api_key, version) :]
+
+    def is_closed_by_peer(self) -> bool:
+        """Whether the broker ends the connection, which is waited for."""
+        try:
+            return self._socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            chunk = self._socket.recv(size - len(data))
+            if not chunk:
+                raise ConnectionError("the broker closed the connection")
+            data += chunk
+        return data

@@ -1,0 +1,55 @@
+"""Who leads a partition, told in the tagged fields of Produce and Fetch answers (KIP-951).
+
+    current leader    leader id i32, leader epoch i32, tagged fields
+    node endpoints    [node id i32, host, port i32, rack, tagged fields]
+
+So a client that asked the wrong broker need not ask for metadata before it goes to the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from millrace.wire.encoder import Encoder
+
+NO_TOPIC_ID = UUID(int=0)
+
+
+class LeaderHint(NamedTuple):
+    """A partition's leader as this broker knows it; -1 for what it does not know."""
+
+    leader: int
+    leader_epoch: int
+
+
+class NodeEndpoint(NamedTuple):
+    """Where clients reach a broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def encode_current_leader(hint: LeaderHint) -> bytes:
+    """The content of the tagged field."""
+    out = Encoder(flexible=True)
+    out.int32(hint.leader)
+    out.int32(hint.leader_epoch)
+    out.no_tagged_fields()
+    return b"".join(out.parts)
+
+
+def encode_node_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
+    """The content of the tagged field."""
+    out = Encoder(flexible=True)
+    out.array_length(len(endpoints))
+    for endpoint in endpoints:
+        out.int32(endpoint.node_id)
+        out.string(endpoint.host)
+        out.int32(endpoint.port)
+        out.string(endpoint.rack)
+        out.no_tagged_fields()
+    return b"".join(out.parts)

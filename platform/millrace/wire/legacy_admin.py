@@ -1,0 +1,61 @@
+"""Versions of the admin APIs that `kio` has no schema for, told by what they lack of the next one (Kafka 0.10 to 3.9).
+
+| request | is the next version without |
+|---|---|
+| CreateTopics v0 | validate only, its last byte; v1 is v2 |
+| DescribeConfigs v0 | include synonyms, its last byte |
+| DeleteTopics v0, AlterReplicaLogDirs v0, DescribeLogDirs v0 | nothing |
+
+| answer | is the next version without |
+|---|---|
+| CreateTopics v1, DeleteTopics v0 | throttle time, its first four bytes |
+| CreateTopics v0 | also each topic's error message |
+| AlterReplicaLogDirs v0, DescribeLogDirs v0 | nothing |
+
+DescribeConfigs answers are `wire.describe_configs`'s in every version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, Fields, decode, encode
+from millrace.wire.encoder import Encoder
+
+SCHEMA_VERSION = {
+    (ApiKey.CREATE_TOPICS, 0): 2,
+    (ApiKey.CREATE_TOPICS, 1): 2,
+    (ApiKey.DELETE_TOPICS, 0): 1,
+    (ApiKey.DESCRIBE_CONFIGS, 0): 1,
+    (ApiKey.ALTER_REPLICA_LOG_DIRS, 0): 1,
+    (ApiKey.DESCRIBE_LOG_DIRS, 0): 1,
+}
+WITHOUT_LAST_BYTE = {(ApiKey.CREATE_TOPICS, 0), (ApiKey.DESCRIBE_CONFIGS, 0)}
+WITHOUT_THROTTLE_TIME = {(ApiKey.CREATE_TOPICS, 1), (ApiKey.DELETE_TOPICS, 0)}
+THROTTLE_TIME_BYTES = 4
+
+
+def decode_request(api_key: ApiKey, version: int, body: memoryview | bytes) -> Any:
+    """The request of any version, as `cold.decode` gives it; MalformedRequestError."""
+    schema_version = SCHEMA_VERSION.get((api_key, version), version)
+    if (api_key, version) in WITHOUT_LAST_BYTE:
+        body = bytes(body) + b"\x00"
+    return decode(api_key, schema_version, Direction.REQUEST, body)
+
+
+def encode_response(api_key: ApiKey, version: int, fields: Fields) -> bytes:
+    """The answer of any version, from the fields that `cold.encode` takes."""
+    if (api_key, version) == (ApiKey.CREATE_TOPICS, 0):
+        return _create_topics_v0(fields)
+    message = encode(api_key, SCHEMA_VERSION.get((api_key, version), version), Direction.RESPONSE, fields)
+    return message[THROTTLE_TIME_BYTES:] if (api_key, version) in WITHOUT_THROTTLE_TIME else message
+
+
+def _create_topics_v0(fields: Fields) -> bytes:
+    out = Encoder(flexible=False)
+    out.array_length(len(fields["topics"]))
+    for topic in fields["topics"]:
+        out.string(topic["name"])
+        out.int16(topic["error_code"])
+    return b"".join(out.parts)

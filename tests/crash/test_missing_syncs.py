@@ -1,0 +1,128 @@
+"""The crash tests can fail: each sync of the storage is left out in turn, and one of them notices.
+
+A sync is named by the function that asks for it, those of `write_file_durably` by what they sync: bytes or name.
+"""
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+import millrace_broker.storage
+from millrace.errors import MillraceError
+from millrace.testing.crash_fs import CrashFileSystem
+
+HERE = Path(__file__).parent
+SYNCS = {"fsync": "bytes", "fsync_dir": "name"}
+HONEST = {operation: getattr(CrashFileSystem, operation) for operation in SYNCS}
+
+
+def load(name):
+    """A module of crash tests, by its file."""
+    spec = importlib.util.spec_from_file_location(f"mutated_{name}", HERE / f"test_{name}.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+LOG, MANAGER, PRODUCER, COMPACTION, REPAIR = (
+    load(f"{name}_crash") for name in ("log", "log_manager", "producer", "compaction", "repair")
+)
+
+
+def with_seeds(test, seeds=(0,)):
+    """A test of many seeds; with seed 0 what was synced is left, and nothing else."""
+    return lambda: test(seeds, lambda name, value: None)
+
+
+POWER_CUT_IN_LOG = with_seeds(LOG.test_every_flushed_batch_survives_a_power_cut_at_any_operation)
+POWER_CUT_IN_MANAGER = with_seeds(MANAGER.test_logs_come_back_after_a_power_cut_at_any_operation)
+POWER_CUT_IN_COMPACTION = with_seeds(COMPACTION.test_each_keys_last_value_survives_a_power_cut_at_any_operation)
+OTHER_ORDER_IN_COMPACTION = with_seeds(
+    COMPACTION.test_each_keys_last_value_survives_a_power_cut_at_any_operation, (1, 2)
+)
+CLEAN_STOP = MANAGER.test_a_clean_shutdown_survives_a_power_cut_and_recovers_nothing
+
+
+def repairs_at_any_operation():
+    for seed in range(8):
+        REPAIR.test_the_power_goes_at_any_operation(REPAIR.damaged_disk(), seed)
+
+
+NOTICED_BY = {
+    "segment.LogSegment.sync_batches": POWER_CUT_IN_LOG,
+    "index_file.IndexFile.sync": CLEAN_STOP,
+    "log.Log._flush": POWER_CUT_IN_LOG,
+    "loading._unlink": LOG.test_a_segment_that_was_dropped_never_comes_back_behind_new_batches,
+    "manager.LogManager._create": POWER_CUT_IN_MANAGER,
+    "manager.LogManager.delete": POWER_CUT_IN_MANAGER,
+    "data_dir.DataDir.open": POWER_CUT_IN_MANAGER,
+    "producer_state_manager.ProducerStateManager.sync_snapshots": (
+        PRODUCER.test_a_producer_whose_batches_are_deleted_is_known_after_a_power_cut
+    ),
+    "producer_state_manager.ProducerStateManager._remove": (
+        PRODUCER.test_a_snapshot_removed_with_its_batches_stays_removed
+    ),
+    "transaction_index.TransactionIndex.sync": PRODUCER.test_aborted_transactions_survive_a_power_cut_when_idle,
+    "log.Log._delete_first": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
+    "compaction.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
+    "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,
+    "segment_swap._finish_swap": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
+    "segment_swap.finish_swaps": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
+    "repair.repair_segment": repairs_at_any_operation,
+    "repair._copy": lambda: REPAIR.test_a_repair_is_whole(REPAIR.damaged_disk()),
+    "repair._sync": REPAIR.test_a_raised_recovery_point_speaks_for_synced_bytes_only,
+    "fs.write_file_durably: bytes": POWER_CUT_IN_MANAGER,
+    "fs.write_file_durably: name": CLEAN_STOP,
+}
+
+
+def functions_that_sync():
+    """The functions of the storage that ask for a sync, read off their source."""
+    found = set()
+    for path in Path(millrace_broker.storage.__file__).parent.glob("*.py"):
+        for scope in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+            if isinstance(scope, ast.ClassDef | ast.Module):
+                for function in (node for node in scope.body if isinstance(node, ast.FunctionDef)):
+                    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+                    if any(isinstance(call, ast.Attribute) and call.attr in SYNCS for call in calls):
+                        found.add(f"{path.stem}.{prefix}{function.name}")
+    return found
+
+
+def callers(frame):
+    """`module.qualified name` of the functions that are running, the innermost first."""
+    while frame is not None:
+        yield f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname}"
+        frame = frame.f_back
+
+
+def forget(monkeypatch, site):
+    """Let the file system do nothing where this function asks for a sync; returns how often that was."""
+    forgotten = []
+    for operation, what in SYNCS.items():
+
+        def sync(self, target, *, honest=HONEST[operation], operation=operation, what=what):
+            if site.removesuffix(f": {what}") in callers(sys._getframe(1)):
+                self._before(operation)
+                forgotten.append(target)
+            else:
+                honest(self, target)
+
+        monkeypatch.setattr(CrashFileSystem, operation, sync)
+    return forgotten
+
+
+def test_the_list_names_every_sync_of_the_storage():
+    assert functions_that_sync() == {site for site in NOTICED_BY if not site.startswith(("fs.", "compaction."))}
+
+
+@pytest.mark.parametrize("site", NOTICED_BY)
+def test_a_sync_that_is_left_out_is_noticed(monkeypatch, site):
+    forgotten = forget(monkeypatch, site)
+    with pytest.raises((AssertionError, MillraceError, ValueError)):
+        NOTICED_BY[site]()
+    assert forgotten

@@ -1,0 +1,211 @@
+"""Real power loss: a real broker on a file system that drops what was not synced keeps the promise of its flush policy.
+
+Each cut comes at a random moment of producing; the broker starts again on what the kernel has left. Of the records that
+were acknowledged, at most M-1 per partition may be lost with flush.messages=M, none with M=1; with flush.ms=S
+those that were acknowledged in the last S milliseconds, the interval between two looks at the logs, and the time that
+the syncs themselves take. What is left is a prefix, byte for byte.
+"""
+
+import json
+import os
+import random
+import time
+import urllib.request
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from millrace.client.admin import Admin
+from millrace.client.cluster import Cluster
+from millrace.errors import SetupError
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.power_cut import PowerCutDisk
+
+CUTS = 3
+PARTITIONS = 3
+TOPIC = "events"
+BASE_TIMESTAMP_MS = 1_700_000_000_000
+SMALL_SEGMENTS = {"log.segment.bytes": "30000", "log.index.interval.bytes": "500"}
+MAX_SYNC_TIME_S = 1.5
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a flush policy lets a power cut take: acknowledged records of a partition, or their age in seconds."""
+
+    properties: dict[str, str]
+    max_lost: float = float("inf")
+    max_age_s: float = float("inf")
+    max_produce_s: float = 1.0
+
+
+EVERY_MESSAGE = Promise({**SMALL_SEGMENTS, "log.flush.interval.messages": "1"}, max_lost=0)
+EVERY_50_MESSAGES = Promise({**SMALL_SEGMENTS, "log.flush.interval.messages": "50"}, max_lost=49)
+EVERY_300_MS = Promise(
+    {"log.segment.bytes": "500000", "log.flush.interval.ms": "300", "log.flush.scheduler.interval.ms": "100"},
+    max_age_s=0.3 + 0.1 + MAX_SYNC_TIME_S,
+    max_produce_s=3.0,
+)
+
+
+def record(number):
+    """(key, value, timestamp, headers) of the record with this number."""
+    value = b"%d:" % number + random.Random(number).randbytes(number * 37 % 400)
+    return b"key-%d" % number, value, BASE_TIMESTAMP_MS + number, [("number", b"%d" % number)]
+
+
+@dataclass
+class Acknowledged:
+    """`numbers[partition][offset]` and when it was acknowledged (monotonic seconds), over all cuts of one disk."""
+
+    numbers: dict[int, dict[int, tuple[int, float]]] = field(default_factory=lambda: defaultdict(dict))
+    sent: int = 0
+    count: int = 0
+
+    def delivered(self, error, message):
+        if error is None:
+            number = int(message.key().removeprefix(b"key-"))
+            self.numbers[message.partition()][message.offset()] = (number, time.monotonic())
+            self.count += 1
+
+
+def produce_until(producer, acknowledged, deadline):
+    while time.monotonic() < deadline:
+        key, value, timestamp, headers = record(acknowledged.sent)
+        partition = acknowledged.sent % PARTITIONS
+        acknowledged.sent += 1
+        producer.produce(
+            TOPIC, value, key, partition, timestamp=timestamp, headers=headers, on_delivery=acknowledged.delivered
+        )
+        producer.poll(0 if len(producer) < 100 else 0.01)
+
+
+def new_producer(bootstrap, chance):
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "retries": 0,
+            "linger.ms": chance.choice([0, 1, 5]),
+            "batch.num.messages": chance.randint(1, 60),
+            "compression.type": chance.choice(["none", "lz4"]),
+            "log_level": 2,
+        }
+    )
+
+
+def read_partition(bootstrap, partition):
+    """[(key, value, timestamp, headers)], where the index is the offset."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": True, "check.crcs": True, "fetch.wait.max.ms": 10})
+    consumer.assign([TopicPartition(TOPIC, partition, 0)])
+    found = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None, f"nothing more after {len(found)} records"
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            break
+        assert message.offset() == len(found)
+        found.append((message.key(), message.value(), message.timestamp()[1], message.headers()))
+    consumer.close()
+    return found
+
+
+def check_survivors(broker, acknowledged, promise, cut_s):
+    """What is left is what was sent, in order; returns the acknowledged records that are lost and the oldest's age."""
+    losses, oldest_s = 0, 0.0
+    for partition in range(PARTITIONS):
+        found = read_partition(broker.bootstrap, partition)
+        numbers = [int(key.removeprefix(b"key-")) for key, *_ in found]
+        assert numbers == sorted(set(numbers))
+        assert found == [record(number) for number in numbers]
+        known = acknowledged.numbers[partition]
+        assert all(numbers[offset] == number for offset, (number, _) in known.items() if offset < len(found))
+        lost = {offset: known.pop(offset)[1] for offset in list(known) if offset >= len(found)}
+        assert len(lost) <= promise.max_lost
+        age_s = cut_s - min(lost.values(), default=cut_s)
+        assert age_s <= promise.max_age_s
+        losses, oldest_s = losses + len(lost), max(oldest_s, age_s)
+    request = urllib.request.Request(f"{broker.admin_url}/maintenance/verify", method="POST")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert [report["findings"] for report in json.load(answer)["partitions"]] == [[]] * PARTITIONS
+    return losses, oldest_s
+
+
+def cut_power_while_producing(disk, promise, chance, cuts=CUTS):
+    """All cuts of one disk; returns how many records were acknowledged, how many of them lost, the oldest's age."""
+    acknowledged, losses, oldest_s = Acknowledged(), 0, 0.0
+    with BrokerProcess(disk.path / "data", properties=promise.properties) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic(TOPIC, PARTITIONS)
+        for _ in range(cuts):
+            producer = new_producer(broker.bootstrap, chance)
+            produce_until(producer, acknowledged, time.monotonic() + chance.uniform(0.1, promise.max_produce_s))
+            cut_s = time.monotonic()
+            disk.cut_power()
+            broker.kill()
+            producer.purge()
+            producer.flush(5)
+            disk.restore()
+            broker.start()
+            lost, age_s = check_survivors(broker, acknowledged, promise, cut_s)
+            losses, oldest_s = losses + lost, max(oldest_s, age_s)
+        broker.stop()
+    return acknowledged.count, losses, oldest_s
+
+
+@pytest.fixture
+def new_disk(tmp_path):
+    """Makes a disk; the test is skipped where there can be none."""
+
+    def make():
+        try:
+            return PowerCutDisk(tmp_path / "disk")
+        except SetupError as error:
+            pytest.skip(str(error))
+
+    return make
+
+
+@pytest.mark.soak(rounds=1, minutes=1)
+@pytest.mark.parametrize(
+    "promise", [EVERY_MESSAGE, EVERY_50_MESSAGES, EVERY_300_MS], ids=["message", "50 messages", "300 ms"]
+)
+def test_the_flush_promise_holds_when_the_power_goes(new_disk, rounds, promise, record_property):
+    total, losses, oldest_s, cuts = 0, 0, 0.0, 0
+    for seed in rounds:
+        with new_disk() as disk:
+            acknowledged, lost, age_s = cut_power_while_producing(disk, promise, random.Random(seed))
+        total, losses, oldest_s, cuts = total + acknowledged, losses + lost, max(oldest_s, age_s), cuts + CUTS
+    record_property("cuts", cuts)
+    record_property("acknowledged", total)
+    record_property("lost", losses)
+    record_property("age of the oldest lost", f"{oldest_s * 1000:.0f} ms")
+    assert total > CUTS
+
+
+def test_without_a_flush_policy_the_power_cut_takes_what_was_acknowledged(new_disk):
+    """The promises above are no property of the disk."""
+    with new_disk() as disk:
+        _, lost, _ = cut_power_while_producing(disk, Promise(SMALL_SEGMENTS), random.Random(1), cuts=2)
+    assert lost > 0
+
+
+def test_the_disk_forgets_what_was_not_synced(new_disk):
+    with new_disk() as disk:
+        for name in ("synced", "grown", "renamed"):
+            (disk.path / name).write_bytes(b"synced")
+            with (disk.path / name).open("rb") as file:
+                os.fsync(file.fileno())
+        (disk.path / "grown").write_bytes(b"synced and grown")
+        (disk.path / "renamed").rename(disk.path / "new name")
+        (disk.path / "created").write_bytes(b"created")
+        disk.cut_power()
+        with pytest.raises(OSError, match="Input/output error"):
+            (disk.path / "late").write_bytes(b"late")
+        disk.restore()
+        left = {file.name: file.read_bytes() for file in disk.path.iterdir() if file.is_file()}
+    assert left == {"synced": b"synced", "grown": b"synced", "renamed": b"synced"}

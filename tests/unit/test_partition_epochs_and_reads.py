@@ -1,0 +1,101 @@
+"""A led partition: ends of epochs, diverging readers, what `read_committed` readers are told."""
+
+import uuid
+
+import pytest
+
+from millrace.errors import OffsetOutOfRangeError
+from millrace.fs import OsFileSystem
+from millrace.records.batch import TRANSACTIONAL_FLAG
+from millrace.records.control import ControlType, EndTransactionMarker
+from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
+from millrace.testing.clock import ManualClock
+from millrace_broker.replication.epoch_ends import UNKNOWN, end_of_epoch, epoch_of_offset
+from millrace_broker.replication.partition import Partition
+from millrace_broker.storage import Log, LogConfig, TopicPartition
+
+ENTRIES = [(0, 0), (2, 50), (5, 90)]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end"),
+    [(5, (5, 120)), (2, (2, 90)), (3, (2, 90)), (4, (2, 90)), (0, (0, 50)), (1, (0, 50)), (9, UNKNOWN), (-1, UNKNOWN)],
+)
+def test_where_an_epoch_ends(epoch, end):
+    assert end_of_epoch(ENTRIES, epoch, 120) == end
+
+
+def test_where_an_epoch_ends_that_is_older_than_the_log():
+    assert end_of_epoch([(3, 40), (4, 60)], 1, 80) == (1, 40)
+    assert end_of_epoch([], 1, 80) == UNKNOWN
+
+
+def test_the_epoch_of_an_offset():
+    assert [epoch_of_offset(ENTRIES, offset) for offset in (0, 49, 50, 89, 90, 500)] == [0, 0, 2, 2, 5, 5]
+    assert epoch_of_offset([(3, 40)], 7) == -1
+
+
+@pytest.fixture
+def partition(tmp_path):
+    log = Log(OsFileSystem(), ManualClock(1_700_000_000_000), str(tmp_path), TopicPartition("t", 0), LogConfig())
+    yield Partition(log, uuid.uuid4(), 4, {})
+    log.close()
+
+
+def batch(producer_id=None, sequence=0):
+    producer = {} if producer_id is None else {"producer": BatchProducer(producer_id, 0, sequence)}
+    flags = 0 if producer_id is None else TRANSACTIONAL_FLAG
+    return encode_batch([NewRecord(b"v", b"k", 1_700_000_000_000)], flags=flags, **producer)
+
+
+def end_transaction(partition, kind, producer_id):
+    marker = EndTransactionMarker(kind, 0)
+    partition.log.append_control(marker, producer_id=producer_id, producer_epoch=0, leader_epoch=4)
+    partition.high_watermark = partition.log.log_end_offset
+
+
+def test_a_fresh_leaders_epoch_is_known_before_it_writes(partition):
+    assert partition.end_of_epoch(4) == (4, 0)
+    partition.append(batch())
+    assert (partition.end_of_epoch(4), partition.epoch_of(0)) == ((4, 1), 4)
+    partition.leader_epoch = 6
+    assert (partition.end_of_epoch(4), partition.end_of_epoch(6)) == ((4, 1), (6, 1))
+
+
+def test_a_reader_of_another_history_is_told_where_it_parted(partition):
+    for _ in range(3):
+        partition.append(batch())
+    partition.leader_epoch = 6
+    partition.append(batch())
+    assert partition.diverging_epoch(4, 6) is None
+    assert partition.diverging_epoch(2, 4) is None
+    assert partition.diverging_epoch(9, 4) == (4, 3)
+    assert partition.diverging_epoch(4, 5) == (4, 3)
+    assert partition.diverging_epoch(4, -1) is None
+    for offset, epoch in ((4, 9), (-1, 4)):
+        with pytest.raises(OffsetOutOfRangeError):
+            partition.diverging_epoch(offset, epoch)
+
+
+def test_read_committed_ends_at_the_open_transaction_and_names_the_aborted(partition):
+    partition.append(batch(7))
+    partition.append(batch())
+    assert (partition.visible_end(committed=False), partition.visible_end(committed=True)) == (2, 0)
+    assert partition.read(0, 10_000, at_least_one=True, committed=True) == (b"", [])
+    assert partition.read(0, 10_000, at_least_one=True).aborted is None
+    end_transaction(partition, ControlType.ABORT, 7)
+    partition.append(batch(8))
+    end_transaction(partition, ControlType.ABORT, 8)
+    records, aborted = partition.read(0, 10_000, at_least_one=True, committed=True)
+    assert [one.offset for one in decode_records(records)] == [0, 1, 3]
+    assert aborted == [(7, 0), (8, 3)]
+    first, aborted = partition.read(0, 10, at_least_one=True, committed=True)
+    assert (len(first), aborted) == (len(batch(7)), [(7, 0)])
+
+
+def test_where_nothing_fits_the_offset_is_checked_all_the_same(partition):
+    partition.append(batch())
+    assert partition.read(0, 0, at_least_one=False).records == b""
+    assert partition.read(0, 0, at_least_one=True).records != b""
+    with pytest.raises(OffsetOutOfRangeError):
+        partition.read(5, 0, at_least_one=False)

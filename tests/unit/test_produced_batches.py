@@ -1,0 +1,89 @@
+"""What Produce of each version may bring, and topics with a codec of their own."""
+
+import pytest
+
+from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError, UnsupportedCodecError
+from millrace.records.batch import HEADER_BYTES, read_header, walk
+from millrace.records.compression import Codec, compress, decompress
+from millrace.records.message_set import encode_message_set
+from millrace.records.record import BatchProducer, NewRecord, Record, decode_records, encode_batch
+from millrace_broker.replication.produced import batches_of, in_codec_of_topic
+from millrace_broker.storage import LogConfig
+
+CONFIG = LogConfig()
+BATCH = encode_batch([NewRecord(b"v", b"k", 7)])
+SET = encode_message_set([Record(0, 7, None, b"v"), Record(0, 7, None, b"w")], magic=1)
+
+
+def test_one_batch_is_taken_as_it_is():
+    assert batches_of(3, memoryview(BATCH), CONFIG) == BATCH
+    assert batches_of(13, memoryview(BATCH + BATCH[:30]), CONFIG) == BATCH
+    assert batches_of(0, BATCH, CONFIG) == BATCH
+
+
+@pytest.mark.parametrize("records", [b"", BATCH[:-1], BATCH + BATCH, SET, b"\x00" * HEADER_BYTES])
+def test_anything_but_one_batch_is_refused(records):
+    with pytest.raises(InvalidRecordError):
+        batches_of(9, memoryview(records), CONFIG)
+
+
+def test_an_unknown_format_is_corrupt():
+    with pytest.raises(CorruptRecordError):
+        batches_of(9, b"\xff" * 200, CONFIG)
+
+
+def test_zstd_is_taken_from_v7_on():
+    zstd = encode_batch([NewRecord(b"v")], codec=Codec.ZSTD)
+    with pytest.raises(UnsupportedCodecError):
+        batches_of(6, zstd, CONFIG)
+    assert batches_of(7, zstd, CONFIG) == zstd
+
+
+def test_message_sets_become_batches_within_the_limit():
+    many = SET * 100
+    batches = batches_of(2, memoryview(many), LogConfig(max_message_bytes=500))
+    headers = [header for _, header in walk(batches)]
+    assert sum(header.record_count for header in headers) == 200
+    assert max(header.size_bytes for header in headers) <= 500
+    assert batches_of(1, b"", CONFIG) == b""
+    assert batches_of(1, SET[:20], CONFIG) == b""
+
+
+def test_a_message_of_no_known_format_is_corrupt():
+    damaged = bytearray(SET)
+    damaged[16] = 5
+    with pytest.raises(CorruptRecordError):
+        batches_of(2, bytes(damaged), CONFIG)
+
+
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_in_another_codec_keeps_all_but_the_codec(codec, target):
+    records = [NewRecord(b"value" * 50, b"key", 1000 + index, (("h", b"x"),)) for index in range(5)]
+    batch = encode_batch(records, codec=codec, producer=BatchProducer(9, 2, 30))
+    stored = bytes(in_codec_of_topic(batch, LogConfig(compression_type=target)))
+    before, after = read_header(batch), read_header(stored)
+    assert after.codec_id == (0 if target == "uncompressed" else Codec[target.upper()])
+    assert before[6:] == after[6:]
+    assert list(decode_records(stored)) == list(decode_records(batch))
+    assert after.codec_id != codec or stored == batch
+
+
+def test_what_is_too_large_as_it_comes_is_refused_though_it_would_shrink():
+    batch = encode_batch([NewRecord(bytes(5000))])
+    with pytest.raises(RecordTooLargeError):
+        in_codec_of_topic(batch, LogConfig(compression_type="gzip", max_message_bytes=1000))
+    damaged = bytearray(batch)
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptRecordError):
+        in_codec_of_topic(bytes(damaged), LogConfig(compression_type="gzip"))
+
+
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 9, 12), (Codec.ZSTD, 1, 19), (Codec.ZSTD, -5, 3)]
+)
+def test_levels_are_obeyed(codec, low, high):
+    data = b"".join(b"record %d of many;" % (index * index) for index in range(20_000))
+    sizes = [len(compress(codec, data, level)) for level in (low, high)]
+    assert sizes[0] > sizes[1]
+    assert decompress(codec, compress(codec, data, high)) == data

@@ -1,0 +1,135 @@
+"""Producer ids: each is given once, by however many brokers, restarts and power cuts."""
+
+import asyncio
+import json
+from random import Random
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+
+from millrace.config import MAX_LONG
+from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
+from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, decode, encode
+from millrace.zk import paths
+from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.producer_ids import BLOCK_SIZE, ProducerIds, encode_block, next_block
+from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+from millrace_broker.handlers import k22_init_producer_id
+from millrace_broker.handlers.api import Request
+
+
+def test_the_document_is_kafkas():
+    assert encode_block(1, range(1000)) == b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
+
+
+def test_blocks_follow_each_other_and_lie_above_what_logs_know():
+    first = next_block(None, 0)
+    second = next_block(encode_block(1, first), 0)
+    assert (first, second) == (range(1000), range(1000, 2000))
+    assert next_block(encode_block(1, second), 7777) == range(7777, 8777)
+    assert next_block(b"", 0) == range(1000)  # Kafka makes the node empty
+
+
+def test_the_last_ids_are_not_given_twice():
+    with pytest.raises(ProducerIdsExhaustedError):
+        next_block(encode_block(1, range(MAX_LONG - 5, MAX_LONG)), 0)
+    for document in (b"{}", b"7", b"not json", b'{"block_end":"x"}'):
+        with pytest.raises(StorageError):
+            next_block(document, 0)
+
+
+def test_many_who_ask_at_once_get_different_ids():
+    reserved = []
+
+    def reserve(at_least):
+        start = max(BLOCK_SIZE * len(reserved), at_least)
+        reserved.append(start)
+        return range(start, start + 10)
+
+    async def take_all():
+        ids = ProducerIds(reserve, lambda: 500)
+        return await asyncio.gather(*(ids.take() for _ in range(35)))
+
+    taken = asyncio.run(take_all())
+    assert len(set(taken)) == 35
+    assert min(taken) == 500
+    assert reserved == [500, 1000, 2000, 3000]
+
+
+def test_a_reservation_that_fails_is_tried_again():
+    answers = iter([StorageError("full"), range(5)])
+
+    def reserve(at_least):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def take_twice():
+        ids = ProducerIds(reserve, lambda: 0)
+        with pytest.raises(StorageError):
+            await ids.take()
+        return await ids.take()
+
+    assert asyncio.run(take_twice()) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StorageError("full"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ProducerIdsExhaustedError("none"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_client_tries_again_where_that_may_help(error, code):
+    def reserve(at_least):
+        raise error
+
+    async def ask():
+        fields = {"transactional_id": None, "transaction_timeout": 0, "producer_id": -1, "producer_epoch": -1}
+        body = encode(ApiKey.INIT_PRODUCER_ID, 4, Direction.REQUEST, fields)
+        services = SimpleNamespace(producer_ids=ProducerIds(reserve, lambda: 0))
+        return await k22_init_producer_id.handle(services, Request(4, "client", memoryview(body)))
+
+    answer = decode(ApiKey.INIT_PRODUCER_ID, 4, Direction.RESPONSE, b"".join(asyncio.run(ask())))
+    assert (answer.error_code, answer.producer_id) == (code, -1)
+
+
+def test_a_power_cut_at_any_operation_gives_no_block_twice():
+    for operation in range(1, 100):
+        fs = CrashFileSystem()
+        fs.mkdir("/data")
+        fs.fsync_dir("/")
+        store = LocalStore(fs, "/data")
+        store.start(lambda _: None)
+        starts = [store.reserve_producer_ids(1, 0).start]
+        fs.cut_power_at(fs.operations + operation)
+        try:
+            starts += [store.reserve_producer_ids(1, 0).start]
+        except PowerCutError:
+            survivor = LocalStore(fs.after_cut(Random(operation)), "/data")
+            starts += [survivor.reserve_producer_ids(1, 0).start]
+            assert len(set(starts)) == 2
+        else:
+            assert operation > 3
+            return
+    pytest.fail("the power was never left on")
+
+
+def test_brokers_of_a_cluster_share_the_node(zookeeper):
+    address = f"{zookeeper.address}/ids-{uuid4().hex}"
+    stores = [ZooKeeperStore(address), ZooKeeperStore(address)]
+    try:
+        for store in stores:
+            store.start(lambda _: None)
+        blocks = [stores[number % 2].reserve_producer_ids(number % 2 + 1, 0) for number in range(4)]
+        assert [block.start for block in blocks] == [0, 1000, 2000, 3000]
+        assert json.loads(stores[0].session.get(paths.PRODUCER_IDS)) == {
+            "version": 1, "broker": 2, "block_start": "3000", "block_end": "3999",
+        }  # fmt: skip
+    finally:
+        for store in stores:
+            store.close()
