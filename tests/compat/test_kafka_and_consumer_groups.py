@@ -108,6 +108,24 @@ class Talk:
                 break
             assert time.monotonic() < deadline
         self._ids = {topic.name: topic.topic_id for topic in found}
+        self._await_group_coordinator(topics)
+
+    def _await_group_coordinator(self, topics):
+        """Kafka's coordinator hears of topics a little after its metadata do."""
+        said = {"rebalance_timeout": 5000, "topic_partitions": (), "subscribed_topic_names": tuple(topics)}
+        epoch, assigned = 0, 0
+        deadline = time.monotonic() + DEADLINE_S
+        while assigned < len(topics):
+            assert time.monotonic() < deadline
+            fields = {"group_id": "probe", "member_id": "p", "member_epoch": epoch, "topic_partitions": None} | said
+            answer = self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **fields)
+            if answer.error_code:
+                continue  # it may still be loading
+            epoch, said = answer.member_epoch, {}
+            assigned = len(answer.assignment.topic_partitions) if answer.assignment else assigned
+        leaving = {"group_id": "probe", "member_id": "p", "member_epoch": -1, "topic_partitions": None}
+        self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **leaving)
+        self.ask(ApiKey.DELETE_GROUPS, 2, groups_names=("probe",))
 
     def beat(self, member_id, epoch, *, group="g", version=1, owned=None, names=None, **said):
         fields = {"group_id": group, "member_id": member_id, "member_epoch": epoch}
