@@ -15,7 +15,12 @@ from millrace_broker.groups.classic.group import ClassicGroup
 from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.consumer.config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.coordinator import ConsumerGroups
-from millrace_broker.groups.consumer.embedded_protocol import read_assignment, read_subscription, write_assignment
+from millrace_broker.groups.consumer.embedded_protocol import (
+    read_assignment,
+    read_subscription,
+    subscription_version,
+    write_assignment,
+)
 from millrace_broker.groups.consumer.group import ConsumerGroup, Refusal
 from millrace_broker.groups.consumer.heartbeat import Heartbeat
 from millrace_broker.groups.consumer.member import NOTHING
@@ -499,6 +504,26 @@ def test_the_last_static_member_comes_back_with_the_classic_protocol():
     ]
     assert sorted(index for share in shares for index in share) == [0, 1, 2, 3]
     assert isinstance(broker.restarted().group, ClassicGroup)
+
+
+def test_a_member_id_that_cant_be_kept():
+    broker = Broker()
+    broker.heartbeat("m", 0)
+    assert broker.join("x" * 32_768).result.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\xff\xff\xff\xfe", b"\0\1\0\0\0\1\0\1a"])
+def test_a_subscription_that_cant_be_read(data):
+    broker = Broker()
+    broker.heartbeat("m", 0)
+    ticket = Ticket()
+    join = Join(
+        ticket, "", None, "c", "/h", 8, 7000, "consumer", (JoinProtocol("range", data),), "fresh", False, False
+    )  # fmt: skip
+    requests.join(broker, "g", join)
+    assert ticket.result.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert set(broker.group.state.members) == {"m"}
+    assert subscription_version(data) == 0
 
 
 def test_those_who_wait_in_line_when_a_group_is_downgraded_ask_again():

@@ -25,6 +25,7 @@ from millrace_broker.groups.consumer.change import Change
 from millrace_broker.groups.consumer.embedded_protocol import (
     Partitions,
     read_subscription,
+    subscription_version,
     write_assignment,
 )
 from millrace_broker.groups.consumer.heartbeat import check_size, known_static_member
@@ -38,10 +39,13 @@ from millrace_broker.groups.consumer.member import (
     by_topic,
 )
 from millrace_broker.groups.consumer.state import GroupState
+from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 
 
 def join(change: Change, request: Join, member_id: str) -> JoinResult:
     """A classic member joins, or joins again to learn of a change."""
+    if not fits(member_id):
+        raise UnknownMemberIdError(f"a member id of more than {MAX_STRING_BYTES} bytes")
     check_size(change, member_id)
     _check_protocols(change.state, request)
     member = _member(change, request, member_id)
@@ -74,18 +78,15 @@ def sync(state: GroupState, request: Sync, view: ClusterView) -> SyncResult:
     _check_generation(member, request.generation)
     metadata = member.metadata.classic
     assert metadata is not None
-    protocol = metadata.protocols[0]
-    if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (
-        None,
-        protocol.name,
-    ):
-        raise InconsistentGroupProtocolError(
-            f"member {member.member_id} asks for protocol {request.protocol_type} {request.protocol_name}; "
-            f"it has joined with {CONSUMER_PROTOCOL_TYPE} {protocol.name}"
-        )
     if state.epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
         return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
-    version = read_subscription(protocol.metadata).version
+    protocol = metadata.protocols[0]
+    joined_with, asked_for = (CONSUMER_PROTOCOL_TYPE, protocol.name), (request.protocol_type, request.protocol_name)
+    if any(asked not in (None, joined) for asked, joined in zip(asked_for, joined_with, strict=True)):
+        raise InconsistentGroupProtocolError(
+            f"member {member.member_id} asks for protocol {asked_for}; it has joined with {joined_with}"
+        )
+    version = subscription_version(protocol.metadata)
     assigned = write_assignment(by_name(member.current.assigned, view), version)
     return SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assigned)
 

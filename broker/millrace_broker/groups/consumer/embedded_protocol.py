@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from millrace.errors import CorruptRecordError
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT32, Encoder
 
@@ -51,6 +52,14 @@ def read_subscription(data: bytes) -> Subscription:
     if version >= FIRST_VERSION_WITH_RACK:
         rack_id = decoder.nullable_string()
     return Subscription(version, topics, user_data, owned, rack_id)
+
+
+def subscription_version(data: bytes) -> int:
+    """The version of a subscription; 0, which every client reads, where the bytes are none."""
+    try:
+        return read_subscription(data).version
+    except CorruptRecordError:
+        return 0
 
 
 def read_assignment(data: bytes) -> tuple[Partitions, bytes | None]:

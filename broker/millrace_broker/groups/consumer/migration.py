@@ -23,7 +23,12 @@ from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.consumer.change import Change
 from millrace_broker.groups.consumer.classic_members import by_id, by_name
 from millrace_broker.groups.consumer.config import ConsumerGroupConfig
-from millrace_broker.groups.consumer.embedded_protocol import read_assignment, read_subscription, write_assignment
+from millrace_broker.groups.consumer.embedded_protocol import (
+    read_assignment,
+    read_subscription,
+    subscription_version,
+    write_assignment,
+)
 from millrace_broker.groups.consumer.member import (
     ClassicMetadata,
     ClassicProtocol,
@@ -146,7 +151,6 @@ def _downgraded(member: Member, protocol: str, view: ClusterView) -> KeptMember:
     subscription = next(
         (one.metadata for one in classic.protocols if one.name == protocol), classic.protocols[0].metadata
     )
-    version = read_subscription(subscription).version
     return KeptMember(
         member_id=member.member_id,
         instance_id=member.metadata.instance_id,
@@ -155,5 +159,5 @@ def _downgraded(member: Member, protocol: str, view: ClusterView) -> KeptMember:
         rebalance_timeout_ms=member.metadata.rebalance_timeout_ms,
         session_timeout_ms=classic.session_timeout_ms,
         subscription=subscription,
-        assignment=write_assignment(by_name(member.current.assigned, view), version),
+        assignment=write_assignment(by_name(member.current.assigned, view), subscription_version(subscription)),
     )
