@@ -188,6 +188,11 @@ def test_values_cut_short_are_refused(kind, value):
             decode_value(kind, whole[:size])
 
 
+def test_a_metadata_hash_cut_short_is_refused():
+    with pytest.raises(CorruptRecordError):
+        decode_value(Kind.GROUP, bytes.fromhex("000000000007010002aabb"))
+
+
 def test_a_newer_version_is_refused():
     with pytest.raises(CorruptRecordError, match="version 1"):
         decode_value(Kind.GROUP, b"\x00\x01\x00\x00\x00\x07\x00")

@@ -143,9 +143,8 @@ def _put_group(out: Encoder, value: GroupEpoch) -> None:
 
 
 def _read_group(decoder: FlexibleDecoder) -> GroupEpoch:
-    epoch, tagged = decoder.int32(), decoder.tagged()
-    (metadata_hash,) = INT64.unpack(tagged[METADATA_HASH_TAG]) if METADATA_HASH_TAG in tagged else (0,)
-    return GroupEpoch(epoch, metadata_hash)
+    epoch, metadata_hash = decoder.int32(), decoder.tagged().get(METADATA_HASH_TAG)
+    return GroupEpoch(epoch) if metadata_hash is None else GroupEpoch(epoch, Decoder(metadata_hash).int64())
 
 
 def _put_partitions(out: Encoder, value: Iterable[TopicPartitions]) -> None:
