@@ -15,7 +15,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from millrace.client import Admin, Cluster, SyncProducer
+from millrace.client import Admin, Cluster, Groups, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 
@@ -139,6 +139,18 @@ def test_a_static_consumer_that_restarts_gets_its_partitions_back(consumer_group
     assert partitions_of(again) == had
     first.close()
     again.close()
+
+
+def test_our_own_client_describes_a_consumer_group(consumer_group_broker, topic):
+    one = member(consumer_group_broker, topic, topic, group_instance_id="one")
+    poll_until(lambda: share(one), one)
+    with Cluster(consumer_group_broker.bootstrap) as cluster:
+        described = Groups(cluster).describe(topic)
+    assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "uniform")
+    (known,) = described.members
+    assert (known.instance_id, known.client_host) == ("one", "/127.0.0.1")
+    assert set(known.partitions) == {(topic, partition) for partition in range(PARTITIONS)}
+    one.close()
 
 
 DYING = """

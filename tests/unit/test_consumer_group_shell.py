@@ -126,13 +126,15 @@ class Broker:
         self.consumer_groups.heartbeat(self, request, ticket)
         return ticket
 
-    def join(self, member_id="", *, owned=(), protocol="range", version=3, user_data=None, timeout_ms=7000):
+    def join(
+        self, member_id="", *, instance_id=None, owned=(), protocol="range", version=3, user_data=None, timeout_ms=7000
+    ):
         ticket = Ticket()
         metadata = subscription(owned, version, user_data)
         join = Join(
             ticket,
             member_id,
-            None,
+            instance_id,
             "client",
             "/host",
             800,
@@ -478,6 +480,48 @@ def test_an_upgrade_that_cant_be_stored_leaves_the_classic_group():
     assert broker.heartbeat("m", 0).result.error is ErrorCode.NOT_COORDINATOR
     assert isinstance(broker.group, ClassicGroup)
     assert broker.beat(first, 2) is ErrorCode.NONE
+
+
+def test_the_last_static_member_comes_back_with_the_classic_protocol():
+    broker = Broker()
+    broker.heartbeat("m", 0, instance_id="i1")
+    joined = broker.join().result
+    broker.heartbeat("m", 1, instance_id="i1", owned=frozenset())
+    other = broker.join(joined.member_id).result
+    broker.sync(other.member_id, 2)
+    broker.heartbeat("m", -2, instance_id="i1")
+    again = broker.join(instance_id="i1").result
+    assert (again.error, again.generation) == (ErrorCode.NONE, 2)
+    assert isinstance(broker.group, ClassicGroup)
+    assert broker.group.state_name == "Stable"
+    shares = [
+        read_assignment(broker.sync(one, 2).result.assignment)[0]["a"] for one in (again.member_id, other.member_id)
+    ]
+    assert sorted(index for share in shares for index in share) == [0, 1, 2, 3]
+    assert isinstance(broker.restarted().group, ClassicGroup)
+
+
+def test_those_who_wait_in_line_when_a_group_is_downgraded_ask_again():
+    broker = Broker()
+    first, _ = classic_pair(broker)
+    broker.heartbeat("m", 0)
+    broker.log.follows = False
+    leaves, waits, joins = broker.heartbeat("m", -1), broker.heartbeat("m2", 0), broker.join(first)
+    broker.log.catch_up()
+    assert leaves.result.member_epoch == -1
+    assert isinstance(broker.group, ClassicGroup)
+    assert waits.result.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert joins.result.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(broker.log.batches) == broker.log.high_watermark
+
+
+def test_a_group_whose_first_member_is_on_the_way_is_not_deleted():
+    broker = Broker()
+    broker.log.follows = False
+    broker.heartbeat("m", 0)
+    assert broker.group.check_delete() is ErrorCode.NON_EMPTY_GROUP
+    broker.log.catch_up()
+    assert set(broker.group.state.members) == {"m"}
 
 
 def test_an_upgrade_that_is_not_allowed():

@@ -50,6 +50,7 @@ CLIENT_VERSIONS = {
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
 }
 MAX_RESPONSE_BYTES = 1 << 30
 CLIENT_SOFTWARE = {"client_software_name": "millrace", "client_software_version": __version__}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
-from millrace.errors import BrokerError, ErrorCode
+from millrace.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import field
 from millrace.wire.decoder import Decoder
@@ -80,6 +80,9 @@ class Groups:
         """BrokerError with GROUP_ID_NOT_FOUND where there is no such group."""
 
         def action(connection: Connection) -> GroupDescription:
+            found = _consumer_group(connection, group_id)
+            if found is not None:
+                return found
             asked = {"groups": [group_id], "include_authorized_operations": False}
             group = connection.request(ApiKey.DESCRIBE_GROUPS, asked).groups[0]
             check(group.error_code, f"group {group_id}")
@@ -113,6 +116,30 @@ class Groups:
             check(result.error_code, f"group {group_id}")
 
         self._cluster.on_coordinator(group_id, action)
+
+
+def _consumer_group(connection: Connection, group_id: str) -> GroupDescription | None:
+    """A group of the consumer group protocol (KIP-848); None where it is of another, or the broker knows none."""
+    try:
+        connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
+    except UnsupportedVersionError:
+        return None
+    asked = {"group_ids": [group_id], "include_authorized_operations": False}
+    group = connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, asked).groups[0]
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    check(group.error_code, f"group {group_id}")
+    members = tuple(
+        GroupMember(
+            one.member_id,
+            one.instance_id,
+            one.client_id,
+            one.client_host,
+            tuple((topic.topic_name, index) for topic in one.assignment.topic_partitions for index in topic.partitions),
+        )
+        for one in group.members
+    )
+    return GroupDescription(group.group_id, group.group_state, CONSUMER_PROTOCOL_TYPE, group.assignor_name, members)
 
 
 def _description(group: Any) -> GroupDescription:

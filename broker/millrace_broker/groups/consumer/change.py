@@ -146,16 +146,25 @@ class Change:
         self._drop_unused_patterns()
 
     def _refresh_patterns(self) -> None:
-        state, surroundings = self.state, self.surroundings
-        if not state.patterns or state.patterns_resolved_in is surroundings.view:
+        if not self._patterns_are_due():
             return
-        newest_ms = max(resolved.timestamp_ms for resolved in state.patterns.values())
-        if surroundings.now_ms - newest_ms < PATTERN_REFRESH_MIN_INTERVAL_MS:
-            return
-        for pattern, resolved in sorted(state.patterns.items()):
-            if matching(pattern, surroundings.view.topics) != resolved.topic_names:
+        view = self.surroundings.view
+        for pattern, resolved in sorted(self.state.patterns.items()):
+            if matching(pattern, view.topics) != resolved.topic_names:
                 self._resolve(pattern)
-        self.state.patterns_resolved_in = surroundings.view
+        self.state.patterns_resolved_in = view
+        self.state.patterns_resolved_ms = self.surroundings.now_ms
+
+    def _patterns_are_due(self) -> bool:
+        """When the topics may be others, but not more often than every ten seconds; and now and then anyhow."""
+        state, surroundings = self.state, self.surroundings
+        if not state.patterns:
+            return False
+        newest_ms = max(resolved.timestamp_ms for resolved in state.patterns.values())
+        passed_ms = surroundings.now_ms - max(newest_ms, state.patterns_resolved_ms)
+        if state.patterns_resolved_in is surroundings.view:
+            return passed_ms >= surroundings.config.group_consumer_regex_refresh_interval_ms
+        return passed_ms >= PATTERN_REFRESH_MIN_INTERVAL_MS
 
     def _resolve(self, pattern: str) -> None:
         topics = matching(pattern, self.surroundings.view.topics)

@@ -77,6 +77,13 @@ CONSUMER_GROUP_CONFIG = ConfigTable(
             doc="The server-side assignors that members may ask for; the first is for those that don't.",
         ),
         ConfigKey(
+            name="group.consumer.regex.refresh.interval.ms",
+            default=600_000,
+            minimum=10_000,
+            maximum=MAX_INT,
+            doc="Milliseconds after which patterns are resolved again though no topic is known to have changed.",
+        ),
+        ConfigKey(
             name="group.consumer.migration.policy",
             default="bidirectional",
             choices=MIGRATION_POLICIES,
@@ -99,6 +106,7 @@ class ConsumerGroupConfig:
     group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = MAX_INT
     group_consumer_assignors: str = "uniform,range"
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_migration_policy: str = "bidirectional"
 
     @classmethod

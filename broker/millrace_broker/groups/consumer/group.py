@@ -105,8 +105,8 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self.state.members
+        """Whether it has no members, and none on the way."""
+        return not self.state.members and not self.is_storing
 
     def check_commit(self, committer: Committer) -> ErrorCode:
         """An empty group is anybody's; a member must be at its epoch, and know that there are epochs."""
@@ -266,6 +266,8 @@ class ConsumerGroup:
         else:
             self.state = outcome.state
             effects = outcome.then(now_ms)
+        if effects and isinstance(effects[-1], Succession):
+            return effects  # whoever waits in line is refused when this group is unloaded
         while self._waiting and not self.is_storing:
             decide, _ = self._waiting.popleft()
             effects += decide(now_ms)
@@ -302,6 +304,11 @@ class ConsumerGroup:
         result = classic_members.join(change, request, member_id)
         if is_unknown and request.instance_id is None and request.requires_known_member_id:
             return [Answer(request.ticket, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))]
+        members = tuple(change.state.members.values())
+        if may_downgrade(self.state, members, self._home.config, self._home.classic_config.group_max_size):
+            answer = Answer(request.ticket, result)
+            joined = change.state.members[member_id].current.epoch == change.state.epoch
+            return self._downgrade(change.state, members, lambda _: [answer], refuse, now_ms, rebalances=not joined)
 
         def then(_: int) -> Effects:
             self._told_to_join.discard(member_id)
@@ -327,15 +334,28 @@ class ConsumerGroup:
 
     def _put_out(self, member_id: str, then: Decision, refuse: Callable[[ErrorCode], Effects], now_ms: int) -> Effects:
         """Without the member; what is left may be a classic group."""
-        view, config = self._home.view(), self._home.classic_config
-        if not may_downgrade(self.state, member_id, self._home.config, config.group_max_size):
-            change = self._begin(now_ms)
-            change.remove(member_id)
-            return self._store(change, then, refuse)
-        classic = downgrade(self.state, member_id, view, config, now_ms)
+        others = tuple(member for member in self.state.members.values() if member.member_id != member_id)
+        if may_downgrade(self.state, others, self._home.config, self._home.classic_config.group_max_size):
+            return self._downgrade(self.state, others, then, refuse, now_ms, rebalances=True)
+        change = self._begin(now_ms)
+        change.remove(member_id)
+        return self._store(change, then, refuse)
+
+    def _downgrade(
+        self,
+        state: GroupState,
+        members: Sequence[Member],
+        then: Decision,
+        refuse: Callable[[ErrorCode], Effects],
+        now_ms: int,
+        *,
+        rebalances: bool,
+    ) -> Effects:
+        classic = downgrade(state, members, self._home.view(), self._home.classic_config, now_ms)
 
         def succeeded(at_ms: int) -> Effects:
-            return [*then(at_ms), Succession(classic, classic.loaded(at_ms) + classic.rebalance(at_ms))]
+            effects = classic.loaded(at_ms) + (classic.rebalance(at_ms) if rebalances else [])
+            return [*then(at_ms), Succession(classic, effects)]
 
         return self._append([*self.tombstones(), classic.record()], _Outcome(self.state, succeeded, refuse))
 

@@ -2,13 +2,16 @@
 
     up      the first member with the new protocol joins a classic group of consumers: generation becomes group epoch,
             what the leader had assigned is both target and current assignment, every member is at that epoch
-    down    the last member with the new protocol goes, and classic ones remain: epoch becomes generation; the
-            classic group rebalances at once
+    down    the last member with the new protocol goes, and classic ones remain: epoch becomes generation, and the
+            classic group rebalances at once; unless it was a static member that comes back with the classic protocol,
+            and takes up what it had
 
 Committed offsets belong to the group's name, and stay. One batch of records deletes the one group and writes the other.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 
 from millrace.errors import CorruptRecordError, GroupIdNotFoundError
 from millrace_broker.cluster.view import ClusterView
@@ -96,21 +99,21 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, view: ClusterView) -> 
     )
 
 
-def may_downgrade(state: GroupState, leaving: str, config: ConsumerGroupConfig, largest: int) -> bool:
-    """Whether a consumer group becomes a classic one without this member, of at most `largest` members."""
-    others = [member for member_id, member in state.members.items() if member_id != leaving]
+def may_downgrade(before: GroupState, after: Collection[Member], config: ConsumerGroupConfig, largest: int) -> bool:
+    """Whether a consumer group becomes a classic one of these members, `largest` of them at most."""
     return (
-        bool(others)
-        and state.member(leaving).metadata.classic is None
-        and all(member.metadata.classic is not None for member in others)
+        bool(after)
+        and all(member.metadata.classic is not None for member in after)
+        and any(member.metadata.classic is None for member in before.members.values())
         and config.may_downgrade
-        and len(others) <= largest
+        and len(after) <= largest
     )
 
 
-def downgrade(state: GroupState, leaving: str, view: ClusterView, config: GroupConfig, now_ms: int) -> ClassicGroup:
-    """The classic group of all members but one; it has still to rebalance."""
-    members = [member for member_id, member in state.members.items() if member_id != leaving]
+def downgrade(
+    state: GroupState, members: Sequence[Member], view: ClusterView, config: GroupConfig, now_ms: int
+) -> ClassicGroup:
+    """The classic group of these members, each with what it has now."""
     protocol = _common_protocol(members)
     kept = GroupMetadata(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -120,15 +123,18 @@ def downgrade(state: GroupState, leaving: str, view: ClusterView, config: GroupC
         state_timestamp_ms=now_ms,
         members=tuple(_downgraded(member, protocol, view) for member in members),
     )
+    offered = {
+        member.member_id: tuple(JoinProtocol(one.name, one.metadata) for one in member.metadata.classic.protocols)
+        for member in members
+        if member.metadata.classic is not None
+    }
     group = ClassicGroup.of(state.group_id, kept, config, now_ms)
     for member in group.members:
-        classic = state.members[member.member_id].metadata.classic
-        assert classic is not None
-        member.protocols = tuple(JoinProtocol(one.name, one.metadata) for one in classic.protocols)
+        member.protocols = offered[member.member_id]
     return group
 
 
-def _common_protocol(members: list[Member]) -> str:
+def _common_protocol(members: Sequence[Member]) -> str:
     """The first protocol of the first member that all have."""
     offers = [[one.name for one in member.metadata.classic.protocols] for member in members if member.metadata.classic]
     return next((name for name in offers[0] if all(name in offer for offer in offers)), offers[0][0])

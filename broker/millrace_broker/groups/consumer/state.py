@@ -54,6 +54,7 @@ class GroupState:
     compared_with: ClusterView | None = None
     compared_topics: frozenset[str] = frozenset()
     patterns_resolved_in: ClusterView | None = None
+    patterns_resolved_ms: int = 0
 
     def copy(self) -> GroupState:
         """A group that can be changed while this one stays as it is."""
