@@ -27,7 +27,7 @@ from millrace.wire.encoder import contents
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo
-from millrace_broker.groups.config import GroupConfig
+from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import expired
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, partition_of, topic_config
