@@ -250,10 +250,9 @@ class Broker:
         self._metadata.update(view)
 
     def _configure(self, view: ClusterView) -> None:
-        layers = layers_of(view, self._options.broker_id, self._options.properties)
-        if layers == self._layers:
+        if view.broker_configs == self._metadata.view.broker_configs:
             return
-        self._layers = layers
+        layers = layers_of(view, self._options.broker_id, self._options.properties)
         self._services.configs.set_layers(layers)
         self._services.config = layers.broker_config()
         self._cleaner.reconfigure(_cleaner_config(self._services.config))

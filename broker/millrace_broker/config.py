@@ -37,6 +37,7 @@ class BrokerConfig:
     fetch_max_bytes: int = setting(
         55 << 20, "The most bytes that one fetch returns, its first batch excepted.", minimum=1024, maximum=MAX_INT
     )
+    fetch_sendfile_enable: bool = setting(False, "Let records leave by sendfile instead of reads and writes.")
     max_incremental_fetch_session_cache_slots: int = setting(
         1_000,
         "Incremental fetch sessions that are kept at one time; further consumers send full requests.",

@@ -22,8 +22,7 @@ from pathlib import Path
 from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
-from millrace_broker.groups.config import GROUP_CONFIG, GroupConfig
-from millrace_broker.groups.consumer.config import CONSUMER_GROUP_CONFIG, ConsumerGroupConfig
+from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig, GroupConfig
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import LogConfig
 

@@ -147,6 +147,16 @@ class PooledFileSystem:
         finally:
             self._leave(file)
 
+    @contextmanager
+    def descriptor(self, fd: int) -> Iterator[int]:
+        """The descriptor of the operating system that the file has now, and keeps within the context."""
+        file = self._use(fd)
+        try:
+            with self._fs.descriptor(file.fd) as descriptor:
+                yield descriptor
+        finally:
+            self._leave(file)
+
     def fsync(self, fd: int) -> None:
         """Sync bytes and size; an error that the file met when its descriptor was given back is raised here."""
         file = self._use(fd)

@@ -16,7 +16,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -55,6 +55,10 @@ class FileSystem(Protocol):
 
     def reserve(self, fd: int, size: int) -> None:
         """Take room on the disk for `size` bytes; the file's size stays. `truncate` gives back what is not used."""
+        ...
+
+    def descriptor(self, fd: int) -> AbstractContextManager[int]:
+        """The operating system's own descriptor, for `sendfile`; it is not closed within the context."""
         ...
 
     def fsync(self, fd: int) -> None:
@@ -138,6 +142,10 @@ class OsFileSystem:
             code = ctypes.get_errno()
             if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
                 raise OSError(code, os.strerror(code))
+
+    def descriptor(self, fd: int) -> AbstractContextManager[int]:
+        """The same."""
+        return nullcontext(fd)
 
     def fsync(self, fd: int) -> None:
         """Sync bytes and size."""

@@ -4,8 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import SetupError
@@ -36,12 +44,21 @@ def consumer(bootstrap, group, **settings):
     )  # fmt: skip
 
 
+# A coordinator that has just started loads its groups first.
+@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
 def committed(broker, group):
     """The group's offsets of both partitions."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition("events", index) for index in (0, 1)])
     found = admin.list_consumer_group_offsets([asked])[group].result(TIMEOUT_S).topic_partitions
     return [one.offset for one in found]
+
+
+@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
+def described_by(broker, group):
+    """The group as an administrator sees it."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    return admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")
@@ -134,12 +151,12 @@ def test_kafkas_groups_come_with_its_folder(kafka, tmp_path, zookeeper):
         member.commit(offsets=[TopicPartition("events", 1, 5, metadata="a note")], asynchronous=False)
         member.close()  # a static member stays
     with BrokerProcess(tmp_path / "data", zookeeper=connect) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        described = admin.describe_consumer_groups(["moved"])["moved"].result(TIMEOUT_S)
+        described = described_by(broker, "moved")
         assert described.state == ConsumerGroupState.STABLE
         (member,) = described.members
         assert member.group_instance_id == "static-one"
         assert {one.partition for one in member.assignment.topic_partitions} == {0, 1}
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         asked = ConsumerGroupTopicPartitions("moved", [TopicPartition("events", 1)])
         (found,) = admin.list_consumer_group_offsets([asked])["moved"].result(TIMEOUT_S).topic_partitions
         assert (found.offset, found.metadata) == (5, "a note")
@@ -161,7 +178,6 @@ def test_our_groups_go_to_kafka_with_our_folder(kafka, tmp_path):
             member.close()  # a static member stays
         with KafkaBroker(kafka, tmp_path / "data", zookeeper=zookeeper.address) as broker:
             assert committed(broker, "moved") == [3, 5]
-            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-            described = admin.describe_consumer_groups(["moved"])["moved"].result(TIMEOUT_S)
+            described = described_by(broker, "moved")
             assert described.state == ConsumerGroupState.STABLE
             assert [one.group_instance_id for one in described.members] == ["static-one"]

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPythonPartition
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
@@ -77,6 +78,13 @@ def consumer(broker, topic, *, on_revoke=None, **settings):
 def admin_of(broker):
     """To be kept until its answers are there."""
     return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
+def described_by(broker, group):
+    """The group as an administrator sees it, once the coordinator has loaded it."""
+    admin = admin_of(broker)
+    return admin.describe_consumer_groups([group])[group].result(DEADLINE_S)
 
 
 def poll_until(holds, *consumers):
@@ -199,8 +207,7 @@ def test_a_group_survives_a_kill_of_the_broker(tmp_path):
         before = admin.describe_consumer_groups(["events-g"])["events-g"].result(DEADLINE_S)
         broker.kill()
         broker.start()
-        admin = admin_of(broker)
-        after = admin.describe_consumer_groups(["events-g"])["events-g"].result(DEADLINE_S)
+        after = described_by(broker, "events-g")
         assert [member.member_id for member in after.members] == [member.member_id for member in before.members]
         assert after.state == ConsumerGroupState.STABLE
         (kept,) = one.committed([TopicPartition("events", 2)], timeout=DEADLINE_S)

@@ -13,9 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millrace.errors import ErrorCode
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.events import Join, JoinProtocol, Sync
-from millrace_broker.groups.config import GroupConfig
-from millrace_broker.groups.consumer.config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.embedded_protocol import read_assignment
 from millrace_broker.groups.consumer.group import ConsumerGroup, Home, Refusal
 from millrace_broker.groups.consumer.heartbeat import Heartbeat

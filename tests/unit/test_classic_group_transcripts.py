@@ -21,9 +21,9 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
+from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.events import Join, JoinProtocol, JoinResult, Leaving, Sync
 from millrace_broker.groups.classic.group import ClassicGroup
-from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.effects import Answer, CancelTimer, SetTimer, Store
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.records import read_group_value

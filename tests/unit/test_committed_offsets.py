@@ -3,8 +3,8 @@
 import pytest
 
 from millrace.wire.encoder import Encoder
+from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.group import ClassicGroup
-from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.offsets import Offsets, expired
 from millrace_broker.groups.records import CommittedOffset, GroupMetadata, MemberMetadata, OffsetKey
 

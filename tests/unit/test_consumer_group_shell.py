@@ -9,11 +9,10 @@ import pytest
 from millrace.errors import ErrorCode, StorageError
 from millrace.testing.clock import ManualClock
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic import requests
 from millrace_broker.groups.classic.events import Join, JoinProtocol, JoinResult, Leaving, Sync
 from millrace_broker.groups.classic.group import ClassicGroup
-from millrace_broker.groups.config import GroupConfig
-from millrace_broker.groups.consumer.config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.consumer.embedded_protocol import (
     read_assignment,

@@ -16,11 +16,11 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.config import BrokerConfig
+from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import commits, overview
 from millrace_broker.groups.classic import requests
 from millrace_broker.groups.classic.events import Join, JoinProtocol
 from millrace_broker.groups.commits import Commit
-from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC

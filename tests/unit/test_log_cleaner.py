@@ -236,12 +236,12 @@ def test_a_reader_that_holds_a_replaced_segment_finishes() -> None:
     log = store.log()
     fill(log, 20, keys=2)
     segment = log.closed_segments[0]
-    expected = segment.read(0, 10_000, segment.next_offset, at_least_one=True)
+    expected = segment.read_at(*segment.locate(0, 10_000, segment.next_offset, at_least_one=True))
     assert segment.retain()
     store.compact()
     log.remove_deleted()
     assert segment not in log.closed_segments
-    assert segment.read(0, 10_000, segment.next_offset, at_least_one=True) == expected
+    assert segment.read_at(*segment.locate(0, 10_000, segment.next_offset, at_least_one=True)) == expected
     segment.release()
     assert not segment.retain()
 

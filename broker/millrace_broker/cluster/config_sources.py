@@ -21,11 +21,17 @@ from typing import NamedTuple
 from millrace.config import ConfigKey, ConfigType, value_text
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
+from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
 
 Properties = Mapping[str, str]
-BROKER_KEYS: Mapping[str, ConfigKey] = {**BROKER_CONFIG.keys, **LOG_CONFIG.keys}
+BROKER_KEYS: Mapping[str, ConfigKey] = {
+    **BROKER_CONFIG.keys,
+    **GROUP_CONFIG.keys,
+    **CONSUMER_GROUP_CONFIG.keys,
+    **LOG_CONFIG.keys,
+}
 _UNITS = {synonym.name: synonyms for synonyms in BROKER_SYNONYMS.values() for synonym in synonyms}
 
 

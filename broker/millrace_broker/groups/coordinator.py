@@ -23,10 +23,11 @@ from millrace.errors import (
     NotCoordinatorError,
     TopicExistsError,
 )
+from millrace.wire.encoder import contents
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo
-from millrace_broker.groups.config import GroupConfig
+from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import expired
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, partition_of, topic_config
@@ -191,9 +192,9 @@ class Coordinator:
         offset, end = partition.log.log_start_offset, partition.high_watermark
         while offset < end and not shard.is_closed:
             batches = partition.read(offset, self.config.offsets_load_buffer_size, at_least_one=True).records
-            if not batches:
+            if not len(batches):
                 return
-            offset = await asyncio.to_thread(shard.replay, batches)
+            offset = await asyncio.to_thread(shard.replay, bytes(contents(batches)))
 
     # Housekeeping.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from millrace_broker.groups.config import GroupConfig
+from millrace_broker.group_config import GroupConfig
 
 OFFSETS_TOPIC = "__consumer_offsets"
 INT_BITS = 32

@@ -107,7 +107,7 @@ def offset_record(key: OffsetKey, committed: CommittedOffset | None) -> Record:
     out.string(key.group_id)
     out.string(key.topic)
     out.int32(key.partition)
-    return Record(b"".join(out.parts), None if committed is None else _offset_value(committed))
+    return Record(out.joined(), None if committed is None else _offset_value(committed))
 
 
 def group_record(group_id: str, group: GroupMetadata | None) -> Record:
@@ -115,7 +115,7 @@ def group_record(group_id: str, group: GroupMetadata | None) -> Record:
     out = Encoder(flexible=False)
     out.int16(GROUP_KEY_VERSION)
     out.string(group_id)
-    return Record(b"".join(out.parts), None if group is None else _group_value(group))
+    return Record(out.joined(), None if group is None else _group_value(group))
 
 
 def read_offset_key(key: bytes) -> OffsetKey:
@@ -190,7 +190,7 @@ def _offset_value(committed: CommittedOffset) -> bytes:
     out.int64(committed.commit_timestamp_ms)
     if expires:
         out.int64(committed.expire_timestamp_ms)
-    return b"".join(out.parts)
+    return out.joined()
 
 
 def _group_value(group: GroupMetadata) -> bytes:
@@ -211,4 +211,4 @@ def _group_value(group: GroupMetadata) -> bytes:
         out.int32(member.session_timeout_ms)
         out.bytes_(member.subscription)
         out.bytes_(member.assignment)
-    return b"".join(out.parts)
+    return out.joined()

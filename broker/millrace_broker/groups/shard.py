@@ -20,8 +20,8 @@ from millrace.records.batch import BatchHeader, check_crc, walk
 from millrace.records.compression import Codec
 from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import NewRecord, decode_batch, encode_batch
+from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import records
-from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.effects import Answer, CancelTimer, Effects, Retire, SetTimer, Store, Succession
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import Offsets

@@ -29,7 +29,7 @@ from millrace.errors import (
 )
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.encoder import Parts
+from millrace.wire.encoder import Part, Parts
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.fetch_request import READ_COMMITTED, PartitionKey, Wanted, decode_fetch_request
 from millrace.wire.leader import NO_TOPIC_ID
@@ -212,7 +212,7 @@ class _Fetch:
     def _fetched(
         index: int,
         partition: Partition,
-        records: bytes,
+        records: Part,
         aborted: list[tuple[int, int]] | None,
         diverging: tuple[int, int] | None,
     ) -> PartitionFetched:

@@ -29,14 +29,14 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.metrics import ApiCount, RequestMetrics
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog, RequestTimes
-from millrace_broker.net.send import send
+from millrace_broker.net.send import Outgoing
 
 logger = logging.getLogger(__name__)
 
 MAX_PENDING_REPLIES = 1024
 SMALL_READ_BYTES = 64 << 10
 SEND_BYTES = 1 << 20
-WRITE_HIGH_WATER_BYTES = 4 << 20
+WRITE_HIGH_WATER_BYTES = 1 << 20
 
 
 class ConnectionOwner(Protocol):
@@ -85,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._needs_memory = False
         self._draining = False
         self._transport: asyncio.Transport
+        self._outgoing: Outgoing
         self.host = "?"
         self.peer = "?"
         self.last_active = 0.0
@@ -96,6 +97,12 @@ class Connection(asyncio.BufferedProtocol):
         self.host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
         self.peer = f"{self.host}:{port}"
         self.last_active = perf_counter()
+        self._outgoing = Outgoing(
+            self._transport,
+            uses_sendfile=self._owner.services.config.fetch_sendfile_enable,
+            on_sent=self._work_off_backlog,
+            on_failure=self._cut_off,
+        )
         if not self._owner.opened(self):
             self._transport.abort()
 
@@ -104,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         if exc is not None:
             logger.debug("connection of %s broke: %s", self.peer, exc)
         self._backlog.clear()
+        self._outgoing.clear()
         self._owner.memory.forget(self)
         for slot in self._pending:
             if isinstance(slot.message, asyncio.Future):
@@ -145,13 +153,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The peer does not drain its socket."""
-        self._socket_full = True
+        self._socket_full = self._outgoing.is_paused = True
         self._update_reading()
 
     def resume_writing(self) -> None:
         """The peer has drained its socket."""
-        self._socket_full = False
+        self._socket_full = self._outgoing.is_paused = False
         self.last_active = perf_counter()
+        self._outgoing.resume()
         self._work_off_backlog()
 
     def drain(self) -> None:
@@ -166,7 +175,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_blocked(self) -> bool:
-        return self._socket_full or len(self._pending) >= MAX_PENDING_REPLIES
+        return self._socket_full or bool(self._outgoing) or len(self._pending) >= MAX_PENDING_REPLIES
+
+    def _cut_off(self, error: Exception) -> None:
+        """A reply can't be brought to its end."""
+        logger.error("closing the connection of %s amid a reply: %s", self.peer, error)
+        self._transport.abort()
 
     def _handle(self, frame: memoryview, arrived: float) -> None:
         header = read_request_header(frame)
@@ -241,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ready_bytes = 0
         if parts:
             self.last_active = now
-            send(self._transport, parts)
+            self._outgoing.send(parts)
         self._update_reading()
         self._close_if_drained()
 
@@ -286,5 +300,5 @@ class Connection(asyncio.BufferedProtocol):
         self._send_ready()
 
     def _close_if_drained(self) -> None:
-        if self._draining and not self._pending and not self._backlog:
+        if self._draining and not self._pending and not self._backlog and not self._outgoing:
             self._transport.close()

@@ -1,24 +1,139 @@
-"""Replies to the socket: small parts joined into one write, a fetch's record bytes written as they are.
+"""Replies to the socket: small parts joined into one write, records as they are, from the file where they are many.
+
+    parts of replies → Outgoing → as much as the socket takes → transport
 
 Joining megabytes to a header costs more than all the rest of a fetch (1.2 ms of CPU a megabyte, 0.45 without it), so
 large parts have writes of their own, and the socket is corked meanwhile: the peer is not woken for a header alone.
+
+A region of a file is read when its turn has come and the socket has room, a piece at a time, so a reader that does not
+take its answer costs a piece or two of memory. With `fetch.sendfile.enable` it leaves by `sendfile` instead (spec B10;
+docs/adr/0004 has what was measured).
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from millrace.wire.encoder import Parts
+from millrace.errors import StorageError
+from millrace.wire.encoder import FileRegion, Part, Parts, contents
 
 LARGE_PART_BYTES = 64 << 10
+PIECE_BYTES = 1 << 20
 CORK: int | None = getattr(socket, "TCP_CORK", None)  # Linux has it
 
 
-def send(transport: asyncio.Transport, parts: Parts) -> None:
-    """Write all parts in order; what the socket does not take now, the transport keeps."""
+class _File:
+    """A descriptor in the form that `loop.sendfile` wants."""
+
+    mode = "rb"
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._fd
+
+
+class Outgoing:
+    """What of a connection's replies the transport has not been given yet.
+
+    Args:
+        transport: the socket.
+        uses_sendfile: whether regions of files leave by `sendfile`.
+        on_sent: is called when a region has left by `sendfile`, and what waited behind it was resumed.
+        on_failure: is told of a region that can't be read or sent; the connection can't go on then.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        *,
+        uses_sendfile: bool,
+        on_sent: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._transport = transport
+        self._uses_sendfile = uses_sendfile
+        self._on_sent = on_sent
+        self._on_failure = on_failure
+        self._parts: deque[Part] = deque()
+        self._region_position = 0
+        self._sending: asyncio.Task[None] | None = None
+        self.is_paused = False
+
+    def __bool__(self) -> bool:
+        return bool(self._parts) or self._sending is not None
+
+    def send(self, parts: Parts) -> None:
+        """Give the transport what it takes now, the rest when it has room: call `resume` then."""
+        if not self._parts and not self._has_region(parts) and self._sending is None:
+            write_parts(self._transport, parts)
+            return
+        self._parts.extend(parts)
+        self.resume()
+
+    def resume(self) -> None:
+        """Go on, if the transport has room."""
+        try:
+            with _corked(self._transport):
+                while self._parts and not self.is_paused and self._sending is None:
+                    self._send_next()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the reply is cut short and the peer must not wait
+            self._on_failure(error)
+
+    def clear(self) -> None:
+        """The connection has ended."""
+        self._parts.clear()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    @staticmethod
+    def _has_region(parts: Parts) -> bool:
+        return not all(isinstance(part, bytes | memoryview) for part in parts)
+
+    def _send_next(self) -> None:
+        small: Parts = []
+        while self._parts and isinstance(self._parts[0], bytes | memoryview):
+            small.append(self._parts.popleft())
+        if small:
+            write_parts(self._transport, small)
+            return
+        region = self._parts[0]
+        assert not isinstance(region, bytes | memoryview)
+        if self._uses_sendfile:
+            self._parts.popleft()
+            self._sending = asyncio.ensure_future(self._send_file(region))
+            return
+        piece = region.read(self._region_position, PIECE_BYTES)
+        if not piece:
+            raise StorageError("the file is shorter than the records that were found in it")
+        self._region_position += len(piece)
+        if self._region_position >= len(region):
+            self._parts.popleft()
+            self._region_position = 0
+        self._transport.write(piece)
+
+    async def _send_file(self, region: FileRegion) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            with region.file() as (fd, position):
+                await loop.sendfile(self._transport, _File(fd), position, len(region), fallback=False)  # type: ignore[arg-type]
+        except Exception as error:  # noqa: BLE001 -- as in `resume`
+            self._on_failure(error)
+            return
+        finally:
+            self._sending = None
+        self.resume()
+        self._on_sent()
+
+
+def write_parts(transport: asyncio.Transport, parts: Parts) -> None:
+    """Write bytes in order; what the socket does not take now, the transport keeps."""
     writes = list(_writes(parts))
     if len(writes) == 1:
         transport.write(writes[0])
@@ -29,15 +144,16 @@ def send(transport: asyncio.Transport, parts: Parts) -> None:
 
 
 def _writes(parts: Parts) -> Iterator[bytes | memoryview]:
-    small: Parts = []
+    small: list[bytes | memoryview] = []
     for part in parts:
-        if len(part) < LARGE_PART_BYTES:
-            small.append(part)
+        data = contents(part)
+        if len(data) < LARGE_PART_BYTES:
+            small.append(data)
             continue
         if small:
             yield b"".join(small)
             small = []
-        yield part
+        yield data
     if small:
         yield b"".join(small)
 

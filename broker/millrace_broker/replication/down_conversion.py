@@ -12,10 +12,11 @@ Conversion is long work, so it belongs to a worker thread.
 
 from __future__ import annotations
 
-from millrace.errors import ErrorCode, RecordError
+from millrace.errors import ErrorCode, RecordError, StorageError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.convert import down_convert
+from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched
 
 FIRST_VERSION_OF_FORMAT_V1 = 2
@@ -28,11 +29,11 @@ def converted(version: int, fetched: PartitionFetched, fetch_offset: int) -> Par
     if not len(fetched.records):
         return fetched
     magic = 1 if version >= FIRST_VERSION_OF_FORMAT_V1 else 0
-    view = memoryview(fetched.records)
     try:
+        view = memoryview(contents(fetched.records))
         end = _before_zstd(view)
         records = down_convert(view[:end], magic, from_offset=fetch_offset)
-    except RecordError as error:
+    except (RecordError, StorageError) as error:
         return without_records(fetched, error.code)
     if end == 0:
         return without_records(fetched, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

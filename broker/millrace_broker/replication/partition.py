@@ -20,15 +20,21 @@ from millrace.errors import (
     UnknownLeaderEpochError,
 )
 from millrace.records.batch import NO_LEADER_EPOCH, Buffer, walk
+from millrace.wire.encoder import Part, contents
 from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch, epoch_of_offset
 from millrace_broker.replication.produced import PRODUCER_CODEC, in_codec_of_topic
-from millrace_broker.storage import AbortedTransaction, Log, LogAppendInfo
+from millrace_broker.storage import AbortedTransaction, Log, LogAppendInfo, LogSlice
+
+READ_AT_ONCE_BYTES = 64 << 10
 
 
 class PartitionRead(NamedTuple):
-    """What a reader gets. Aborted transactions, as (producer id, first offset), are told to `read_committed` only."""
+    """What a reader gets; what is large is left in the file until the socket takes it.
 
-    records: bytes
+    Aborted transactions, as (producer id, first offset), are told to `read_committed` only.
+    """
+
+    records: Part
     aborted: list[tuple[int, int]] | None = None
 
 
@@ -81,11 +87,12 @@ class Partition:
         Where nothing fits, the offset is checked and the disk left alone.
         """
         end = self.visible_end(committed=committed) if max_bytes or at_least_one else offset
-        records = self.log.read(offset, max_bytes, up_to_offset=end, at_least_one=at_least_one)
+        found = self.log.find_batches(offset, max_bytes, up_to_offset=end, at_least_one=at_least_one)
+        records = _records(found)
         if not committed:
             return PartitionRead(records)
-        found = self.log.aborted_transactions(offset, end) if records else []
-        return PartitionRead(records, _aborted_in(records, found) if found else [])
+        aborted = self.log.aborted_transactions(offset, end) if found is not None else []
+        return PartitionRead(records, _aborted_in(records, aborted) if aborted else [])
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Fence a client whose idea of the leader is older or newer than this one's (KIP-320)."""
@@ -127,7 +134,13 @@ class Partition:
         return entries
 
 
-def _aborted_in(records: bytes, found: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
+def _records(found: LogSlice | None) -> Part:
+    if found is None:
+        return b""
+    return found.read() if len(found) <= READ_AT_ONCE_BYTES else found
+
+
+def _aborted_in(records: Part, found: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
     """Those that begin in the records or before."""
-    end = max((header.next_offset for _, header in walk(records)), default=0)
+    end = max((header.next_offset for _, header in walk(contents(records))), default=0)
     return [(one.producer_id, one.first_offset) for one in found if one.first_offset < end]

@@ -39,6 +39,7 @@ from millrace_broker.storage.flushing import Flushing
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
+from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.offsets_before import offsets_before
 from millrace_broker.storage.placement import Batches, LogAppendInfo
 from millrace_broker.storage.producer_state import BatchMetadata
@@ -223,10 +224,17 @@ class Log:
     # Reading.
 
     def read(self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True) -> bytes:
-        """The bytes of whole batches from the one that holds `offset`, as they are in the file, from one segment.
+        """The bytes of what `find_batches` finds; empty where there is nothing."""
+        found = self.find_batches(offset, max_bytes, up_to_offset=up_to_offset, at_least_one=at_least_one)
+        return b"" if found is None else found.read()
+
+    def find_batches(
+        self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True
+    ) -> LogSlice | None:
+        """Whole batches from the one that holds `offset`, as they are in the file, from one segment.
 
         At most `max_bytes`, but a first batch above that comes whole if `at_least_one` (KIP-74); never a
-        batch at or above `up_to_offset`, the high watermark. Empty where there is nothing to read yet.
+        batch at or above `up_to_offset`, the high watermark. None where there is nothing to read yet.
         Raises OffsetOutOfRangeError below the log start offset and above the log end offset, StorageError.
         """
         log_end_offset = self.log_end_offset
@@ -236,10 +244,10 @@ class Log:
             )
         end_offset = min(up_to_offset, log_end_offset)
         if offset >= end_offset:
-            return b""
+            return None
         segments = self._list.now
         with storage_errors(self.directory):
-            return lookup.read(segments, offset, max_bytes, end_offset, at_least_one=at_least_one)
+            return lookup.find_batches(segments, offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record not older than `timestamp_ms`; None if there is none."""

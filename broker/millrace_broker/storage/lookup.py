@@ -7,19 +7,26 @@ OSError passes.
 from __future__ import annotations
 
 from millrace.records.batch import NO_TIMESTAMP
+from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.segments import Segments
 from millrace_broker.storage.transaction_index import AbortedTransaction, find_aborted
 
 
-def read(segments: Segments, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> bytes:
-    """Whole batches from the one that holds `offset`, below `end_offset`, from the first segment that has any."""
+def find_batches(
+    segments: Segments, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
+) -> LogSlice | None:
+    """Whole batches from the one that holds `offset`, below `end_offset`, from the first segment that has any.
+
+    StorageError where the segment has been closed meanwhile.
+    """
     for segment in segments[segments.floor_index(offset) :]:
         if segment.base_offset >= end_offset:
             break
-        data = segment.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
-        if data is not None:
-            return data
-    return b""
+        found = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
+        if found is not None:
+            position, size_bytes = found
+            return LogSlice(segment, position, size_bytes) if size_bytes else None
+    return None
 
 
 def offset_for_timestamp(segments: Segments, timestamp_ms: int, log_start_offset: int) -> tuple[int, int] | None:

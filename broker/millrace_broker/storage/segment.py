@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from threading import Lock
 
 from millrace.errors import CorruptRecordError, RecordError
@@ -174,8 +174,11 @@ class LogSegment:
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> bytes | None:
-        """Whole batches from the one that holds `offset`, as `Log.read`; None where none up to `end_offset` does."""
+    def locate(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> tuple[int, int] | None:
+        """(position, size) of whole batches from the one that holds `offset`, as `Log.read` gives them.
+
+        None where no batch up to `end_offset` holds it; size 0 where the first one is too large.
+        """
         end_position = self.position_of(end_offset)
         found = self.find(offset, end_position)
         if found is None:
@@ -188,9 +191,17 @@ class LogSegment:
         elif at_least_one:
             end, next_offset = start + header.size_bytes, header.next_offset
         else:
-            return b""
+            return start, 0
         self._remember(next_offset, end)
-        return self._fs.pread(self.fd, end - start, start)
+        return start, end - start
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """The bytes at a position. OSError passes."""
+        return self._fs.pread(self.fd, size_bytes, position)
+
+    def descriptor(self) -> AbstractContextManager[int]:
+        """The operating system's descriptor of the file, for as long as the context lasts."""
+        return self._fs.descriptor(self.fd)
 
     def find(self, offset: int, end_position: int | None = None) -> Placed | None:
         """The first batch whose last offset is not below `offset`, with its position."""

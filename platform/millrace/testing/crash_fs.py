@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from random import Random
 from threading import Lock
 
@@ -209,6 +210,10 @@ class CrashFileSystem:
         self._before("reserve")
         if size - len(self._files[fd].data) > self._room():
             raise _os_error(errno.ENOSPC, "disk")
+
+    def descriptor(self, fd: int) -> AbstractContextManager[int]:
+        """Files in memory have none of the operating system."""
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(fd))
 
     def fsync(self, fd: int) -> None:
         """Sync bytes and size, not the name."""

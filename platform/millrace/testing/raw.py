@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -20,11 +21,18 @@ TIMEOUT_S = 30.0
 
 
 class RawConnection:
-    """A connection; requests are numbered from 1, and answers must come in their order."""
+    """A connection; requests are numbered from 1, and answers must come in their order.
 
-    def __init__(self, bootstrap: str) -> None:
+    A small receive buffer makes a peer that does not read felt at once.
+    """
+
+    def __init__(self, bootstrap: str, *, receive_buffer_bytes: int | None = None) -> None:
         host, port = bootstrap.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._socket = socket.socket()
+        self._socket.settimeout(TIMEOUT_S)
+        if receive_buffer_bytes is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self._socket.connect((host, int(port)))
         self._sent = 0
         self._received = 0
 
@@ -59,6 +67,12 @@ class RawConnection:
         if correlation_id != self._received:
             raise ConnectionError(f"answer {correlation_id} where {self._received} was expected")
         return frame[CORRELATION_ID.size + has_tagged_response_header(api_key, version) :]
+
+    def close(self, *, reset: bool = False) -> None:
+        """Leave; with `reset` as a process that dies with data unread."""
+        if reset:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
     def is_closed_by_peer(self) -> bool:
         """Whether the broker ends the connection, which is waited for."""

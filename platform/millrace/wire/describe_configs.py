@@ -63,7 +63,7 @@ def encode_describe_configs_response(version: int, resources: Iterable[ResourceD
             _config(out, version, config)
         out.no_tagged_fields()
     out.no_tagged_fields()
-    return b"".join(out.parts)
+    return out.joined()
 
 
 def _config(out: Encoder, version: int, config: ConfigDescribed) -> None:

@@ -8,13 +8,38 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 from uuid import UUID
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
-Parts = list[bytes | memoryview]
+
+class FileRegion(Protocol):
+    """A part of a message that lies in a file, and is read or sent from there when the socket takes it."""
+
+    def __len__(self) -> int:
+        """Bytes of the region."""
+        ...
+
+    def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
+        """The bytes, or some of them."""
+        ...
+
+    def file(self) -> AbstractContextManager[tuple[int, int]]:
+        """(descriptor, position) for `sendfile`."""
+        ...
+
+
+Part = bytes | memoryview | FileRegion
+Parts = list[Part]
+
+
+def contents(part: Part) -> bytes | memoryview:
+    """The bytes of a part, read if they lie in a file."""
+    return part if isinstance(part, bytes | memoryview) else part.read()
 
 
 def unsigned_varint(value: int) -> bytes:
@@ -37,6 +62,10 @@ class Encoder:
     def __init__(self, *, flexible: bool) -> None:
         self.flexible = flexible
         self.parts: Parts = []
+
+    def joined(self) -> bytes:
+        """The message in one piece."""
+        return b"".join(map(contents, self.parts))
 
     def raw(self, value: bytes | memoryview) -> None:
         """Bytes as they are."""
@@ -70,8 +99,8 @@ class Encoder:
         else:
             self.parts.append(b"\xff\xff" if data is None else INT16.pack(len(data)) + data)
 
-    def bytes_(self, value: bytes | memoryview) -> None:
-        """Bytes with their length."""
+    def bytes_(self, value: Part) -> None:
+        """Bytes, or a region of a file, with their length."""
         self.parts.append(unsigned_varint(len(value) + 1) if self.flexible else INT32.pack(len(value)))
         self.parts.append(value)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from millrace.wire.encoder import Encoder, Parts
+from millrace.wire.encoder import Encoder, Part, Parts
 from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
 
 PARTITION = struct.Struct(">ihqq")
@@ -38,7 +38,7 @@ class PartitionFetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    records: bytes | memoryview
+    records: Part
     aborted: Sequence[tuple[int, int]] | None = None
     diverging_epoch: tuple[int, int] | None = None
     current_leader: LeaderHint | None = None

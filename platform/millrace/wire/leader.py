@@ -39,7 +39,7 @@ def encode_current_leader(hint: LeaderHint) -> bytes:
     out.int32(hint.leader)
     out.int32(hint.leader_epoch)
     out.no_tagged_fields()
-    return b"".join(out.parts)
+    return out.joined()
 
 
 def encode_node_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
@@ -52,4 +52,4 @@ def encode_node_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
         out.int32(endpoint.port)
         out.string(endpoint.rack)
         out.no_tagged_fields()
-    return b"".join(out.parts)
+    return out.joined()

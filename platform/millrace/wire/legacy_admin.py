@@ -58,4 +58,4 @@ def _create_topics_v0(fields: Fields) -> bytes:
     for topic in fields["topics"]:
         out.string(topic["name"])
         out.int16(topic["error_code"])
-    return b"".join(out.parts)
+    return out.joined()

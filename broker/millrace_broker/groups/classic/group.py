@@ -24,6 +24,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from millrace.errors import ErrorCode
+from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.events import (
     UNKNOWN_MEMBER,
     Join,
@@ -37,7 +38,6 @@ from millrace_broker.groups.classic.events import (
 from millrace_broker.groups.classic.facts import GroupFacts
 from millrace_broker.groups.classic.members import Member
 from millrace_broker.groups.classic.state import State
-from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.effects import Answer, CancelTimer, Effects, SetTimer, Store
 from millrace_broker.groups.group import Committer
 

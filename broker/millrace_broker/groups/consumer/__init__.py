@@ -10,7 +10,7 @@
     migration                a classic group becomes a consumer group, and back, while its members go on
     group                    a group in its shard: requests and timers in, effects out
     coordinator              makes groups when a member joins or records are read, and finds them
-    config, topic_pattern, metadata_hash, embedded_protocol
+    topic_pattern, metadata_hash, embedded_protocol
 
 A decision works on a copy of the state and yields records; once these are stored, the copy is the group.
 """

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.groups.consumer.config import ConsumerGroupConfig
+from millrace_broker.group_config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, CurrentAssignment, Member, MemberMetadata
 from millrace_broker.groups.consumer.metadata_hash import group_hash
 from millrace_broker.groups.consumer.reconciliation import reconcile

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from millrace.errors import ErrorCode, GroupError, GroupIdNotFoundError
 from millrace_broker.cluster.view import ClusterView
+from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.group import ClassicGroup
-from millrace_broker.groups.config import GroupConfig
-from millrace_broker.groups.consumer.config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.group import ConsumerGroup, Home, Refusal
 from millrace_broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat
 from millrace_broker.groups.consumer.member import JOINING_EPOCH

@@ -80,7 +80,7 @@ def write_assignment(partitions: Partitions, version: int) -> bytes:
         out.string(topic)
         out.int32_array(indexes)
     out.raw(NULL)
-    return b"".join(out.parts)
+    return out.joined()
 
 
 def _read_partitions(decoder: Decoder) -> Partitions:

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, MillraceError
 from millrace_broker.cluster.view import ClusterView
+from millrace_broker.group_config import CONSUMER, ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.classic.group import ClassicGroup
-from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.consumer import classic_members
 from millrace_broker.groups.consumer.change import Change, Surroundings
-from millrace_broker.groups.consumer.config import CONSUMER, ConsumerGroupConfig
 from millrace_broker.groups.consumer.heartbeat import Heartbeat, HeartbeatAnswer, heartbeat, leave
 from millrace_broker.groups.consumer.member import LEAVING_STATIC_EPOCH, Member, MemberState
 from millrace_broker.groups.consumer.migration import check_upgrade, downgrade, may_downgrade, upgrade

@@ -22,8 +22,8 @@ from millrace.errors import (
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
 )
+from millrace_broker.group_config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.change import Change
-from millrace_broker.groups.consumer.config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,

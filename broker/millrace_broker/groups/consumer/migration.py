@@ -15,14 +15,13 @@ from collections.abc import Collection, Sequence
 
 from millrace.errors import CorruptRecordError, GroupIdNotFoundError
 from millrace_broker.cluster.view import ClusterView
+from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.events import JoinProtocol
 from millrace_broker.groups.classic.group import ClassicGroup
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.classic.members import Member as ClassicMember
-from millrace_broker.groups.config import GroupConfig
 from millrace_broker.groups.consumer.change import Change
 from millrace_broker.groups.consumer.classic_members import by_id, by_name
-from millrace_broker.groups.consumer.config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.embedded_protocol import (
     read_assignment,
     read_subscription,

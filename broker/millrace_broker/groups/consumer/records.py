@@ -108,7 +108,7 @@ def encode_key(key: Key) -> bytes:
     out.string(key.group_id)
     if key.kind in NAMED_KINDS:
         out.string(key.name)
-    return b"".join(out.parts)
+    return out.joined()
 
 
 def decode_key(data: bytes) -> Key | None:
@@ -125,7 +125,7 @@ def encode_value(kind: Kind, value: Value) -> bytes:
     out = Encoder(flexible=True)
     out.int16(VALUE_VERSION)
     _ENCODERS[kind](out, value)
-    return b"".join(out.parts)
+    return out.joined()
 
 
 def decode_value(kind: Kind, data: bytes) -> Value:
@@ -205,7 +205,7 @@ def _classic_bytes(value: ClassicMetadata | None) -> bytes:
         out.bytes_(protocol.metadata)
         out.no_tagged_fields()
     out.no_tagged_fields()
-    return b"".join(out.parts)
+    return out.joined()
 
 
 def _read_classic(data: bytes | None) -> ClassicMetadata | None:

@@ -1,0 +1,170 @@
+"""The properties of the group coordinator and of the consumer group protocol (KIP-848), under Kafka's names.
+
+Defaults are Kafka's, but one: `offsets.topic.replication.factor` is 1 here, since followers are not served yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from millrace.config import MAX_INT, ConfigTable, declared_keys, setting
+from millrace.errors import InvalidConfigError
+
+CLASSIC, CONSUMER = "classic", "consumer"
+UNIFORM, RANGE = "uniform", "range"
+MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """What groups of every kind obey, and the topic of committed offsets."""
+
+    group_min_session_timeout_ms: int = setting(
+        6_000, "The shortest session timeout that a member may ask for.", minimum=1, maximum=MAX_INT
+    )
+    group_max_session_timeout_ms: int = setting(
+        1_800_000, "The longest session timeout that a member may ask for.", minimum=1, maximum=MAX_INT
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        3_000,
+        "Milliseconds that the first rebalance of an empty group waits for more members.",
+        minimum=0,
+        maximum=MAX_INT,
+    )
+    group_max_size: int = setting(MAX_INT, "Members of one group at most.", minimum=1, maximum=MAX_INT)
+    offset_metadata_max_bytes: int = setting(
+        4_096, "The longest metadata of a committed offset.", minimum=0, maximum=MAX_INT
+    )
+    offsets_retention_minutes: int = setting(
+        7 * 24 * 60,
+        "Minutes that committed offsets outlive their group's last member, or a simple consumer's last commit.",
+        minimum=1,
+        maximum=MAX_INT,
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        600_000, "Milliseconds between two looks for offsets to expire.", minimum=1
+    )
+    offsets_commit_timeout_ms: int = setting(
+        5_000, "Milliseconds that a write waits for the in-sync replicas.", minimum=1, maximum=MAX_INT
+    )
+    offsets_load_buffer_size: int = setting(
+        5 << 20, "Bytes read at a time while groups are loaded.", minimum=1, maximum=MAX_INT
+    )
+    offsets_topic_num_partitions: int = setting(
+        50, "Partitions of the topic of committed offsets when it is created.", minimum=1, maximum=MAX_INT
+    )
+    offsets_topic_replication_factor: int = setting(
+        1, "Replicas of the topic of committed offsets when it is created.", minimum=1, maximum=32_767
+    )
+    offsets_topic_segment_bytes: int = setting(
+        100 << 20,
+        "segment.bytes of the topic of committed offsets; small, so that compaction and loading are quick.",
+        minimum=1,
+        maximum=MAX_INT,
+    )
+    offsets_topic_compression_codec: int = setting(
+        0,
+        "How batches of committed offsets are compressed: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        minimum=0,
+        maximum=4,
+    )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> GroupConfig:
+        """Parse; InvalidConfigError for an unknown name or a bad value."""
+        values = GROUP_CONFIG.parse(properties)
+        return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        """The retention in the unit of timestamps."""
+        return self.offsets_retention_minutes * 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupConfig:
+    """What groups of the consumer group protocol obey."""
+
+    group_coordinator_rebalance_protocols: str = setting(
+        "classic,consumer", "The group protocols that are served.", choices=(CLASSIC, CONSUMER), is_list=True
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        45_000, "Milliseconds without a heartbeat after which a member is put out.", minimum=1, maximum=MAX_INT
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        45_000, "The least that group.consumer.session.timeout.ms may be.", minimum=1, maximum=MAX_INT
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        60_000, "The most that group.consumer.session.timeout.ms may be.", minimum=1, maximum=MAX_INT
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        5_000, "Milliseconds between two heartbeats, as members are told.", minimum=1, maximum=MAX_INT
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        5_000, "The least that group.consumer.heartbeat.interval.ms may be.", minimum=1, maximum=MAX_INT
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        15_000, "The most that group.consumer.heartbeat.interval.ms may be.", minimum=1, maximum=MAX_INT
+    )
+    group_consumer_max_size: int = setting(
+        MAX_INT, "Members of one consumer group at most.", minimum=1, maximum=MAX_INT
+    )
+    group_consumer_assignors: str = setting(
+        "uniform,range",
+        "The server-side assignors that members may ask for; the first is for those that don't.",
+        choices=(UNIFORM, RANGE),
+        is_list=True,
+    )
+    group_consumer_regex_refresh_interval_ms: int = setting(
+        600_000,
+        "Milliseconds after which patterns are resolved again though no topic is known to have changed.",
+        minimum=10_000,
+        maximum=MAX_INT,
+    )
+    group_consumer_migration_policy: str = setting(
+        "bidirectional",
+        "Whether a group with members may go from the classic protocol to the consumer protocol, or back.",
+        choices=MIGRATION_POLICIES,
+    )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> ConsumerGroupConfig:
+        """Parse; InvalidConfigError for an unknown name, a bad value, or a time outside of its own bounds."""
+        values = CONSUMER_GROUP_CONFIG.parse_with_defaults(properties)
+        config = cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
+        for time in ("session.timeout.ms", "heartbeat.interval.ms"):
+            low, value, high = (int(values[f"group.consumer.{bound}{time}"]) for bound in ("min.", "", "max."))
+            if not low <= value <= high:
+                raise InvalidConfigError(f"group.consumer.{time}={value}: not within {low} and {high}")
+        return config
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The server-side assignors by name, the default first."""
+        return tuple(self.group_consumer_assignors.split(","))
+
+    @property
+    def default_assignor(self) -> str:
+        """For groups whose members ask for none."""
+        return self.assignors[0]
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the consumer group protocol is."""
+        return CONSUMER in self.group_coordinator_rebalance_protocols.split(",")
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group with members may become a consumer group."""
+        return self.group_consumer_migration_policy in ("upgrade", "bidirectional")
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group with members may become a classic group."""
+        return self.group_consumer_migration_policy in ("downgrade", "bidirectional")
+
+
+GROUP_CONFIG = ConfigTable(declared_keys(GroupConfig))
+CONSUMER_GROUP_CONFIG = ConfigTable(declared_keys(ConsumerGroupConfig))

@@ -1,0 +1,51 @@
+"""Records on their way out: a stretch of a segment's file that is read when the socket takes it (spec B10).
+
+A fetch's answer can hold many megabytes and its reader be slow, so the answer holds the place of the records and not
+their bytes. Whoever has a slice keeps the segment's file open, though retention or compaction has taken the segment
+out meanwhile; the file is given back with the slice's last reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millrace.errors import StorageError
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.segment import LogSegment
+
+
+class LogSlice:
+    """`len()` bytes of whole batches."""
+
+    __slots__ = ("_position", "_segment", "_size_bytes")
+
+    def __init__(self, segment: LogSegment, position: int, size_bytes: int) -> None:
+        """StorageError where the segment is closed already; nothing else keeps one from being made."""
+        self._segment: LogSegment | None = None
+        if not segment.retain():
+            raise StorageError(f"{segment.path}: closed")
+        self._segment = segment
+        self._position = position
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def __del__(self) -> None:
+        if self._segment is not None:
+            self._segment.release()
+
+    def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
+        """The bytes, or `size_bytes` of them from `start` on. StorageError."""
+        assert self._segment is not None
+        length = self._size_bytes - start if size_bytes is None else min(size_bytes, self._size_bytes - start)
+        with storage_errors(self._segment.path):
+            return self._segment.read_at(self._position + start, length)
+
+    @contextmanager
+    def file(self) -> Iterator[tuple[int, int]]:
+        """(descriptor, position) for `sendfile`; the descriptor stays open within the context. StorageError."""
+        assert self._segment is not None
+        with storage_errors(self._segment.path), self._segment.descriptor() as fd:
+            yield fd, self._position
