@@ -99,6 +99,11 @@ class TransactionsCompacted(RuleBasedStateMachine):
     def sequence_of(self, producer: int) -> int:
         return sum(each.producer == producer and each.record is not None for each in self.appended)
 
+    def is_known_by_a_marker_alone(self, producer: int) -> bool:
+        """Its batches are deleted and its snapshot lost: as in Kafka, it has to go on with a new epoch."""
+        entry = self.log.producers.entries.get(producer)
+        return entry is not None and entry.last_sequence < 0 < self.sequence_of(producer)
+
     @rule(records=RECORDS, codec=st.sampled_from([Codec.NONE, Codec.ZSTD]))
     def append(self, records: list[NewRecord], codec: Codec) -> None:
         with suppress(RecordTooLargeError):
@@ -111,6 +116,8 @@ class TransactionsCompacted(RuleBasedStateMachine):
         in_transaction=st.booleans(),
     )
     def append_with_a_producer(self, *, producer: int, batches: list[list[NewRecord]], in_transaction: bool) -> None:
+        if self.is_known_by_a_marker_alone(producer):
+            return
         in_transaction |= producer in aborted_and_open(self.appended)[1]
         for records in batches:
             batch = encode_batch(
