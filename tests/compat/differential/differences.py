@@ -120,16 +120,10 @@ BY_CHOICE = {
 
 NO_LOG_START = "a refused batch is answered with log start offset -1, by Kafka with the log's"
 SPECIAL = "version 0 knows -1 and -2 alone, other special values are refused"
-GROUP_SETTINGS = "settings of groups are obeyed and not yet described"
 OPEN = {
     "AlterReplicaLogDirs: to where it is": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
     "AlterReplicaLogDirs: unknown topic": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
     "DeleteGroups: one twice": "answered once",
-    "DescribeConfigs: the broker's group.initial.rebalance.delay.ms": GROUP_SETTINGS,
-    "DescribeConfigs: the broker's group.max.session.timeout.ms": GROUP_SETTINGS,
-    "DescribeConfigs: the broker's group.max.size": GROUP_SETTINGS,
-    "DescribeConfigs: the broker's group.min.session.timeout.ms": GROUP_SETTINGS,
-    "DescribeConfigs: the broker's offsets.retention.minutes": GROUP_SETTINGS,
     "DescribeTopicPartitions: a cursor that is nowhere": "a page behind the last partition tells of no operations",
     "FindCoordinator: of a group": "versions 1 to 3 have a message where there is no error: NONE",
     "FindCoordinator: of an empty name": "versions 1 to 3 have a message where there is no error: NONE",
