@@ -13,7 +13,7 @@ CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
 # Apache Kafka's versions that tests and benchmarks compare with: folder and version.
 KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
-PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete
+PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete
 
 .PHONY: help demo up test soak lint bench peers peers-if-possible venv clean
 
@@ -41,7 +41,7 @@ lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
 bench: $(VENV)/.installed-dev ## Rates beside yardsticks of the same run; ARGS="produce" for one
 	@$(BIN)/millrace bench $(ARGS)
 
-peers: $(PEERS) ## Apache Kafka's jars, as a judge for tests and benchmarks (needs Maven's mvn)
+peers: $(PEERS) ## Apache Kafka's jars and Spark's Kafka source, as judges (needs Maven's mvn)
 
 peers-if-possible:
 	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory peers || \
@@ -51,6 +51,14 @@ peers-if-possible:
 	@command -v mvn >/dev/null || \
 		{ echo "make peers needs Maven (the program mvn, in Debian's package maven) and Java 17."; exit 1; }
 	mvn --batch-mode --quiet --file $< package -Dkafka.version=$(KAFKA_$*) -Dpeers.directory=$(CURDIR)/$(@D)/libs
+	@touch $@
+
+# Spark's own Kafka source, and what it needs of a jar that no registry has, compiled by the compiler that PySpark carries.
+.peers/spark-kafka/.complete: tests/peers/spark-kafka/pom.xml tests/peers/spark-kafka/NoTokens.scala | $(VENV)/.installed-dev
+	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
+	jars="$$($(BIN)/python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "jars")')/*" && \
+		java -cp "$$jars" scala.tools.nsc.Main -nobootcp -classpath "$$jars" -d $(@D)/libs/no-tokens.jar \
+			tests/peers/spark-kafka/NoTokens.scala
 	@touch $@
 
 venv: $(VENV)/.installed-dev

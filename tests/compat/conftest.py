@@ -1,5 +1,6 @@
 """Apache Kafka as the judge: fixtures that find its jars, and skip where `make peers` has not brought them."""
 
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,39 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.peers)
+
+
+COMPARED_APIS = pytest.StashKey()
+AGREEING = pytest.StashKey()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what the differential test has compared: an API that Millrace does not serve yet is not in the list."""
+    compared = config.stash.get(COMPARED_APIS, {})
+    if compared:
+        terminalreporter.section("compared with Apache Kafka, answer by answer")
+        for api, versions in sorted(compared.items()):
+            terminalreporter.line(f"{api} v{min(versions)}-v{max(versions)}: {versions.total()} transcripts")
+    for scenario in config.stash.get(AGREEING, []):
+        terminalreporter.line(f"agrees by now, its line under OPEN can go: {scenario}")
+
+
+@pytest.fixture(scope="session")
+def compared_apis(pytestconfig):
+    """By API and version, how many transcripts were compared."""
+    return pytestconfig.stash.setdefault(COMPARED_APIS, defaultdict(Counter))
+
+
+@pytest.fixture(scope="session")
+def agreeing(pytestconfig):
+    """Scenarios that agree though their difference is said to be open."""
+    return pytestconfig.stash.setdefault(AGREEING, [])
+
+
+@pytest.fixture(scope="session")
+def find_peer():
+    """The jars of a version, or a skip that says how to get them."""
+    return kafka_or_skip
 
 
 def kafka_or_skip(version):

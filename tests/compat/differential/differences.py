@@ -1,0 +1,156 @@
+"""Every difference that is declared, each with its reason.
+
+MASKS            what no two brokers can have in common; a mask keeps all of it that a client may rely on
+BETWEEN_KAFKAS   where the two versions of Apache Kafka differ: Millrace may answer as either
+BY_CHOICE        where Millrace means to answer otherwise than both
+OPEN             where it does not yet answer as either and should: a line goes when its scenario agrees
+
+A line of the second or third table that is not needed fails the test; the summary names those of the last.
+"""
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from millrace.records.batch import HEADER_BYTES, read_header
+from millrace.records.message_set import decode_message_set
+
+MAGIC_POSITION = 16
+FIRST_BATCH_MAGIC = 2
+
+
+class Mask(NamedTuple):
+    """A field by the name of the API and its path, both with wildcards; `keep` is what is compared."""
+
+    api: str
+    path: str
+    keep: Any
+    reason: str
+
+
+def if_positive(name):
+    """A number above zero by a name; others as they are."""
+    return lambda value: f"<{name}>" if isinstance(value, int) and value > 0 else value
+
+
+def if_any(name):
+    """Whether there is a text or a list at all."""
+    return lambda value: f"<{name}>" if value else value
+
+
+def if_id(value):
+    """An id that the scenario has no name for."""
+    return "<some id>" if isinstance(value, UUID) and value.int else value
+
+
+def records_a_client_takes(content):
+    """Whole batches; of what was converted for an old client the first message: a broker ends it where it likes."""
+    if not content:
+        return b""
+    if content[MAGIC_POSITION] < FIRST_BATCH_MAGIC:
+        return repr(next(iter(decode_message_set(content))))
+    end = max((at + header.size_bytes for at, header in walk_whole(content)), default=0)
+    return content[:end]
+
+
+def walk_whole(content):
+    """The batches that are not cut: Kafka cuts the last one where the limit is, which every client leaves alone."""
+    position = 0
+    while position + HEADER_BYTES <= len(content):
+        header = read_header(content, position)
+        if position + header.size_bytes > len(content):
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+MASKS = (
+    Mask("*", "*errorMessage", if_any("text"), "texts are each broker's own; that there is one is compared"),
+    Mask("*", "*batchIndexErrorMessage", if_any("text"), "the same"),
+    Mask("*", "*clusterId", if_any("cluster"), "made up at the first start"),
+    Mask("*", "*port", if_positive("port"), "where the broker listens"),
+    Mask("*", "*opicId", if_id, "made up at the creation; named where the scenario knows it"),
+    Mask("Produce", "*logAppendTimeMs", if_positive("clock"), "the broker's clock"),
+    Mask("*", "responses.partitions.records", records_a_client_takes, "null is as good as empty, a cut batch as none"),
+    Mask("DescribeConfigs", "*isDefault", lambda _: "<default>", "3.9 says false of every setting in version 0"),
+    Mask("ApiVersions", "apiKeys", if_any("ranges"), "compared by a test of its own"),
+    Mask("ApiVersions", "*Features*", lambda _: "<features>", "features of a KRaft quorum, which Millrace has none of"),
+    Mask("ApiVersions", "zkMigrationReady", lambda _: "<migration>", "of a KRaft controller"),
+)
+
+# (API: scenario): reason
+DEFAULTS = (
+    "4.1 bounds message.timestamp.after.max.ms by an hour (KIP-1030) and sets min.insync.replicas for the cluster"
+)
+BY_HAND = "3.9 makes the topic and waits for it in vain, 4.1 refuses it"
+BETWEEN_KAFKAS = {
+    "AlterPartitionReassignments: a cancellation of nothing": "3.9 adds a text to the code",
+    "CreatePartitions: unknown topic": "3.9 adds a text to the code",
+    "CreateTopics: by hand on an unknown broker": BY_HAND,
+    "CreateTopics: by hand on no broker": BY_HAND,
+    "CreateTopics: only validated": "4.1 gives the id that the topic would have had",
+    "CreateTopics: two of one name": "3.9 answers once for each, 4.1 once for the name",
+    "DeleteTopics: a name twice": "4.1 refuses it, 3.9 finds it unknown twice",
+    "DeleteTopics: and made anew": "asked by name, 3.9 leaves the id out",
+    "DeleteTopics: neither name nor id": "3.9 takes it for a topic that the client may not see",
+    "DeleteTopics: twice": "asked by name, 3.9 leaves the id out",
+    "DescribeClientQuotas: a bad match type": "3.9 fails on it, 4.1 refuses it",
+    "DescribeConfigs: a group": "3.9 knows group configs with KRaft only",
+    "DescribeConfigs: a topic's defaults": DEFAULTS,
+    "DescribeConfigs: a topic's own settings": DEFAULTS,
+    "DescribeConfigs: none of a topic's": DEFAULTS,
+    "DescribeConfigs: the broker's min.insync.replicas": DEFAULTS,
+    "DescribeConfigs: the cluster's defaults": DEFAULTS,
+    "DescribeConfigs: with synonyms": DEFAULTS,
+    "DescribeGroups: several, with operations": "4.1 has more operations on a group (KIP-1043)",
+    "FindCoordinator: of a share group": "3.9 takes the kind for a share group's that is off, 4.1 refuses the key",
+    "IncrementalAlterConfigs: bad topic name": "3.9 finds it unknown, 4.1 invalid",
+    "ListOffsets: a partition twice": "3.9 answers it twice, once with an error",
+    "OffsetCommit: to an empty group by an unknown member": "v9 answers GROUP_ID_NOT_FOUND with the new coordinator",
+    "Produce: a timestamp too far ahead": DEFAULTS,
+}
+
+BY_CHOICE = {
+    "ApiVersions: bytes that are a name that is not UTF-8": "Kafka takes them for a name, here they are no request",
+    "ApiVersions: bytes that are an array of a negative length": "Kafka takes any negative length for null; only -1 is",
+    "DescribeConfigs: the broker's max.connections": "connections are bounded by default",
+    "IncrementalAlterConfigs: a broker's unknown one": "Kafka keeps any name, for its plugins; here it is refused",
+    "IncrementalAlterConfigs: an unknown operation": "both Kafkas answer UNKNOWN_SERVER_ERROR",
+    "Produce: an unknown codec": "both Kafkas answer UNKNOWN_SERVER_ERROR before v7",
+}
+
+NO_LOG_START = "a refused batch is answered with log start offset -1, by Kafka with the log's"
+SPECIAL = "version 0 knows -1 and -2 alone, other special values are refused"
+OPEN = {
+    "AlterReplicaLogDirs: to where it is": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
+    "AlterReplicaLogDirs: unknown topic": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
+    "DeleteGroups: one twice": "answered once",
+    "DescribeTopicPartitions: a cursor that is nowhere": "a page behind the last partition tells of no operations",
+    "FindCoordinator: of a group": "versions 1 to 3 have a message where there is no error: NONE",
+    "FindCoordinator: of an empty name": "versions 1 to 3 have a message where there is no error: NONE",
+    "ListOffsets: a time inside a batch": "version 0 finds no offset for a time after the last append",
+    "ListOffsets: after all": "version 0 finds no offset for a time after the last append",
+    "ListOffsets: earliest local": SPECIAL,
+    "ListOffsets: earliest pending upload": SPECIAL,
+    "ListOffsets: latest tiered": SPECIAL,
+    "ListOffsets: max timestamp of an empty log": SPECIAL,
+    "ListOffsets: max timestamp": SPECIAL,
+    "ListOffsets: special value that is none": SPECIAL,
+    "OffsetCommit: to ZooKeeper": "offsets of version 0 are kept apart from those of the others, without metadata",
+    "OffsetDelete: an empty group name": "INVALID_GROUP_ID",
+    "OffsetDelete: of an empty group": "a topic without partitions is not in the answer",
+    "Produce: a null key in a compacted topic": NO_LOG_START,
+    "Produce: a timestamp too far back": NO_LOG_START,
+    "Produce: a transactional batch without a transaction": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "Produce: base offset 7": "a batch that does not begin at offset 0 is refused",
+    "Produce: control batch of a client": NO_LOG_START,
+    "Produce: sequences of an idempotent producer": f"{NO_LOG_START}; a repeated batch has the time of its append",
+    "Produce: the sixth batch back": f"{NO_LOG_START}; a repeated batch has the time of its append",
+}
+
+# (API, version) that Millrace advertises though neither Kafka does: no judge for these
+ADVERTISED_ALONE = {
+    ("DescribeLogDirs", 5): "came with Kafka 4.2",
+    ("ListOffsets", 11): "4.1 has it and keeps it back as unstable",
+    ("OffsetCommit", 10): "4.1 has it and keeps it back as unstable",
+    ("OffsetFetch", 10): "4.1 has it and keeps it back as unstable",
+}

@@ -1,0 +1,189 @@
+"""What a scenario works with: a broker, a version of the API under test, and the transcript of what it is asked.
+
+`ask` is compared between the brokers, `call` is not: it makes what the scenario needs, by versions that all serve.
+Ids that a broker makes up are shown by names: topics' by those that the scenario gives, members' in the order in which
+they appear. So the same id must stand at the same places, whatever it is.
+"""
+
+import re
+import time
+from uuid import UUID
+
+from differential.wire import ANSWERED, CLOSED, SILENT, ConnectionClosedError, Wire
+
+from millrace.records.record import NewRecord, encode_batch
+
+BASE_TIMESTAMP_MS = 1_700_000_000_000
+DEADLINE_S = 20.0
+POLL_INTERVAL_S = 0.01
+NO_TOPIC_ID = UUID(int=0)
+MEMBER_ID = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9]+")
+
+
+class Session:
+    """One scenario, in one version, on one broker."""
+
+    def __init__(self, side, api, name, version):
+        self.side = side
+        self.api = api
+        self.version = version
+        self.name = f"{NOT_OF_A_NAME.sub('-', name)}-v{version}"
+        self._notes = []
+        self._names = {}
+        self._wires = []
+        self._wire = self._connect()
+
+    def close(self):
+        for wire in self._wires:
+            wire.close()
+
+    def _connect(self):
+        self._wires.append(Wire(self.side.messages, self.side.bootstrap))
+        return self._wires[-1]
+
+    def another(self):
+        """The same scenario on a further connection."""
+        other = object.__new__(Session)
+        other.__dict__.update(self.__dict__)
+        other._wire = self._connect()
+        return other
+
+    def serves(self, api, version=0):
+        """Whether the broker under test advertises it."""
+        return version in self.side.versions.get(api, ())
+
+    # What is compared
+
+    def ask(self, fields=None, /, *, api=None, version=None, keep=None, **more):
+        """The answer, which goes into the transcript; None where the broker hangs up."""
+        return self.record(self.send({**(fields or {}), **more}, api=api, version=version), keep=keep)
+
+    def send(self, fields, *, api=None, version=None):
+        """Send and go on, for requests that wait for one another."""
+        try:
+            return self._wire.send(api or self.api, self.version if version is None else version, fields)
+        except ConnectionClosedError:
+            return None
+
+    def record(self, sent, *, keep=None):
+        """Wait for the answer to what was sent, and put down what `keep` makes of it."""
+        try:
+            answer = self._wire.receive(sent) if sent else None
+        except ConnectionClosedError:
+            answer = None
+        self.note(CLOSED if answer is None else keep(answer) if keep else answer)
+        return answer
+
+    def ask_without_answer(self, fields):
+        """What the protocol does not answer: put down whether the connection lives on."""
+        self.send(fields)
+        fence = self.send({}, api="ApiVersions", version=0)
+        try:
+            self._wire.receive(fence)
+        except ConnectionClosedError:
+            self.note(CLOSED)
+        else:
+            self.note(SILENT)
+
+    def ask_raw(self, frame):
+        """Bytes that need not be a request: put down whether any answer comes."""
+        try:
+            self._wire.send_frame(frame)
+            self.note(ANSWERED if self._wire.receive_frame() else SILENT)
+        except ConnectionClosedError:
+            self.note(CLOSED)
+        self._wire = self._connect()
+
+    def note(self, what):
+        self._notes.append(what)
+
+    def name_id(self, name, value):
+        """Have the transcript show `<name>` wherever `value` stands."""
+        self._names[value] = f"<{name}>"
+        return value
+
+    @property
+    def transcript(self):
+        """All that was put down, ids by their names."""
+        return [self._named(what) for what in self._notes]
+
+    def _named(self, value):
+        if isinstance(value, dict):
+            return {key: self._named(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._named(one) for one in value]
+        if isinstance(value, str) and value not in self._names and (found := MEMBER_ID.fullmatch(value)):
+            self._names[value] = f"<member {found[1]} {len(self._names)}>"
+        return self._names.get(value, value) if isinstance(value, UUID | str) else value
+
+    # What is not
+
+    def call(self, api, version, /, **fields):
+        """An answer that a scenario needs."""
+        return self._wire.receive(self._wire.send(api, version, fields))
+
+    def until(self, asked, done):
+        """The first answer of `asked()` that is `done`."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not done(answer := asked()):
+            assert time.monotonic() < deadline, f"still {answer}"
+            time.sleep(POLL_INTERVAL_S)
+        return answer
+
+    def topic(self, suffix="", *, partitions=1, configs=None, records=0):
+        """A topic of this scenario's own, served by the broker, with records one to a batch; its name."""
+        name = suffix if suffix.startswith("with-") else f"{self.api.lower()}-{self.name}{suffix and f'-{suffix}'}"
+        settings = [{"name": key, "value": value} for key, value in (configs or {}).items()]
+        asked = {"name": name, "numPartitions": partitions, "replicationFactor": 1, "configs": settings}
+        (made,) = self.call("CreateTopics", 5, topics=[asked], timeoutMs=10_000)["topics"]
+        assert made["errorCode"] == 0, made
+        self.await_topic(name, partitions)
+        for offset in range(records):
+            self.produce(name, batch(NewRecord(b"value-%d" % offset, b"key", BASE_TIMESTAMP_MS + offset)))
+        return name
+
+    def shared_topic(self, *, records):
+        """A topic with so many records that no scenario changes."""
+        name = f"with-{records}-records"
+        if name not in self.side.shared_topics:
+            self.side.shared_topics[name] = self.topic(name, records=records)
+        return self.side.shared_topics[name]
+
+    def await_topic(self, name, partitions):
+        asked = [{"partitionIndex": index, "timestamp": -1} for index in range(partitions)]
+        self.until(
+            lambda: self.call("ListOffsets", 1, replicaId=-1, topics=[{"name": name, "partitions": asked}]),
+            lambda answer: all(one["errorCode"] == 0 for one in answer["topics"][0]["partitions"]),
+        )
+        self.until(
+            lambda: self.call("Metadata", 4, topics=[{"name": name}], allowAutoTopicCreation=False),
+            lambda answer: len(answer["topics"][0]["partitions"]) == partitions,
+        )
+
+    def topic_id(self, name):
+        """The id of a topic, which the transcript then shows by a name."""
+        (topic,) = self.call("Metadata", 12, topics=[{"name": name, "topicId": NO_TOPIC_ID}])["topics"]
+        return self.name_id(f"id of {name}", topic["topicId"])
+
+    def produce(self, topic, records, *, partition=0):
+        """Append a batch, in the first version of Produce that all serve; its answer."""
+        data = [{"name": topic, "partitionData": [{"index": partition, "records": records}]}]
+        answer = self.call("Produce", 5, acks=-1, timeoutMs=10_000, topicData=data)
+        (partition_answer,) = answer["responses"][0]["partitionResponses"]
+        assert partition_answer["errorCode"] == 0, partition_answer
+        return partition_answer
+
+    def by_name_or_id(self, name, *, first_with_ids, name_field="name"):
+        """The field that names a topic in this version."""
+        return {"topicId": self.topic_id(name)} if self.version >= first_with_ids else {name_field: name}
+
+
+def batch(*records, **options):
+    """A batch of records; a bare number stands for a record with that value."""
+    return encode_batch([one if isinstance(one, NewRecord) else record(one) for one in records], **options)
+
+
+def record(number):
+    """A record whose every byte is known."""
+    return NewRecord(b"value-%d" % number, b"key-%d" % number, BASE_TIMESTAMP_MS + number)
