@@ -168,12 +168,17 @@ def test_confluent_admin_topics(target, admin, topic):
         admin.delete_topics([topic])[topic].result(TIMEOUT_S)
 
 
-@pytest.mark.needs("CreatePartitions")
+@pytest.mark.needs("CreatePartitions", "InitProducerId")
 def test_confluent_admin_partitions(target, admin, topic):
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result(TIMEOUT_S)
-    reader = consumer(target, "nobody")
-    assert reader.get_watermark_offsets(TopicPartition(topic, 4), timeout=TIMEOUT_S) == (0, 0)
-    reader.close()
+    while len(admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions) < 5:
+        pass  # a broker learns of new partitions a little after its controller has made them
+    delivered = []
+    producer = Producer({"bootstrap.servers": target.bootstrap})
+    producer.produce(topic, b"one", partition=4, on_delivery=lambda error, message: delivered.append((error, message)))
+    assert producer.flush(TIMEOUT_S) == 0
+    ((error, message),) = delivered
+    assert (error, message.partition(), message.offset()) == (None, 4, 0)
 
 
 @pytest.mark.needs("DescribeCluster")
