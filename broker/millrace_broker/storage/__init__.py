@@ -11,7 +11,7 @@ from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfi
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log import Log
 from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
-from millrace_broker.storage.manager import LogManager
+from millrace_broker.storage.manager import LogManager, NewLog
 from millrace_broker.storage.placement import LogAppendInfo
 from millrace_broker.storage.reports import (
     CompactionReport,
@@ -36,6 +36,7 @@ __all__ = [
     "LogConfig",
     "LogManager",
     "LogRecovery",
+    "NewLog",
     "RecoveryReport",
     "RetentionReport",
     "TopicPartition",
