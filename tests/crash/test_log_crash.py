@@ -360,6 +360,9 @@ class Torn(Random):
     def choice(self, options):
         return options[2]
 
+    def randint(self, _, high):
+        return high
+
     def random(self) -> float:
         return 1.0
 
