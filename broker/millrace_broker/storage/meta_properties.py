@@ -74,9 +74,10 @@ def make_partition_dirs(fs: FileSystem, data_dir: str, topic_ids: Mapping[str, u
 
     StorageError, and a folder that was made may lack its id.
     """
-    with storage_errors(data_dir):
-        for directory in topic_ids:
+    for directory in topic_ids:
+        with storage_errors(directory):
             fs.mkdir(directory)
+    with storage_errors(data_dir):
         if len(topic_ids) > FEW:
             paths = {os.path.join(directory, PARTITION_METADATA): topic_id for directory, topic_id in topic_ids.items()}
             write_files_durably(fs, data_dir, {path: _partition_metadata(topic_id) for path, topic_id in paths.items()})
