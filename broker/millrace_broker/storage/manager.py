@@ -247,11 +247,16 @@ class LogManager:
         self._each_online_dir(self._checkpoint)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write down high watermarks; those of logs that are not named stay. StorageError after all were tried."""
+        """Write down high watermarks, where one has moved; those of logs that are not named stay.
+
+        StorageError after all were tried.
+        """
 
         def write(data_dir: DataDir) -> None:
             known = {**data_dir.high_watermarks, **high_watermarks}
-            data_dir.write_high_watermarks({key: known[key] for key in self._logs_in(data_dir) if key in known})
+            here = {key: known[key] for key in self._logs_in(data_dir) if key in known}
+            if here != data_dir.high_watermarks:
+                data_dir.write_high_watermarks(here)
 
         self._each_online_dir(write)
 
@@ -281,6 +286,8 @@ class LogManager:
             raise failures[0]
 
     def _logs_in(self, data_dir: DataDir) -> dict[TopicPartition, Log]:
+        if len(self._dirs) == 1:
+            return dict(self._logs)
         return {key: log for key, log in self._logs.items() if os.path.dirname(log.directory) == data_dir.path}
 
     def _checkpoint(self, data_dir: DataDir) -> None:
