@@ -59,7 +59,7 @@ API_COUNTERS = (
 
 
 class BrokerCollector:
-    """What Prometheus is told, read from the broker's counters at the time of the request."""
+    """What Prometheus is told, read from the broker's counters at the time of the request, on any thread."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class BrokerCollector:
         families = [
             (CounterMetricFamily(f"millrace_{name}", text, labels=["api"]), field) for name, text, field in API_COUNTERS
         ]
-        for api_key, count in self._metrics.by_api.items():
+        for api_key, count in tuple(self._metrics.by_api.items()):
             for family, field in families:
                 family.add_metric([ApiKey(api_key).name.lower()], getattr(count, field))
         return [family for family, _ in families]
@@ -107,7 +107,7 @@ class BrokerCollector:
         start = GaugeMetricFamily("millrace_log_start_offset", "First offset in the log.", labels=labels)
         end = GaugeMetricFamily("millrace_log_end_offset", "Offset after the last in the log.", labels=labels)
         size = GaugeMetricFamily("millrace_log_size_bytes", "Bytes in the log.", labels=labels)
-        for (topic, index), partition in self._replicas.partitions.items():
+        for (topic, index), partition in tuple(self._replicas.partitions.items()):
             values = [topic, str(index)]
             start.add_metric(values, partition.log.log_start_offset)
             end.add_metric(values, partition.log.log_end_offset)
@@ -160,7 +160,8 @@ class AdminEndpoint:
         return web.json_response(self._state())
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        text = await asyncio.to_thread(generate_latest, self._registry)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _retention(self, _: web.Request) -> web.Response:
         return await _reported("retention", self._maintenance.apply_retention)

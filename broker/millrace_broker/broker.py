@@ -5,9 +5,10 @@
 
 What has been started is on `_closing`, so a start that fails half-way is undone as a stop is.
 
-Cluster changes arrive on the store's threads and are acted upon on the event loop, in order. A log is
-deleted only when its topic vanishes from one view to the next, or comes back with another id; a log whose
-topic this broker has never seen is left alone and reported.
+Cluster changes arrive on the store's threads and are acted upon on the event loop, one at a time: the newest view
+against the one acted upon last (`_follow`). Logs are made and deleted in a worker thread meanwhile, and requests are
+answered. A log is deleted only when its topic vanishes from one view to the next, or comes back with another id; a log
+whose topic this broker has never seen is left alone and reported.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from random import randrange
@@ -33,7 +34,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.cluster.view import BrokerInfo, ClusterView
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, TopicInfo
 from millrace_broker.config import BrokerConfig
 from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
@@ -46,7 +47,7 @@ from millrace_broker.options import Address, BrokerOptions
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, TopicPartition
+from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, NewLog, TopicPartition
 
 if TYPE_CHECKING:
     from millrace_broker.admin import AdminEndpoint
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ADMIN_ADDRESS_FILE = "admin.address"
+LED_AT_ONCE = 500  # partitions, before requests are let in between
 
 
 class Broker:
@@ -67,7 +69,10 @@ class Broker:
         self._store = self._metadata_store()
         self._metrics = RequestMetrics()
         self._closing = AsyncExitStack()
-        self._leads = False
+        self._newest: ClusterView | None = None
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self._led: Mapping[str, TopicInfo] = {}
         self._loop: asyncio.AbstractEventLoop
         self._logs: LogManager
         self._cleaner: LogCleaner
@@ -97,8 +102,8 @@ class Broker:
         self._closing.callback(self._groups.close)
         bound = Address(host=host, port=port)
         await asyncio.to_thread(self._store.register_broker, self._registration(bound))
-        self._leads = True
-        self._apply(self._store.view())
+        await self._apply(self._newest or self._store.view())
+        self._closing.push_async_callback(self._stop_following, asyncio.create_task(self._follow()))
         await self._server.serve()
         return bound
 
@@ -232,22 +237,53 @@ class Broker:
         return BrokerInfo(id=self._options.broker_id, host=address.host, port=address.port, rack=None)
 
     def _on_change(self, view: ClusterView) -> None:
-        self._loop.call_soon_threadsafe(self._apply, view)
+        self._loop.call_soon_threadsafe(self._take, view)
 
-    def _apply(self, view: ClusterView) -> None:
-        if not self._leads:
-            return
+    def _take(self, view: ClusterView) -> None:
+        self._newest = view
+        self._changed.set()
+
+    async def _follow(self) -> None:
+        while not self._stopping:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._apply(self._newest or self._store.view())
+            except Exception:  # a view that can't be acted upon is not to be the last one
+                logger.exception("a change of the cluster could not be acted upon")
+
+    async def _stop_following(self, task: asyncio.Task[None]) -> None:
+        """Let what a worker thread has begun come to its end."""
+        self._stopping = True
+        self._changed.set()
+        await task
+
+    async def _apply(self, view: ClusterView) -> None:
         self._configure(view)
-        self._groups.topics_deleted(_gone(self._metadata.view, view))
-        for name, topic in self._metadata.view.topics.items():
-            if name not in view.topics:
-                for partition in topic.partitions:
-                    self._drop(TopicPartition(name, partition.index))
-        for topic in view.topics.values():
-            for partition in topic.partitions:
-                if partition.leader == self._options.broker_id:
-                    self._lead(TopicPartition(topic.name, partition.index), view, partition.leader_epoch)
+        gone = _gone(self._metadata.view, view)
+        self._groups.topics_deleted(gone)
+        if gone:
+            await self._drop([key for name in gone for key in _partitions_of(self._metadata.view.topics[name])])
+        await self._lead_all(view)
+        self._led = view.topics
         self._metadata.update(view)
+
+    async def _lead_all(self, view: ClusterView) -> None:
+        """Lead what is new or changed in the view, and try again what was offline."""
+        retried = {key.topic for key in self._replicas.offline}
+        topics = [one for one in view.topics.values() if one is not self._led.get(one.name) or one.name in retried]
+        wanted = [
+            (NewLog(TopicPartition(topic.name, one.index), topic.topic_id, topic.config), one.leader_epoch)
+            for topic in topics
+            for one in topic.partitions
+            if one.leader == self._options.broker_id
+        ]
+        if any(self._logs.get(new.topic_partition) is None for new, _ in wanted):
+            await asyncio.to_thread(self._replicas.make_logs, [new for new, _ in wanted])
+        for count, (new, leader_epoch) in enumerate(wanted, 1):
+            self._lead(new, leader_epoch)
+            if count % LED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _configure(self, view: ClusterView) -> None:
         if view.broker_configs == self._metadata.view.broker_configs:
@@ -261,22 +297,25 @@ class Broker:
         except MillraceError:
             logger.exception("not every log has its new settings")
 
-    def _lead(self, topic_partition: TopicPartition, view: ClusterView, leader_epoch: int) -> None:
-        topic = view.topics[topic_partition.topic]
+    def _lead(self, new: NewLog, leader_epoch: int) -> None:
         try:
-            self._replicas.lead(topic_partition, topic.topic_id, leader_epoch, topic.config)
-            self._groups.elected(topic_partition)
+            self._replicas.lead(new.topic_partition, new.topic_id, leader_epoch, new.topic_config)
+            self._groups.elected(new.topic_partition)
         except MillraceError:
-            logger.exception("%s can't be led", topic_partition)
+            logger.exception("%s can't be led", new.topic_partition)
 
-    def _drop(self, topic_partition: TopicPartition) -> None:
-        self._replicas.offline.discard(topic_partition)
-        if topic_partition in self._replicas.partitions:
-            self._groups.resigned(topic_partition)
-            try:
+    async def _drop(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        dropped = []
+        for topic_partition in topic_partitions:
+            self._replicas.offline.discard(topic_partition)
+            if topic_partition in self._replicas.partitions:
+                self._groups.resigned(topic_partition)
                 self._replicas.drop(topic_partition)
-            except MillraceError:
-                logger.exception("the log of %s can't be deleted", topic_partition)
+                dropped.append(topic_partition)
+        try:
+            await asyncio.to_thread(self._replicas.delete_logs, dropped)
+        except MillraceError:
+            logger.exception("not every log of a deleted topic can be deleted")
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -308,6 +347,10 @@ def _gone(before: ClusterView, after: ClusterView) -> list[str]:
     """The topics that are there no more, or are others of the same name."""
     ids = {name: topic.topic_id for name, topic in after.topics.items()}
     return [name for name, topic in before.topics.items() if ids.get(name) != topic.topic_id]
+
+
+def _partitions_of(topic: TopicInfo) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, partition.index) for partition in topic.partitions)
 
 
 def _cleaner_config(config: BrokerConfig) -> CleanerConfig:

@@ -199,6 +199,10 @@ class PooledFileSystem:
         """Sync the folder's names."""
         self._fs.fsync_dir(path)
 
+    def sync_tree(self, path: str) -> None:
+        """Sync everything below the folder."""
+        self._fs.sync_tree(path)
+
     def mkdir(self, path: str) -> None:
         """Make a folder and its parents."""
         self._fs.mkdir(path)

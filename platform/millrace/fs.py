@@ -5,8 +5,8 @@ real one and `millrace.testing.crash_fs` one that loses power, runs full and fai
 Paths are plain strings. Files are named by integer descriptors, as the operating system does.
 
 Durability: a write reaches the disk by `fsync(fd)`; a created, renamed or deleted name by
-`fsync_dir` of its folder. Errors of the operating system pass as `OSError`: their
-meaning (disk full, bad sector) belongs to the caller.
+`fsync_dir` of its folder; `sync_tree` does both for everything below a folder. Errors of the operating system pass as
+`OSError`: their meaning (disk full, bad sector) belongs to the caller.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import ctypes
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
+TEMPORARY_SUFFIX = ".tmp"  # of a file that is not in its place yet
 _FALLOC_FL_KEEP_SIZE = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+_libc.syncfs.argtypes = (ctypes.c_int,)
 
 
 class FileSystem(Protocol):
@@ -67,6 +69,10 @@ class FileSystem(Protocol):
 
     def fsync_dir(self, path: str) -> None:
         """Block until the names in the folder are on the disk."""
+        ...
+
+    def sync_tree(self, path: str) -> None:
+        """Block until all bytes and names at and below the folder are on the disk; others' may be waited for too."""
         ...
 
     def lock(self, fd: int) -> None:
@@ -159,6 +165,16 @@ class OsFileSystem:
         finally:
             os.close(fd)
 
+    def sync_tree(self, path: str) -> None:
+        """syncfs(2): the whole file system that the folder is on, errors told by Linux from 5.8 on."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _libc.syncfs(fd):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code))
+        finally:
+            os.close(fd)
+
     def lock(self, fd: int) -> None:
         """Lock without waiting, by both kinds of lock: `flock` excludes this process too, `lockf` is Java's."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,20 +210,39 @@ def write_file_durably(fs: FileSystem, path: str, content: bytes) -> None:
 
     An OSError passes, and leaves the old content; what a full disk has taken of the new one is given back.
     """
-    temporary = path + ".tmp"
-    fd = fs.open(temporary, create=True)
+    temporary = path + TEMPORARY_SUFFIX
+    _write_file(fs, temporary, content, sync=True)
+    fs.rename(temporary, path)
+    fs.fsync_dir(os.path.dirname(path) or ".")
+
+
+def write_files_durably(fs: FileSystem, folder: str, contents: Mapping[str, bytes]) -> None:
+    """The same for many small files below a folder, each by its path, and for the folders that lead to them.
+
+    It costs two syncs whatever their number, which wait for what others have left unsynced too: dear for a few files,
+    cheap for thousands. An OSError passes, and leaves some files with the new content, some without.
+    """
+    for path, content in contents.items():
+        _write_file(fs, path + TEMPORARY_SUFFIX, content, sync=False)
+    fs.sync_tree(folder)
+    for path in contents:
+        fs.rename(path + TEMPORARY_SUFFIX, path)
+    fs.sync_tree(folder)
+
+
+def _write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool) -> None:
+    fd = fs.open(path, create=True)
     try:
         fs.truncate(fd, 0)
         fs.pwritev(fd, [content], 0)
-        fs.fsync(fd)
+        if sync:
+            fs.fsync(fd)
     except OSError:
         with suppress(OSError):
-            fs.unlink(temporary)
+            fs.unlink(path)
         raise
     finally:
         fs.close(fd)
-    fs.rename(temporary, path)
-    fs.fsync_dir(os.path.dirname(path) or ".")
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:

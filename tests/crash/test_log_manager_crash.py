@@ -8,7 +8,8 @@ import pytest
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace.testing.clock import ManualClock
 from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
-from millrace_broker.storage import LogManager, TopicPartition
+from millrace_broker.storage import LogManager, NewLog, TopicPartition
+from millrace_broker.storage.meta_properties import FEW
 
 CLUSTER_ID = "M0tZ0qZ3Q4Kq2sR1yHn0aw"
 KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 3)
@@ -16,8 +17,8 @@ KEPT_ID, DELETED_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 PROPERTIES = {"log.segment.bytes": "400", "log.flush.interval.messages": "2", "log.segment.delete.delay.ms": "0"}
 
 
-def manager(fs: CrashFileSystem) -> LogManager:
-    return LogManager(fs, ManualClock(), ["/one", "/two"], PROPERTIES, CLUSTER_ID, 1)
+def manager(fs: CrashFileSystem, *data_dirs: str) -> LogManager:
+    return LogManager(fs, ManualClock(), data_dirs or ("/one", "/two"), PROPERTIES, CLUSTER_ID, 1)
 
 
 def batch(offset: int) -> bytes:
@@ -78,6 +79,38 @@ def test_logs_come_back_after_a_power_cut_at_any_operation(rounds, record_proper
                 assert logs.get(DELETED) is None
             assert all(report.findings == () for report in logs.verify())
             logs.close()
+            assert after.open_files == 0
+    record_property("seeds", seed + 1)
+
+
+MANY = [TopicPartition("many", index) for index in range(FEW + 1)]
+
+
+@pytest.mark.soak(rounds=2, minutes=1)
+def test_many_logs_made_at_once_survive_a_power_cut_at_any_operation(rounds, record_property) -> None:
+    """Cut while they are made, all of them can be made again; once they are made, they are there with their ids."""
+    wanted = [NewLog(each, KEPT_ID, {}) for each in MANY]
+    for seed in rounds:
+        cut_at, is_made = 0, False
+        while not is_made:
+            cut_at += 1
+            fs = CrashFileSystem()
+            logs = manager(fs, "/one")
+            logs.start()
+            fs.cut_power_at(fs.operations + cut_at)
+            try:
+                logs.create_all(wanted)
+                is_made = True
+            except PowerCutError:
+                pass
+            after = fs.after_cut(Random(seed * 1000 + cut_at) if seed else None)
+            again = manager(after, "/one")
+            again.start()
+            for each in MANY:
+                assert again.topic_id(each) == KEPT_ID or (again.topic_id(each) is None and not is_made)
+            again.create_all(wanted)
+            assert all(again.create(*each).log_end_offset == 0 for each in wanted)
+            again.close()
             assert after.open_files == 0
     record_property("seeds", seed + 1)
 

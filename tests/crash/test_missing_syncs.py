@@ -15,7 +15,7 @@ from millrace.errors import MillraceError
 from millrace.testing.crash_fs import CrashFileSystem
 
 HERE = Path(__file__).parent
-SYNCS = {"fsync": "bytes", "fsync_dir": "name"}
+SYNCS = {"fsync": "bytes", "fsync_dir": "name", "sync_tree": "tree"}
 HONEST = {operation: getattr(CrashFileSystem, operation) for operation in SYNCS}
 
 
@@ -39,6 +39,7 @@ def with_seeds(test, seeds=(0,)):
 
 POWER_CUT_IN_LOG = with_seeds(LOG.test_every_flushed_batch_survives_a_power_cut_at_any_operation)
 POWER_CUT_IN_MANAGER = with_seeds(MANAGER.test_logs_come_back_after_a_power_cut_at_any_operation)
+MANY_AT_ONCE = with_seeds(MANAGER.test_many_logs_made_at_once_survive_a_power_cut_at_any_operation)
 POWER_CUT_IN_COMPACTION = with_seeds(COMPACTION.test_each_keys_last_value_survives_a_power_cut_at_any_operation)
 OTHER_ORDER_IN_COMPACTION = with_seeds(
     COMPACTION.test_each_keys_last_value_survives_a_power_cut_at_any_operation, (1, 2)
@@ -54,9 +55,9 @@ def repairs_at_any_operation():
 NOTICED_BY = {
     "segment.LogSegment.sync_batches": POWER_CUT_IN_LOG,
     "index_file.IndexFile.sync": CLEAN_STOP,
-    "log.Log._flush": POWER_CUT_IN_LOG,
+    "flushing.Flushing.flush": POWER_CUT_IN_LOG,
     "loading._unlink": LOG.test_a_segment_that_was_dropped_never_comes_back_behind_new_batches,
-    "manager.LogManager._create": POWER_CUT_IN_MANAGER,
+    "meta_properties.make_partition_dirs": POWER_CUT_IN_MANAGER,
     "manager.LogManager.delete": POWER_CUT_IN_MANAGER,
     "data_dir.DataDir.open": POWER_CUT_IN_MANAGER,
     "producer_state_manager.ProducerStateManager.sync_snapshots": (
@@ -66,7 +67,7 @@ NOTICED_BY = {
         PRODUCER.test_a_snapshot_removed_with_its_batches_stays_removed
     ),
     "transaction_index.TransactionIndex.sync": PRODUCER.test_aborted_transactions_survive_a_power_cut_when_idle,
-    "log.Log._delete_first": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
+    "segment_list.SegmentList.delete": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
     "compaction.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,
     "segment_swap._finish_swap": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
@@ -74,6 +75,7 @@ NOTICED_BY = {
     "repair.repair_segment": repairs_at_any_operation,
     "repair._copy": lambda: REPAIR.test_a_repair_is_whole(REPAIR.damaged_disk()),
     "repair._sync": REPAIR.test_a_raised_recovery_point_speaks_for_synced_bytes_only,
+    "fs.write_files_durably": MANY_AT_ONCE,
     "fs.write_file_durably: bytes": POWER_CUT_IN_MANAGER,
     "fs.write_file_durably: name": CLEAN_STOP,
 }

@@ -36,7 +36,7 @@ class Operation:
     def __init__(self):
         self.can_complete, self.ends = False, []
 
-    def try_complete(self):
+    def try_complete(self, _):
         if self.can_complete:
             self.ends.append("completed")
         return self.can_complete

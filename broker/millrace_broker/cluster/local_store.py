@@ -41,6 +41,7 @@ class LocalStore:
         self._broker: BrokerInfo | None = None
         self._cluster_id = ""
         self._topics: dict[str, dict[str, Any]] = {}
+        self._infos: dict[str, tuple[dict[str, Any], int, TopicInfo]] = {}
         self._broker_configs: dict[str, dict[str, str]] = {}
         self._on_change: OnChange = lambda _: None
 
@@ -64,13 +65,15 @@ class LocalStore:
             self._on_change(self.view())
 
     def view(self) -> ClusterView:
-        """The broker, if it is registered, and all topics."""
+        """The broker, if it is registered, and all topics; one that has not changed is the object of before."""
         with self._lock:
             broker, topics, broker_configs = self._broker, self._topics, self._broker_configs
+            leader = -1 if broker is None else broker.id
+            infos = {name: self._info(name, fields, leader) for name, fields in topics.items()}
+            self._infos = infos
         brokers = {} if broker is None else {broker.id: broker}
-        leader = -1 if broker is None else broker.id
-        infos = {name: _topic_info(name, fields, leader) for name, fields in topics.items()}
-        return ClusterView(self._cluster_id, leader, brokers, infos, broker_configs)
+        values = {name: info for name, (_, _, info) in infos.items()}
+        return ClusterView(self._cluster_id, leader, brokers, values, broker_configs)
 
     def create_topic(self, topic: TopicInfo) -> None:
         """Add a topic, durably. TopicExistsError if its name is taken."""
@@ -134,6 +137,13 @@ class LocalStore:
         self._broker_configs = document.get("broker_configs", {})
         for name, fields in self._topics.items():
             _topic_info(name, fields, -1)
+
+    def _info(self, name: str, fields: dict[str, Any], leader: int) -> tuple[dict[str, Any], int, TopicInfo]:
+        """A topic that has not changed is the same object in every view."""
+        known = self._infos.get(name)
+        if known is not None and known[0] is fields and known[1] == leader:
+            return known
+        return fields, leader, _topic_info(name, fields, leader)
 
     def _known(self, name: str) -> dict[str, Any]:
         try:

@@ -255,7 +255,7 @@ class _Replicated:
         self._offset = offset
         self._then = then
 
-    def try_complete(self) -> bool:
+    def try_complete(self, _: TopicPartition | None = None) -> bool:
         """Complete once the high watermark covers it, or the partition is gone."""
         partition = self._replicas.partitions.get(self._topic_partition)
         if partition is None:

@@ -61,6 +61,13 @@ class _Read(NamedTuple):
     is_urgent: bool
 
 
+class _Seen(NamedTuple):
+    """How far a partition was when it was looked at last."""
+
+    appended_bytes: int
+    visible_end: int
+
+
 class _Target(NamedTuple):
     """A partition of the request that the cluster has."""
 
@@ -103,7 +110,9 @@ class _Fetch:
         for key, wanted in self._context.wanted.items():
             self._resolve(key, wanted)
         self._reply: asyncio.Future[Parts]
-        self._grown_bytes_wanted = self._visible_before = 0
+        self._missing_bytes = 0
+        self._sees_more = False
+        self._seen: dict[TopicPartition, _Seen] = {}
 
     def read(self) -> _Read:
         """Read every partition in the order of the request, until max bytes are reached."""
@@ -129,23 +138,30 @@ class _Fetch:
     def wait(self, size_bytes: int) -> asyncio.Future[Parts]:
         """Be held until enough has been appended; a client that goes away cancels the future."""
         purgatory = self._services.replicas.purgatory
-        self._grown_bytes_wanted = self._appended_bytes() + self.min_bytes - size_bytes
-        self._visible_before = self._visible_end()
+        self._missing_bytes = self.min_bytes - size_bytes
+        for target in self.targets:
+            partition = self._services.replicas.partitions.get(target.topic_partition)
+            if partition is not None:
+                visible_end = partition.visible_end(committed=self._committed)
+                self._seen[target.topic_partition] = _Seen(partition.appended_bytes, visible_end)
         self._reply = self._loop.create_future()
         self._reply.add_done_callback(lambda _: purgatory.release(self))
         purgatory.hold(self, (target.topic_partition for target in self.targets), self.max_wait_ms)
         return self._reply
 
-    def try_complete(self) -> bool:
-        """Complete once the logs have grown by what was missing and the reader may see of it, or one of them is gone.
+    def try_complete(self, key: TopicPartition) -> bool:
+        """Complete once the logs have grown by what was missing and the reader may see of it, or this one is gone.
 
         An open transaction keeps a `read_committed` reader waiting, however much is written.
         """
-        appended = self._appended_bytes()
-        if 0 <= appended < self._grown_bytes_wanted:
-            return False
-        if appended >= 0 and self._committed and self._visible_end() <= self._visible_before:
-            return False
+        partition, seen = self._services.replicas.partitions.get(key), self._seen.get(key)
+        if partition is not None and seen is not None:
+            self._missing_bytes -= partition.appended_bytes - seen.appended_bytes
+            visible_end = partition.visible_end(committed=self._committed)
+            self._sees_more = self._sees_more or visible_end > seen.visible_end
+            self._seen[key] = _Seen(partition.appended_bytes, visible_end)
+            if self._missing_bytes > 0 or (self._committed and not self._sees_more):
+                return False
         self.expire()
         return True
 
@@ -257,20 +273,6 @@ class _Fetch:
         hints = [one.current_leader for _, one in fetched if one.current_leader is not None]
         nodes = endpoints(self._services, hints) if hints else ()
         return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
-
-    def _appended_bytes(self) -> int:
-        """What was appended to all partitions of the request; -1 if one is not here any more."""
-        total = 0
-        for target in self.targets:
-            partition = self._services.replicas.partitions.get(target.topic_partition)
-            if partition is None:
-                return -1
-            total += partition.appended_bytes
-        return total
-
-    def _visible_end(self) -> int:
-        partitions = (self._services.replicas.partitions.get(target.topic_partition) for target in self.targets)
-        return sum(one.visible_end(committed=self._committed) for one in partitions if one is not None)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

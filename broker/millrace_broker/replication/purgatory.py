@@ -1,7 +1,8 @@
 """Requests that wait for something to happen to a partition: a long-polling fetch for records to come.
 
 An operation is held under the keys it waits for. `check(key)` asks each operation under that key whether it
-can complete now; the deadline expires it otherwise. An operation leaves all its keys as soon as it
+can complete now, and tells it the key, so that one that waits for thousands need not look at all of them; the deadline
+expires it otherwise. An operation leaves all its keys as soon as it
 completes or expires, so each ends exactly once. Time comes in by `call_later`, as an event loop has it.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+WaitedFor_contra = TypeVar("WaitedFor_contra", contravariant=True)
 
 
 class Cancellable(Protocol):
@@ -24,11 +26,11 @@ class Cancellable(Protocol):
 CallLater = Callable[[float, Callable[[], None]], Cancellable]
 
 
-class DelayedOperation(Protocol):
+class DelayedOperation(Protocol[WaitedFor_contra]):
     """What waits."""
 
-    def try_complete(self) -> bool:
-        """Complete if what it waits for has come; whether it did."""
+    def try_complete(self, key: WaitedFor_contra) -> bool:
+        """Something happened to this key: complete if what it waits for has come; whether it did."""
         ...
 
     def expire(self) -> None:
@@ -41,13 +43,13 @@ class Purgatory(Generic[Key]):
 
     def __init__(self, call_later: CallLater) -> None:
         self._call_later = call_later
-        self._watchers: dict[Key, dict[int, DelayedOperation]] = {}
+        self._watchers: dict[Key, dict[int, DelayedOperation[Key]]] = {}
         self._held: dict[int, tuple[tuple[Key, ...], Cancellable]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, operation: DelayedOperation, keys: Iterable[Key], wait_ms: int) -> None:
+    def hold(self, operation: DelayedOperation[Key], keys: Iterable[Key], wait_ms: int) -> None:
         """Keep an operation until a check completes it or `wait_ms` have passed."""
         identity = id(operation)
         distinct = tuple(dict.fromkeys(keys))
@@ -62,10 +64,10 @@ class Purgatory(Generic[Key]):
         if not watchers:
             return
         for operation in tuple(watchers.values()):
-            if id(operation) in self._held and operation.try_complete():
+            if id(operation) in self._held and operation.try_complete(key):
                 self._release(operation)
 
-    def release(self, operation: DelayedOperation) -> None:
+    def release(self, operation: DelayedOperation[Key]) -> None:
         """Forget an operation whose client has gone."""
         if id(operation) in self._held:
             self._release(operation)
@@ -76,12 +78,12 @@ class Purgatory(Generic[Key]):
             for operation in tuple(self._watchers.get(keys[0], {}).values()):
                 self._expire(operation)
 
-    def _expire(self, operation: DelayedOperation) -> None:
+    def _expire(self, operation: DelayedOperation[Key]) -> None:
         if id(operation) in self._held:
             self._release(operation)
             operation.expire()
 
-    def _release(self, operation: DelayedOperation) -> None:
+    def _release(self, operation: DelayedOperation[Key]) -> None:
         keys, timer = self._held.pop(id(operation))
         timer.cancel()
         for key in keys:

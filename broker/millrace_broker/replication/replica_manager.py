@@ -1,19 +1,20 @@
 """The partitions of this broker, and the purgatory of the requests that wait for them.
 
-Runs on the event loop's thread. Which partitions to lead is decided elsewhere and told by `lead` and `drop`.
+Runs on the event loop's thread, but for `make_logs` and `delete_logs`, which wait for the disk: they are for a worker
+thread, and come before `lead` and after `drop`. Which partitions to lead is decided elsewhere and told by these.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from millrace.errors import InvalidConfigError, UnknownTopicError
 from millrace.records.batch import Buffer
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
-from millrace_broker.storage import Log, LogAppendInfo, LogManager, TopicPartition
+from millrace_broker.storage import Log, LogAppendInfo, LogManager, NewLog, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,14 @@ class ReplicaManager:
         known = (max(one.log.producers.entries, default=-1) for one in self._partitions.values())
         return max(known, default=-1) + 1
 
+    def make_logs(self, wanted: Iterable[NewLog]) -> None:
+        """Make the logs of partitions that are new; what goes wrong is told by `lead`."""
+        self._logs.create_all(wanted)
+
+    def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Delete the logs of partitions that are led no longer. StorageError after all were tried."""
+        self._logs.delete(*topic_partitions)
+
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
     ) -> None:
@@ -64,6 +73,7 @@ class ReplicaManager:
             return
         if known is not None:
             self.drop(topic_partition)
+            self._logs.delete(topic_partition)
         elif self._logs.topic_id(topic_partition) not in (None, topic_id):
             logger.warning("%s was recreated while this broker was away; the old log is deleted", topic_partition)
             self._logs.delete(topic_partition)
@@ -91,9 +101,8 @@ class ReplicaManager:
         self._logs.checkpoint()
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Lead no longer and delete the log: its topic is gone. Waiting fetches learn it at once."""
+        """Lead no longer: its topic is gone, and the log is to be deleted. Waiting fetches learn it at once."""
         del self._partitions[topic_partition]
-        self._logs.delete(topic_partition)
         self.purgatory.check(topic_partition)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:

@@ -12,7 +12,7 @@ from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log import Log
 from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.log_slice import LogSlice
-from millrace_broker.storage.manager import LogManager
+from millrace_broker.storage.manager import LogManager, NewLog
 from millrace_broker.storage.placement import LogAppendInfo
 from millrace_broker.storage.reports import (
     CompactionReport,
@@ -38,6 +38,7 @@ __all__ = [
     "LogManager",
     "LogRecovery",
     "LogSlice",
+    "NewLog",
     "RecoveryReport",
     "RetentionReport",
     "TopicPartition",

@@ -111,7 +111,8 @@ class IndexFile:
 
     def clear(self) -> None:
         """Drop all entries and grow from none."""
-        self._fs.truncate(self._fd, 0)
+        if self._file_bytes:
+            self._fs.truncate(self._fd, 0)
         self._is_synced = False
         self._file_bytes = self._written = 0
         self._last = None

@@ -113,7 +113,7 @@ def _load(
     if not loaded.segments:
         segment = LogSegment(fs, directory, log_start_offset, config)
         loaded.segments.append(segment)
-        segment.recover(truncate=True)
+        segment.begin()
 
 
 def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trust_indexes: bool) -> None:

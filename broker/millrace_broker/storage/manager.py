@@ -3,10 +3,13 @@
 A folder belongs to one broker of one cluster, and says by a marker whether the last shutdown synced all of
 it. The marker is removed before anything is written, so a crash at any later point means recovery.
 
-Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers` and `close` belong to
-one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same
-time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close` closes several
+Threads: `start`, `create`, `apply_retention`, `release_replaced`, `expire_producers` and `close` belong to one thread,
+the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same
+time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `create_all` and `delete`
+may run on any other too, as long as neither they nor `create` and `close` run at the same time. `close` closes several
 logs of a folder at once: disks sync side by side what they would take long for one by one.
+
+A thousand partitions are made or deleted for the syncs of a few: what they share, their data folder, is synced once.
 """
 
 from __future__ import annotations
@@ -14,27 +17,36 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from threading import Lock
+from typing import NamedTuple
 
 from millrace.clock import Clock
-from millrace.errors import StorageError, TopicExistsError
+from millrace.errors import MillraceError, StorageError, TopicExistsError
 from millrace.fs import FileSystem
 from millrace_broker.storage.config import RECOVERY_THREADS, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dir import DataDir, remove_tree
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name
 from millrace_broker.storage.log import Log
-from millrace_broker.storage.meta_properties import read_topic_id, write_topic_id
+from millrace_broker.storage.meta_properties import make_partition_dirs, read_topic_id, write_topic_id
 from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_dirs
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
 
 logger = logging.getLogger(__name__)
 
 CLOSING_THREADS = 8  # they wait for the disk, and need no processor
+
+
+class NewLog(NamedTuple):
+    """A partition whose log is wanted."""
+
+    topic_partition: TopicPartition
+    topic_id: uuid.UUID
+    topic_config: Mapping[str, str]
 
 
 class LogManager:
@@ -60,6 +72,8 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
         self._configured: set[TopicPartition] = set()
+        self._counts: Counter[str] = Counter()  # logs by data folder
+        self._last_config: tuple[Mapping[str, str], LogConfig] | None = None
         self._deleted: deque[tuple[int, str]] = deque()
         self._checkpoint_lock = Lock()
         threads = RECOVERY_THREADS.parse(defaults.get(RECOVERY_THREADS.name, str(RECOVERY_THREADS.default)))
@@ -119,34 +133,60 @@ class LogManager:
 
         A property that means nothing here is passed over: a topic that came from Kafka may have some, and is served.
         """
-        config = LogConfig.from_properties(self._defaults, _known(topic_partition, topic_config))
+        wanted = NewLog(topic_partition, topic_id, topic_config)
+        config = self._config(wanted)
         log = self._logs.get(topic_partition)
         if log is None:
-            log = self._create(topic_partition, topic_id, config)
-        else:
-            self._adopt(topic_partition, log, topic_id)
+            self._remember(list(self._make(self._dir_for_new(topic_partition), [wanted])))
+            return self._logs[topic_partition]
+        self._adopt(topic_partition, log, topic_id)
+        if log.config is not config:
             log.reconfigure(config)
         self._configured.add(topic_partition)
         return log
+
+    def create_all(self, wanted: Iterable[NewLog]) -> None:
+        """Make the logs that are missing. One that can't be made is left out: `create` tries again and says why."""
+        by_dir: dict[DataDir, list[NewLog]] = defaultdict(list)
+        made: list[tuple[NewLog, Log]] = []
+        planned: Counter[str] = Counter()
+        for each in wanted:
+            if each.topic_partition not in self._logs:
+                with suppress(MillraceError):
+                    data_dir = self._dir_for_new(each.topic_partition, planned)
+                    planned[data_dir.path] += 1
+                    by_dir[data_dir].append(each)
+        for data_dir, group in by_dir.items():
+            with suppress(MillraceError):
+                made.extend(self._make(data_dir, group))
+        self._remember(made)
 
     def set_defaults(self, defaults: Mapping[str, str]) -> None:
         """Take other broker properties, for logs that are made or given their settings from now on."""
         self._default_config = LogConfig.from_properties(defaults, {})
         self._defaults = defaults
+        self._last_config = None
 
-    def delete(self, topic_partition: TopicPartition) -> None:
-        """Put a partition, if it is there, out of sight at once; its files go by `remove_deleted`."""
-        log = self._logs.get(topic_partition)
-        if log is None:
-            return
-        parent = os.path.dirname(log.directory)
-        target = os.path.join(parent, deleted_dir_name(topic_partition, uuid.uuid4()))
-        with storage_errors(log.directory):
-            self._fs.rename(log.directory, target)
-            log.abandon()
-            self._forget(topic_partition)
-            self._deleted.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
-            self._fs.fsync_dir(parent)
+    def delete(self, *topic_partitions: TopicPartition) -> None:
+        """Put partitions, those that are there, out of sight; their files go by `remove_deleted`.
+
+        StorageError after all were tried; a log whose folder can't be renamed stays, closed.
+        """
+        logs = {key: self._logs[key] for key in topic_partitions if key in self._logs}
+        self._logs = {key: log for key, log in self._logs.items() if key not in logs}
+        failures: list[StorageError] = []
+        for topic_partition, log in logs.items():
+            try:
+                self._delete(topic_partition, log)
+            except StorageError as error:
+                logger.error("delete failed: %s", error)  # noqa: TRY400 -- the first one is raised below
+                self._logs = {**self._logs, topic_partition: log}
+                failures.append(error)
+        for parent in dict.fromkeys(os.path.dirname(log.directory) for log in logs.values()):
+            with storage_errors(parent):
+                self._fs.fsync_dir(parent)
+        if failures:
+            raise failures[0]
 
     def apply_retention(self) -> list[RetentionReport]:
         """Apply every log's retention settings; logs whose settings are not known yet are left out.
@@ -207,11 +247,16 @@ class LogManager:
         self._each_online_dir(self._checkpoint)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write down high watermarks; those of logs that are not named stay. StorageError after all were tried."""
+        """Write down high watermarks, where one has moved; those of logs that are not named stay.
+
+        StorageError after all were tried.
+        """
 
         def write(data_dir: DataDir) -> None:
             known = {**data_dir.high_watermarks, **high_watermarks}
-            data_dir.write_high_watermarks({key: known[key] for key in self._logs_in(data_dir) if key in known})
+            here = {key: known[key] for key in self._logs_in(data_dir) if key in known}
+            if here != data_dir.high_watermarks:
+                data_dir.write_high_watermarks(here)
 
         self._each_online_dir(write)
 
@@ -241,6 +286,8 @@ class LogManager:
             raise failures[0]
 
     def _logs_in(self, data_dir: DataDir) -> dict[TopicPartition, Log]:
+        if len(self._dirs) == 1:
+            return dict(self._logs)
         return {key: log for key, log in self._logs.items() if os.path.dirname(log.directory) == data_dir.path}
 
     def _checkpoint(self, data_dir: DataDir) -> None:
@@ -284,21 +331,25 @@ class LogManager:
             if known is not each.log:
                 raise StorageError(f"{each.log.directory}: {known.directory} holds this partition too")
         self._topic_ids.update((each.topic_partition, each.topic_id) for each in opened)
+        self._counts.update(os.path.dirname(log.directory) for log in logs.values())
         self._logs = logs
 
-    def _create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        data_dir = self._dir_for_new(topic_partition)
-        parent = data_dir.path
-        directory = os.path.join(parent, str(topic_partition))
-        with storage_errors(directory):
-            self._fs.mkdir(directory)
-            write_topic_id(self._fs, directory, topic_id)
-            self._fs.fsync_dir(parent)
-        log = Log(self._fs, self._clock, directory, topic_partition, config, health=data_dir.health)
-        self._remember(topic_partition, log, topic_id)
-        return log
+    def _config(self, wanted: NewLog) -> LogConfig:
+        """The settings of a log; the partitions of a topic, which come one after the other, share theirs."""
+        topic_config, last = wanted.topic_config, self._last_config
+        if last is None or last[0] is not topic_config:
+            known = _known(wanted.topic_partition, topic_config)
+            last = self._last_config = topic_config, LogConfig.from_properties(self._defaults, known)
+        return last[1]
 
-    def _dir_for_new(self, topic_partition: TopicPartition) -> DataDir:
+    def _make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[tuple[NewLog, Log]]:
+        """Make folders and logs in a data folder. InvalidConfigError, StorageError."""
+        places = [(each, self._config(each), os.path.join(data_dir.path, str(each.topic_partition))) for each in wanted]
+        make_partition_dirs(self._fs, data_dir.path, {directory: each.topic_id for each, _, directory in places})
+        for each, config, directory in places:
+            yield each, Log(self._fs, self._clock, directory, each.topic_partition, config, health=data_dir.health)
+
+    def _dir_for_new(self, topic_partition: TopicPartition, planned: Mapping[str, int] | None = None) -> DataDir:
         """The folder with the fewest partitions; StorageError where this one may lie in a folder that is offline."""
         for data_dir in self._dirs:
             if data_dir.may_hold_unopened(topic_partition):
@@ -306,8 +357,8 @@ class LogManager:
         online = [data_dir for data_dir in self._dirs if data_dir.is_online]
         if not online:
             raise StorageError("no data folder is left")
-        counts = Counter(os.path.dirname(log.directory) for log in self._logs.values())
-        return min(online, key=lambda data_dir: counts[data_dir.path])
+        more = planned or {}
+        return min(online, key=lambda data_dir: self._counts[data_dir.path] + more.get(data_dir.path, 0))
 
     def _adopt(self, topic_partition: TopicPartition, log: Log, topic_id: uuid.UUID) -> None:
         known = self._topic_ids[topic_partition]
@@ -317,14 +368,23 @@ class LogManager:
         elif known != topic_id:
             raise TopicExistsError(f"{log.directory}: belongs to the topic with id {known}, not {topic_id}")
 
-    def _remember(self, topic_partition: TopicPartition, log: Log, topic_id: uuid.UUID | None) -> None:
-        self._logs = {**self._logs, topic_partition: log}
-        self._topic_ids[topic_partition] = topic_id
+    def _remember(self, made: Sequence[tuple[NewLog, Log]]) -> None:
+        self._topic_ids.update((each.topic_partition, each.topic_id) for each, _ in made)
+        self._configured.update(each.topic_partition for each, _ in made)
+        self._counts.update(os.path.dirname(log.directory) for _, log in made)
+        self._logs = {**self._logs, **{each.topic_partition: log for each, log in made}}
 
-    def _forget(self, topic_partition: TopicPartition) -> None:
-        self._logs = {key: log for key, log in self._logs.items() if key != topic_partition}
+    def _delete(self, topic_partition: TopicPartition, log: Log) -> None:
+        """Close the log, which nobody finds any more, before its folder gets another name under the feet of a flush."""
+        parent = os.path.dirname(log.directory)
+        target = os.path.join(parent, deleted_dir_name(topic_partition, uuid.uuid4()))
+        log.abandon()
+        with storage_errors(log.directory):
+            self._fs.rename(log.directory, target)
         self._topic_ids.pop(topic_partition)
         self._configured.discard(topic_partition)
+        self._counts[parent] -= 1
+        self._deleted.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
 
 
 def _known(topic_partition: TopicPartition, topic_config: Mapping[str, str]) -> Mapping[str, str]:

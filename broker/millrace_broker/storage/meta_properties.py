@@ -4,7 +4,7 @@
     broker.id=1                             topic_id: 4hZ3cCVbQg6Ie4GAHZpGkQ
     cluster.id=M0tZ0qZ3Q4Kq2sR1yHn0aw
 
-Both are written once, durably, before anything else in their folder.
+Both are written once, durably, before anything else in their folder; the ids of many new partitions together.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import base64
 import binascii
 import os
 import uuid
+from collections.abc import Mapping
 
 import javaproperties
 
 from millrace.errors import InconsistentClusterIdError, StorageError
-from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace.fs import FileSystem, read_file, write_file_durably, write_files_durably
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import META_PROPERTIES, PARTITION_METADATA
+
+FEW = 16  # files that are synced one by one rather than with all that their file system has unsynced
 
 
 def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id: int) -> None:
@@ -62,9 +65,31 @@ def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
 def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
     """Say which topic a partition's folder belongs to."""
     path = os.path.join(directory, PARTITION_METADATA)
-    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
     with storage_errors(path):
-        write_file_durably(fs, path, f"version: 0\ntopic_id: {text}\n".encode())
+        write_file_durably(fs, path, _partition_metadata(topic_id))
+
+
+def make_partition_dirs(fs: FileSystem, data_dir: str, topic_ids: Mapping[str, uuid.UUID]) -> None:
+    """Make partitions' folders in a data folder, each path with its topic's id; all of it is durable then.
+
+    StorageError, and a folder that was made may lack its id.
+    """
+    for directory in topic_ids:
+        with storage_errors(directory):
+            fs.mkdir(directory)
+    with storage_errors(data_dir):
+        if len(topic_ids) > FEW:
+            paths = {os.path.join(directory, PARTITION_METADATA): topic_id for directory, topic_id in topic_ids.items()}
+            write_files_durably(fs, data_dir, {path: _partition_metadata(topic_id) for path, topic_id in paths.items()})
+            return
+        for directory, topic_id in topic_ids.items():
+            write_topic_id(fs, directory, topic_id)
+        fs.fsync_dir(data_dir)
+
+
+def _partition_metadata(topic_id: uuid.UUID) -> bytes:
+    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    return f"version: 0\ntopic_id: {text}\n".encode()
 
 
 def _parse_properties(path: str, content: bytes) -> dict[str, str]:

@@ -273,6 +273,19 @@ class LogSegment:
 
     # Opening.
 
+    def begin(self) -> None:
+        """Take over files that were just made: nothing to walk, and nothing to sync before something is written.
+
+        Any that were left by somebody else are recovered as they are.
+        """
+        is_fresh = not (self.size_bytes or len(self.offset_index) or len(self.time_index))
+        if not is_fresh or not self._indexes_are_sane():
+            self.recover(truncate=True)
+            return
+        self.offset_index.grow()
+        self.time_index.grow()
+        self.was_recovered, self.has_producer_ids = True, False
+
     def load_closed(self, next_offset: int) -> bool:
         """Take a segment over as it is; false where an index does not fit and must be built anew."""
         self.next_offset = next_offset

@@ -47,7 +47,7 @@ class SegmentList:
         segment = LogSegment(self._fs, self.directory, base_offset, rolling.config)
         with ExitStack() as undo:
             undo.callback(segment.release)
-            segment.recover(truncate=True)
+            segment.begin()
             rolling.begin(segment)
             undo.pop_all()
         self.now.active.finish()

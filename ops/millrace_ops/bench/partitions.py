@@ -70,7 +70,7 @@ def _create(subject: Subject, partitions: int) -> float:
 
 
 def _frames(partitions: int) -> list[bytes]:
-    return [raw.produce_frame(_topic(partitions), index, text(VALUE_BYTES)) for index in range(partitions)]
+    return raw.produce_frames(_topic(partitions), partitions, text(VALUE_BYTES))
 
 
 def _measure(subject: Subject, partitions: int) -> Callable[[], Samples]:

@@ -59,6 +59,13 @@ def produce_frame(topic: str, partition: int, value: bytes, records: int = 1) ->
     return framed(header, encode(ApiKey.PRODUCE, PRODUCE_VERSION, Direction.REQUEST, fields))
 
 
+def produce_frames(topic: str, partitions: int, value: bytes) -> list[bytes]:
+    """A Produce request with one record for each partition; they differ in its index alone."""
+    frame = produce_frame(topic, 0, value)
+    position = frame.index(topic.encode()) + len(topic) + 1  # the number of partitions in the request lies between
+    return [frame[:position] + index.to_bytes(4, "big") + frame[position + 4 :] for index in range(partitions)]
+
+
 def produce(
     subject: Subject, topic: str, frames: Sequence[bytes], *, requests: int, in_flight: int = 1, connections: int = 1
 ) -> RawResult:

@@ -226,6 +226,11 @@ class CrashFileSystem:
         self._before("fsync_dir")
         self._folder(path).sync()
 
+    def sync_tree(self, path: str) -> None:
+        """Sync all bytes and names below the folder."""
+        self._before("sync_tree")
+        _sync_tree(self._folder(path))
+
     def lock(self, fd: int) -> None:
         """Lock among the descriptors of this file system."""
         self._before("lock", changes=False)
@@ -326,6 +331,15 @@ def _parts(path: str) -> list[str]:
 def _write(data: bytearray, content: bytes, position: int) -> None:
     data.extend(bytes(max(position - len(data), 0)))
     data[position : position + len(content)] = content
+
+
+def _sync_tree(folder: _Folder) -> None:
+    folder.sync()
+    for node in folder.names.values():
+        if isinstance(node, _Folder):
+            _sync_tree(node)
+        else:
+            node.synced = bytes(node.data)
 
 
 def _used_bytes(node: _File | _Folder) -> int:
