@@ -48,7 +48,8 @@ class SegmentWriter:
     def takes(self, placement: Placement) -> bool:
         """Whether the active segment is begun, and has room for all of it."""
         active = self._segments.now.active
-        return active.size_bytes > 0 and not self._is_due(active, placement)
+        fits = active.size_bytes > 0 and len(placement.batches) <= active.index_room
+        return fits and not self._is_due(active, placement)
 
     def write(self, placement: Placement, offset: int) -> None:
         """Write what was placed from `offset` on. RecordTooLargeError, StorageError."""
