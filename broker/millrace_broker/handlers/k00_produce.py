@@ -16,6 +16,7 @@ so are transactional batches that come without a transactional id: nothing would
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 from uuid import UUID
 
 from millrace.errors import (
@@ -56,56 +57,62 @@ ALL_IN_SYNC = -1
 ACKS = (ALL_IN_SYNC, 0, 1)
 NO_OFFSET = -1
 NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # there was nothing to append
+SETTLED = (LogAppendInfo, MillraceError)
 
 
 class _Appends:
     """What requests that are handled together bring to one partition, in order, and what becomes of each."""
 
-    __slots__ = ("_offered", "_partition", "key", "outcomes")
-
     def __init__(self, services: Services, key: TopicPartition) -> None:
         self.key = key
+        self.outcomes: Iterator[AppendOutcome]
+        self.log_start_offset = NO_OFFSET
         self._partition = _writable(services, key)
-        self._offered: list[Buffer | AppendOutcome] = []  # batches, or what became of them already
-        self.outcomes: Iterator[AppendOutcome] = iter(())
+        self._offered: list[Any] = []  # batches, or what became of them already
+        self._are_batches = True
 
-    def offer(self, version: int, acks: int, records: Buffer, refusal: MillraceError | None = None) -> None:
-        """Take what one request brings, unless it is refused."""
+    def offer(self, version: int, acks: int, records: Buffer) -> None:
+        """Take what one request brings."""
+        if isinstance(self._partition, MillraceError):
+            self.settle(self._partition)
+            return
         try:
-            self._offered.append(refusal or self._checked(version, acks, records))
+            batches = self._checked(self._partition, version, acks, records)
         except MillraceError as error:
-            self._offered.append(error)
+            self.settle(error)
+        else:
+            self._offered.append(batches) if batches else self.settle(NO_PLACE)
+
+    def settle(self, outcome: AppendOutcome) -> None:
+        """Take what is not appended."""
+        self._offered.append(outcome)
+        self._are_batches = False
 
     def append(self, replicas: ReplicaManager) -> None:
         """Append the batches; from now on there are outcomes."""
-        batches: list[Buffer] = [one for one in self._offered if not isinstance(one, LogAppendInfo | MillraceError)]
-        if not batches or isinstance(self._partition, MillraceError):
-            placed: Iterator[AppendOutcome] = iter(())
-        else:
-            placed = iter(replicas.append_all(self._partition, batches))
+        if isinstance(self._partition, MillraceError):
+            self.outcomes = iter(self._offered)
+            return
+        batches = self._offered if self._are_batches else [one for one in self._offered if not _is_settled(one)]
+        placed = iter(replicas.append_all(self._partition, batches))
         self.outcomes = (
-            one if isinstance(one, LogAppendInfo | MillraceError) else next(placed) for one in self._offered
+            placed if self._are_batches else iter([one if _is_settled(one) else next(placed) for one in self._offered])
         )
+        self.log_start_offset = self._partition.log.log_start_offset
 
-    @property
-    def log_start_offset(self) -> int:
-        """Of the partition's log, if there is one."""
-        return NO_OFFSET if isinstance(self._partition, MillraceError) else self._partition.log.log_start_offset
-
-    def _checked(self, version: int, acks: int, records: Buffer) -> Buffer | AppendOutcome:
-        partition = self._partition
-        if isinstance(partition, MillraceError):
-            return partition
+    def _checked(self, partition: Partition, version: int, acks: int, records: Buffer) -> Buffer:
         batches = batches_of(version, records, partition.log.config)
         if acks not in ACKS:
             raise InvalidRequiredAcksError(f"acks={acks}: expected -1, 0 or 1")
-        if not batches:
-            return NO_PLACE
-        if is_transactional(batches):
+        if batches and is_transactional(batches):
             raise InvalidTransactionStateError("transactions are not served")
-        if acks == ALL_IN_SYNC:
+        if batches and acks == ALL_IN_SYNC:
             partition.check_in_sync_replicas()
         return batches
+
+
+def _is_settled(offered: Any) -> bool:
+    return isinstance(offered, SETTLED)
 
 
 _Offered = list[tuple[str, UUID, list[_Appends]]]  # where the batches of each topic's partitions went
@@ -126,10 +133,15 @@ class _Turn:
             name, topic_id, refusal = self._named(topic)
             if message.transactional_id is not None:
                 refusal = InvalidRequestError("transactions are not served")
-            appends = [self._appends(name, one.index) for one in topic.partition_data]
-            for where, one in zip(appends, topic.partition_data, strict=True):
-                where.offer(self._version, message.acks, one.records or b"", refusal)
-            offered.append((name, topic_id, appends))
+            places: list[_Appends] = []
+            for one in topic.partition_data:
+                appends = self._partitions.get((name, one.index)) or self._appends(name, one.index)
+                if refusal is None:
+                    appends.offer(self._version, message.acks, one.records or b"")
+                else:
+                    appends.settle(refusal)
+                places.append(appends)
+            offered.append((name, topic_id, places))
         return offered
 
     def append(self) -> None:
@@ -145,9 +157,7 @@ class _Turn:
         return name or "", topic_id, None if name else UnknownTopicIdError(f"no topic has id {topic_id}")
 
     def _appends(self, name: str, partition: int) -> _Appends:
-        appends = self._partitions.get((name, partition))
-        if appends is None:
-            appends = self._partitions[name, partition] = _Appends(self._services, TopicPartition(name, partition))
+        appends = self._partitions[name, partition] = _Appends(self._services, TopicPartition(name, partition))
         return appends
 
 

@@ -38,7 +38,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         api_key, api_version, correlation_id, client_id_length = FIXED.unpack_from(frame)
     except struct.error:
         raise MalformedRequestError(f"a request of {len(frame)} bytes is too short for its header") from None
-    position = FIXED.size + max(client_id_length, 0)
+    position = FIXED.size + client_id_length if client_id_length > 0 else FIXED.size
     if position > len(frame) or client_id_length < -1:
         raise MalformedRequestError(f"client id of {client_id_length} bytes runs over its request")
     client_id = None if client_id_length < 0 else _text(frame[FIXED.size : position])
