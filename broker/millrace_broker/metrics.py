@@ -4,31 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Protocol
-
-
-class Handled(Protocol):
-    """A request that its handler is done with; seconds of a monotonic clock."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the request."""
-        ...
-
-    @property
-    def arrived(self) -> float:
-        """When its bytes were there."""
-        ...
-
-    @property
-    def started(self) -> float:
-        """When its handler began."""
-        ...
-
-    @property
-    def handled(self) -> float:
-        """When its handler returned."""
-        ...
 
 
 @dataclass(slots=True)
@@ -51,11 +26,13 @@ class RequestMetrics:
     refused: int = 0
     idle_closed: int = 0
 
-    def count(self, api_key: int, request: Handled) -> ApiCount:
-        """Count one handled request; the API's counts, for its reply to be added."""
+    def count(
+        self, api_key: int, requests: int, bytes_in: int, queue_seconds: float, handler_seconds: float
+    ) -> ApiCount:
+        """Count requests that were handled together; the API's counts, for their replies to be added."""
         api = self.by_api[api_key]
-        api.requests += 1
-        api.bytes_in += request.size_bytes
-        api.queue_seconds += request.started - request.arrived
-        api.handler_seconds += request.handled - request.started
+        api.requests += requests
+        api.bytes_in += bytes_in
+        api.queue_seconds += queue_seconds * requests
+        api.handler_seconds += handler_seconds
         return api

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from millrace.descriptor_pool import PooledFileSystem
-from millrace.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
+from millrace.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, RecordError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace.testing.clock import ManualClock
 from millrace.testing.crash_fs import CrashFileSystem
-from millrace_broker.storage import Log, LogConfig, TopicPartition
+from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
 
 FOLDER = "/data/t-0"
 START_MS = 1_000_000
@@ -93,6 +93,22 @@ class LogAgainstList(RuleBasedStateMachine):
             self.records += records
         assert info.last_offset == len(self.records) - 1
         assert info.max_timestamp == max(record.timestamp_ms for records in batches for record in records)
+        self.flushed = self.log.recovery_point
+
+    @rule(appends=st.lists(RECORDS | st.none(), min_size=1, max_size=6))
+    def append_together(self, appends: list[list[NewRecord] | None]) -> None:
+        """None is an append that is refused."""
+        sent = [b"no batch" if records is None else encode_batch(records) for records in appends]
+        outcomes = self.log.append_all(sent, leader_epoch=0)
+        for records, data, outcome in zip(appends, sent, outcomes, strict=True):
+            if records is None or len(data) > self.config.segment_bytes:
+                assert isinstance(outcome, RecordError)
+                continue
+            assert isinstance(outcome, LogAppendInfo)
+            assert outcome.first_offset == len(self.records)
+            self.batch_starts.append(len(self.records))
+            self.records += records
+            assert outcome.last_offset == len(self.records) - 1
         self.flushed = self.log.recovery_point
 
     @rule(count=st.integers(1, 3))

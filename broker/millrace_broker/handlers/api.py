@@ -3,15 +3,19 @@
 A handler runs on the event loop's thread, at once, and must not keep views of the request's bytes.
 It answers with the message's parts; or with a future of them, when the answer has to wait; or with None where
 the protocol wants no answer (produce with acks=0). A WireError that it raises closes the connection.
+
+Requests of an API with `handle_all`, of one version, that arrive together on one connection are handled together.
+The answers are those of `handle` in the same order; a WireError stands last where it is the end of the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from millrace.errors import WireError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace_broker.cluster.config_manager import ConfigManager
@@ -26,6 +30,7 @@ from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.replica_manager import ReplicaManager
 
 Reply = Parts | asyncio.Future[Parts] | None
+Answers = list[Parts | WireError | None]
 
 
 class Request(NamedTuple):
@@ -44,6 +49,7 @@ class Api(NamedTuple):
     versions: VersionRange
     handle: Callable[[Services, Request], Reply]
     refuses: str = ""
+    handle_all: Callable[[Services, Sequence[Request]], Answers] | None = None
 
 
 @dataclass(slots=True)

@@ -17,14 +17,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol, cast
 
 from millrace.errors import MillraceError, UnsupportedVersionError, WireError
 from millrace.wire.api import ApiKey
 from millrace.wire.encoder import Parts
-from millrace.wire.frame import SIZE_BYTES, FrameBuffer
-from millrace.wire.header import RequestHeader, encode_response_header, read_request_header
+from millrace.wire.frame import FrameBuffer
+from millrace.wire.header import RequestHeader, read_request_header, start_of_responses
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.metrics import ApiCount, RequestMetrics
 from millrace_broker.net.memory import MemoryInFlight
@@ -34,6 +35,8 @@ from millrace_broker.net.send import Outgoing
 logger = logging.getLogger(__name__)
 
 MAX_PENDING_REPLIES = 1024
+MAX_TOGETHER = 64
+SMALL_REPLIES_BYTES = 16 << 10
 SMALL_READ_BYTES = 64 << 10
 SEND_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 1 << 20
@@ -58,15 +61,21 @@ class ConnectionOwner(Protocol):
 
 
 class _Slot:
-    """A reply's place in line: the header at once, the message when it is there."""
+    """A place in line: of one request, or of several of one kind that arrived and are handled together."""
 
-    __slots__ = ("count", "header", "message", "times")
+    __slots__ = ("api", "arrived", "count", "future", "headers", "kind", "parts", "reply_bytes", "requests", "times")
 
-    def __init__(self, header: bytes, count: ApiCount, times: RequestTimes) -> None:
-        self.header = header
-        self.count = count
-        self.times = times
-        self.message: Parts | asyncio.Future[Parts] | None = None
+    def __init__(self, api: Api, header: RequestHeader, arrived: float) -> None:
+        self.api = api
+        self.kind = header[:2]  # API key and version
+        self.arrived = arrived
+        self.headers: list[RequestHeader] = []
+        self.requests: list[Request] = []
+        self.times: RequestTimes
+        self.count: ApiCount
+        self.reply_bytes: list[int] = []  # of each request's reply; 0 for one that wants none
+        self.future: asyncio.Future[Parts] | None = None  # of a reply that comes later
+        self.parts: Parts | None = None  # the frames of all replies; None until they are there
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -80,7 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog_bytes = 0
         self._ready_bytes = 0
         self._held_bytes = 0
-        self._arrived = 0.0
+        self._in_line = 0  # requests whose reply has not left
+        self._together: _Slot | None = None
         self._socket_full = False
         self._needs_memory = False
         self._draining = False
@@ -114,8 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing.clear()
         self._owner.memory.forget(self)
         for slot in self._pending:
-            if isinstance(slot.message, asyncio.Future):
-                slot.message.cancel()
+            if slot.future is not None:
+                slot.future.cancel()
         self._pending.clear()
         self._owner.closed(self)
 
@@ -125,14 +135,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle every whole request that has arrived, then send what is ready in one go."""
-        self._arrived = self.last_active = perf_counter()
+        arrived = self.last_active = perf_counter()
         try:
             for frame in self._frames.received(nbytes):
                 if self._is_blocked:
-                    self._backlog.append((self._arrived, bytes(frame)))
+                    self._backlog.append((arrived, bytes(frame)))
                     self._backlog_bytes += len(frame)
                 else:
-                    self._handle(frame, self._arrived)
+                    self._take(frame, arrived)
+            self._handle_together()
         except WireError as error:
             self._refuse(error)
         self._work_off_backlog()
@@ -175,25 +186,39 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_blocked(self) -> bool:
-        return self._socket_full or bool(self._outgoing) or len(self._pending) >= MAX_PENDING_REPLIES
+        return self._socket_full or bool(self._outgoing) or self._in_line >= MAX_PENDING_REPLIES
 
     def _cut_off(self, error: Exception) -> None:
         """A reply can't be brought to its end."""
         logger.error("closing the connection of %s amid a reply: %s", self.peer, error)
         self._transport.abort()
 
-    def _handle(self, frame: memoryview, arrived: float) -> None:
+    def _take(self, frame: memoryview, arrived: float) -> None:
+        """Handle a request, or let it wait for those behind it that it can be handled with."""
         header = read_request_header(frame)
-        api = self._api(header)
-        request = Request(header.api_version, header.client_id, frame[header.body_position :], self.host)
+        slot = self._together
+        if slot is None or slot.kind != header[:2]:
+            self._handle_together()
+            slot = self._together = _Slot(self._api(header), header, arrived)
+        slot.headers.append(header)
+        body = frame[header.body_position :]
+        slot.requests.append(tuple.__new__(Request, (header.api_version, header.client_id, body, self.host)))
+        if slot.api.handle_all is None or len(slot.headers) >= MAX_TOGETHER:
+            self._handle_together()
+
+    def _handle_together(self) -> None:
+        slot, self._together = self._together, None
+        if slot is None:
+            return
+        requests, slot.requests = slot.requests, []
         started = perf_counter()
-        reply = self._call(api, request)
-        times = RequestTimes(header, len(frame), arrived, started, perf_counter())
-        count = self._owner.metrics.count(header.api_key, times)
-        if reply is None:
-            self._owner.request_log.note(self.peer, times, 0, times.handled)
-        else:
-            self._line_up(_Slot(self._response_header(header, api), count, times), reply)
+        answers = self._call(slot.api, requests)
+        bytes_in = sum([header.size_bytes for header in slot.headers])
+        slot.times = RequestTimes(slot.arrived, started, perf_counter())
+        slot.count = self._owner.metrics.count(
+            slot.api.key, len(requests), bytes_in, started - slot.arrived, slot.times.handled - started
+        )
+        self._line_up(slot, answers)
 
     def _api(self, header: RequestHeader) -> Api:
         api = self._owner.services.apis.get(header.api_key)
@@ -206,28 +231,29 @@ class Connection(asyncio.BufferedProtocol):
             )
         return api
 
-    def _call(self, api: Api, request: Request) -> Reply:
+    def _call(self, api: Api, requests: list[Request]) -> Sequence[Reply | WireError]:
+        services = self._owner.services
         try:
-            return api.handle(self._owner.services, request)
+            return [api.handle(services, requests[0])] if api.handle_all is None else api.handle_all(services, requests)
         except MillraceError:
             raise
         except Exception as error:
-            logger.exception("%s v%d of %s failed", api.key.name, request.version, self.peer)
-            raise WireError(f"{api.key.name} v{request.version} failed") from error
+            logger.exception("%s v%d of %s failed", api.key.name, requests[0].version, self.peer)
+            raise WireError(f"{api.key.name} v{requests[0].version} failed") from error
 
-    def _response_header(self, header: RequestHeader, api: Api) -> bytes:
-        version = header.api_version if header.api_version in api.versions else 0
-        return encode_response_header(header.api_key, version, header.correlation_id)
-
-    def _line_up(self, slot: _Slot, reply: Parts | asyncio.Future[Parts]) -> None:
-        slot.message = reply
+    def _line_up(self, slot: _Slot, answers: Sequence[Reply | WireError]) -> None:
         self._pending.append(slot)
-        if isinstance(reply, asyncio.Future):
-            reply.add_done_callback(lambda done: self._answered(slot, done))
-        else:
-            self._ready_bytes += sum(map(len, reply))
-            if self._ready_bytes >= SEND_BYTES or len(self._pending) >= MAX_PENDING_REPLIES:
-                self._send_ready()
+        self._in_line += len(slot.headers)
+        last = answers[-1]
+        if isinstance(last, asyncio.Future):
+            slot.future = last
+            last.add_done_callback(lambda done: self._answered(slot, done))
+            return
+        self._ready_bytes += _take_replies(slot, cast("Sequence[Parts | WireError | None]", answers))
+        if self._ready_bytes >= SEND_BYTES or self._in_line >= MAX_PENDING_REPLIES:
+            self._send_ready()
+        if isinstance(last, WireError):
+            raise last
 
     def _answered(self, slot: _Slot, done: asyncio.Future[Parts]) -> None:
         if done.cancelled():
@@ -237,21 +263,23 @@ class Connection(asyncio.BufferedProtocol):
             logger.error("a request of %s failed", self.peer, exc_info=error)
             self._transport.abort()
             return
-        slot.message = done.result()
+        _take_replies(slot, [done.result()])
         self._send_ready()
         self._work_off_backlog()
 
     def _send_ready(self) -> None:
         parts: Parts = []
         now = perf_counter()
-        while self._pending and isinstance(self._pending[0].message, list):
+        while self._pending and (ready := self._pending[0].parts) is not None:
             slot = self._pending.popleft()
-            message = cast("Parts", slot.message)
-            size = len(slot.header) + sum(map(len, message))
-            parts += (size.to_bytes(SIZE_BYTES, "big"), slot.header, *message)
-            slot.count.bytes_out += size
-            slot.count.total_seconds += now - slot.times.arrived
-            self._owner.request_log.note(self.peer, slot.times, size, now)
+            parts += ready
+            self._in_line -= len(slot.headers)
+            slot.count.bytes_out += sum(slot.reply_bytes)
+            seconds = now - slot.arrived
+            slot.count.total_seconds += seconds * len(slot.headers)
+            if self._owner.request_log.wants(seconds):
+                for header, reply_bytes in zip(slot.headers, slot.reply_bytes, strict=False):
+                    self._owner.request_log.note(self.peer, header, slot.times, reply_bytes, now)
         self._ready_bytes = 0
         if parts:
             self.last_active = now
@@ -264,7 +292,9 @@ class Connection(asyncio.BufferedProtocol):
             while self._backlog and not self._is_blocked:
                 arrived, frame = self._backlog.popleft()
                 self._backlog_bytes -= len(frame)
-                self._handle(memoryview(frame), arrived)
+                self._take(memoryview(frame), arrived)
+                if not self._backlog or self._backlog[0][0] != arrived:
+                    self._handle_together()
         except WireError as error:
             self._refuse(error)
         self._send_ready()
@@ -291,7 +321,11 @@ class Connection(asyncio.BufferedProtocol):
             self._held_bytes = held
             self._owner.memory.hold(self, held)
 
-    def _refuse(self, error: MillraceError) -> None:
+    def _refuse(self, error: WireError) -> None:
+        try:
+            self._handle_together()  # what came before the bytes that are refused
+        except WireError as earlier:
+            error = earlier
         logger.warning("closing the connection of %s: %s", self.peer, error)
         self._owner.metrics.refused += 1
         self._backlog.clear()
@@ -302,3 +336,21 @@ class Connection(asyncio.BufferedProtocol):
     def _close_if_drained(self) -> None:
         if self._draining and not self._pending and not self._backlog and not self._outgoing:
             self._transport.close()
+
+
+def _take_replies(slot: _Slot, answers: Sequence[Parts | WireError | None]) -> int:
+    """Make frames of the answers; how many bytes they are."""
+    parts: Parts = []
+    start, start_bytes = start_of_responses(*slot.kind)
+    for header, message in zip(slot.headers, answers, strict=False):
+        if message is None or isinstance(message, WireError):
+            slot.reply_bytes.append(0)
+            continue
+        size_bytes = len(message[0]) if len(message) == 1 else sum(map(len, message))
+        slot.reply_bytes.append(start_bytes + size_bytes)
+        parts.append(start.pack(start_bytes + size_bytes, header.correlation_id))
+        parts += message
+    reply_bytes = sum(slot.reply_bytes)
+    is_small = reply_bytes < SMALL_REPLIES_BYTES  # so that there is no region of a file among them
+    slot.parts = [b"".join(cast("list[bytes]", parts))] if is_small else parts
+    return reply_bytes

@@ -4,7 +4,8 @@
 
     PRODUCE v9 of 127.0.0.1:40044 client app: 1043 bytes in, 51 out, ms: 0.004 in queue, 0.131 in handling, 0.160 in all
 
-In queue is the time from the arrival of the bytes to the handler; what lies between handling and all is the wait for
+In queue is the time from the arrival of the bytes to the handler; produce requests that came together are handled
+together, and each line has the time of all. What lies between handling and all is the wait for
 other replicas, for records to come, and for earlier replies of the connection.
 """
 
@@ -22,10 +23,8 @@ OFF = -1
 
 
 class RequestTimes(NamedTuple):
-    """A handled request, and when; seconds of a monotonic clock."""
+    """When requests that were handled together were; seconds of a monotonic clock."""
 
-    header: RequestHeader
-    size_bytes: int
     arrived: float
     started: float
     handled: float
@@ -37,18 +36,19 @@ class RequestLog:
     def __init__(self, slower_than_ms: int) -> None:
         self._slower_than_s = float("inf") if slower_than_ms == OFF else slower_than_ms / 1000
 
-    def note(self, peer: str, times: RequestTimes, reply_bytes: int, now: float) -> None:
+    def wants(self, seconds: float) -> bool:
+        """Whether a request that took so long has a line."""
+        return seconds >= self._slower_than_s
+
+    def note(self, peer: str, header: RequestHeader, times: RequestTimes, reply_bytes: int, now: float) -> None:
         """The reply, if there is one, is on its way."""
-        if now - times.arrived < self._slower_than_s:
-            return
-        header = times.header
         logger.info(
             "%s v%d of %s client %s: %d bytes in, %d out, ms: %.3f in queue, %.3f in handling, %.3f in all",
             ApiKey(header.api_key).name,
             header.api_version,
             peer,
             header.client_id,
-            times.size_bytes,
+            header.size_bytes,
             reply_bytes,
             1000 * (times.started - times.arrived),
             1000 * (times.handled - times.started),

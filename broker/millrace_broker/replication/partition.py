@@ -15,6 +15,7 @@ from uuid import UUID
 
 from millrace.errors import (
     FencedLeaderEpochError,
+    MillraceError,
     NotEnoughReplicasError,
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
@@ -23,7 +24,7 @@ from millrace.records.batch import NO_LEADER_EPOCH, Buffer, walk
 from millrace.wire.encoder import Part, contents
 from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch, epoch_of_offset
 from millrace_broker.replication.produced import PRODUCER_CODEC, in_codec_of_topic
-from millrace_broker.storage import AbortedTransaction, Log, LogAppendInfo, LogSlice
+from millrace_broker.storage import AbortedTransaction, AppendOutcome, Log, LogAppendInfo, LogSlice
 
 READ_AT_ONCE_BYTES = 64 << 10
 
@@ -73,13 +74,29 @@ class Partition:
 
         Raises as `Log.append` does; then nothing has changed.
         """
+        (outcome,) = self.append_all((batches,))
+        if isinstance(outcome, MillraceError):
+            raise outcome
+        return outcome
+
+    def append_all(self, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
+        """The same for what came together, as `Log.append_all`."""
         log = self.log
-        if log.config.compression_type != PRODUCER_CODEC:
-            batches = in_codec_of_topic(batches, log.config)
-        info = log.append(batches, leader_epoch=self.leader_epoch)
+        if log.config.compression_type == PRODUCER_CODEC:
+            outcomes: Sequence[AppendOutcome] = log.append_all(appends, leader_epoch=self.leader_epoch)
+        else:
+            outcomes = [self._append_recompressed(batches) for batches in appends]
         self.high_watermark = log.log_end_offset
-        self.appended_bytes += len(batches)
-        return info
+        for batches, outcome in zip(appends, outcomes, strict=True):
+            if type(outcome) is LogAppendInfo:
+                self.appended_bytes += len(batches)
+        return outcomes
+
+    def _append_recompressed(self, batches: Buffer) -> AppendOutcome:
+        try:
+            return self.log.append(in_codec_of_topic(batches, self.log.config), leader_epoch=self.leader_epoch)
+        except MillraceError as error:
+            return error
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool = False) -> PartitionRead:
         """Whole batches from `offset` up to what the reader may see. Raises as `Log.read` does.

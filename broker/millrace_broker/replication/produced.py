@@ -49,7 +49,8 @@ _LENGTH = struct.Struct(">I")
 def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
     """The v2 batches of a partition's records as Produce of this version brings them; empty only before v3."""
     if version >= FIRST_VERSION_OF_BATCHES:
-        return _single_batch(version, records)
+        is_one = version >= FIRST_VERSION_WITH_ZSTD and _is_one_batch(records)
+        return records if is_one else _single_batch(version, records)
     if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] == MAGIC_V2:
         return records
     try:
@@ -91,6 +92,14 @@ def _level(config: LogConfig, codec: Codec) -> int | None:
             return config.compression_zstd_level
         case _:
             return None
+
+
+def _is_one_batch(records: Buffer) -> bool:
+    size_bytes = len(records)
+    if size_bytes < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC_V2:
+        return False
+    length: int = _LENGTH.unpack_from(records, LENGTH_POSITION)[0]
+    return length + LOG_OVERHEAD_BYTES == size_bytes
 
 
 def _single_batch(version: int, records: Buffer) -> Buffer:

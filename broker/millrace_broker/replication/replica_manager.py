@@ -7,14 +7,14 @@ thread, and come before `lead` and after `drop`. Which partitions to lead is dec
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from millrace.errors import InvalidConfigError, UnknownTopicError
 from millrace.records.batch import Buffer
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
-from millrace_broker.storage import Log, LogAppendInfo, LogManager, NewLog, TopicPartition
+from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManager, NewLog, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +111,12 @@ class ReplicaManager:
             return self._partitions[topic_partition]
         except KeyError:
             raise UnknownTopicError(f"{topic_partition.topic}-{topic_partition.partition} is not here") from None
+
+    def append_all(self, partition: Partition, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
+        """Append what came together and wake who waits for records; each one's place or error, as `Log.append_all`."""
+        outcomes = partition.append_all(appends)
+        self.purgatory.check(partition.log.topic_partition)
+        return outcomes
 
     def append(self, topic_partition: TopicPartition, batches: Buffer) -> tuple[Partition, LogAppendInfo]:
         """Append and wake who waits for records. Raises as `Log.append` does, or UnknownTopicError."""

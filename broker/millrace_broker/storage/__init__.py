@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.filenames import TopicPartition
-from millrace_broker.storage.log import Log
+from millrace_broker.storage.log import AppendOutcome, Log
 from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.manager import LogManager, NewLog
@@ -28,6 +28,7 @@ __all__ = [
     "BROKER_CONFIG",
     "TOPIC_CONFIG",
     "AbortedTransaction",
+    "AppendOutcome",
     "CleanerConfig",
     "CompactionReport",
     "Finding",

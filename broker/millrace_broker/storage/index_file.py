@@ -82,6 +82,12 @@ class IndexFile:
         columns = self._columns
         return (self._written if columns is None else len(columns[_VALUE])) >= self._max_entries
 
+    @property
+    def room(self) -> int:
+        """Entries that may still be appended."""
+        columns = self._columns
+        return self._max_entries - (self._written if columns is None else len(columns[_VALUE]))
+
     def is_sane(self, max_value: int) -> bool:
         """Whether the file holds whole entries that increase, with values up to `max_value`.
 

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from millrace.clock import Clock
-from millrace.errors import OffsetOutOfRangeError, StorageError
+from millrace.errors import MillraceError, OffsetOutOfRangeError, ProducerError, StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
@@ -41,7 +41,7 @@ from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.offsets_before import offsets_before
-from millrace_broker.storage.placement import Batches, LogAppendInfo
+from millrace_broker.storage.placement import Append, Batches, LogAppendInfo, Placement, place
 from millrace_broker.storage.producer_state import BatchMetadata
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
@@ -54,6 +54,8 @@ from millrace_broker.storage.segments import facts_of
 from millrace_broker.storage.transaction_index import AbortedTransaction
 from millrace_broker.storage.validation import check_records, looks_at_records, validate_produced
 from millrace_broker.storage.verification import verify_log
+
+AppendOutcome = LogAppendInfo | MillraceError
 
 
 class Log:
@@ -148,24 +150,75 @@ class Log:
         A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
         what the disk holds is unknown until the folder is opened again.
         """
-        self._check_open()
+        (outcome,) = self.append_all((batches,), leader_epoch=leader_epoch)
+        if isinstance(outcome, MillraceError):
+            raise outcome
+        return outcome
+
+    def append_all(self, appends: Sequence[Buffer], *, leader_epoch: int) -> Sequence[AppendOutcome]:
+        """The same for what came together, in order: each one's place, or the error that `append` would raise.
+
+        One write takes as many as the active segment has room for, and fails them all; what is invalid fails alone.
+        What has a producer id is written by itself: its sequence is checked against what is in the log.
+        """
+        outcomes: list[AppendOutcome] = []
+        run: list[Append] = []
+        for batches in appends:
+            try:
+                self._check_open()
+                view, found = self._validated(batches)
+            except MillraceError as error:
+                outcomes += self._outcomes_of(run, leader_epoch)
+                outcomes.append(error)
+                run = []
+                continue
+            if found[0][1].producer_id == NO_PRODUCER_ID:
+                run.append((view, found))
+                continue
+            outcomes += self._outcomes_of(run, leader_epoch)
+            outcomes.append(self._append_in_sequence(view, found, leader_epoch))
+            run = []
+        outcomes += self._outcomes_of(run, leader_epoch)
+        return outcomes
+
+    def _validated(self, batches: Buffer) -> Append:
         view = memoryview(batches)
         found: Batches = validate_produced(view, self.config.max_message_bytes)
         if self._looks_at_records:
             check_records(view, found, self.config, self._clock.now_ms())
-        has_producer = found[0][1].producer_id != NO_PRODUCER_ID
-        if has_producer and (duplicate := self.producers.check(found[0][1])) is not None:
+        return view, found
+
+    def _append_in_sequence(self, view: memoryview, found: Batches, leader_epoch: int) -> AppendOutcome:
+        """Append the batch of an idempotent producer, unless it is there already."""
+        try:
+            duplicate = self.producers.check(found[0][1])
+        except ProducerError as error:
+            return error
+        if duplicate is not None:
             return self._place_of(duplicate)
-        append_time_ms = NO_TIMESTAMP
+        (outcome,) = self._outcomes_of([(view, found)], leader_epoch)
+        return outcome
+
+    def _outcomes_of(self, run: Sequence[Append], leader_epoch: int) -> Sequence[AppendOutcome]:
+        """Append what is valid, together if the active segment takes it all."""
+        if not run:
+            return []
         if self._stamps_append_time:
-            append_time_ms = self._clock.now_ms()
-            view, found = stamped(view, found, append_time_ms)
-        first_offset = self.log_end_offset
-        max_timestamp = self._write(view, found, leader_epoch)
-        if has_producer:
-            self.producers.append(found[0][1], first_offset)
-        self._flush_as_promised()
-        return LogAppendInfo(first_offset, self.log_end_offset - 1, append_time_ms, max_timestamp)
+            now_ms = self._clock.now_ms()
+            run = [stamped(view, found, now_ms) for view, found in run]
+        placement = place(run, self.log_end_offset, leader_epoch)
+        if len(run) > 1 and not self._writer.takes(placement):
+            return [outcome for one in run for outcome in self._outcomes_of([one], leader_epoch)]
+        try:
+            self._write(placement, leader_epoch)
+            if (header := run[0][1][0][1]).producer_id != NO_PRODUCER_ID:
+                self.producers.append(header, placement.appends[0].first_offset)
+            self._flush_as_promised()
+        except MillraceError as error:
+            return [error] * len(run)
+        if self._stamps_append_time:
+            return [info._replace(log_append_time_ms=now_ms) for info in placement.appends]
+        return placement.appends
 
     def append_control(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int
@@ -179,7 +232,7 @@ class Log:
         now_ms = self._clock.now_ms()
         batch = encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
         header, offset = read_header(batch), self.log_end_offset
-        self._write(memoryview(batch), [(0, header)], leader_epoch)
+        self._write(place([(memoryview(batch), [(0, header)])], offset, leader_epoch), leader_epoch)
         self.producers.append_marker(header, marker, offset, self._list.now.active.transaction_index.append)
         self._flush_as_promised()
         return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
@@ -192,13 +245,11 @@ class Log:
         append_time_ms = batch.timestamp if self._stamps_append_time else NO_TIMESTAMP
         return LogAppendInfo(batch.first_offset, batch.last_offset, append_time_ms, batch.timestamp)
 
-    def _write(self, view: memoryview, found: Batches, leader_epoch: int) -> int:
-        """Give offsets and write; returns the largest timestamp."""
+    def _write(self, placement: Placement, leader_epoch: int) -> None:
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, self.log_end_offset)
-        last_offset, max_timestamp = self._writer.write(view, found, self.log_end_offset, leader_epoch)
-        self.log_end_offset = last_offset + 1
-        return max_timestamp
+        self._writer.write(placement, self.log_end_offset)
+        self.log_end_offset = placement.last_offset + 1
 
     def _flush_as_promised(self) -> None:
         """Keep to `flush.messages`."""

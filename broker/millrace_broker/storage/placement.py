@@ -1,4 +1,8 @@
-"""Giving batches their place at the end of a log: offset and leader epoch, all that a broker writes anew."""
+"""Giving batches their place at the end of a log: offset and leader epoch, all that a broker writes anew.
+
+What several producers appended is placed together, and written together. Small batches are copied into one buffer,
+which costs less than to hand each to the operating system by itself.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,11 @@ from millrace.fs import Buffer
 from millrace.records.batch import LOG_OVERHEAD_BYTES, NO_TIMESTAMP, PLACE, BatchHeader
 
 Batches = Sequence[tuple[int, BatchHeader]]
+Append = tuple[memoryview, Batches]  # the bytes of one append, and (position, header) of each batch in them
+
+COPIED_BYTES_MAX = 128 << 10
+BUFFERS_MAX = 1024  # IOV_MAX of Linux
+PARTS_OF_A_BATCH = 2
 
 
 class LogAppendInfo(NamedTuple):
@@ -20,25 +29,44 @@ class LogAppendInfo(NamedTuple):
     max_timestamp: int
 
 
-class Placed(NamedTuple):
-    """A batch on its way into a segment; `max_timestamp` is the largest so far of all that are placed together."""
+class Placement(NamedTuple):
+    """What to write, and what is known of it once it is written.
 
-    position: int
+    `batches` holds (position, size in bytes, last offset, largest timestamp of its append so far) of each batch.
+    """
+
+    buffers: Sequence[Buffer]
     size_bytes: int
+    batches: list[tuple[int, int, int, int]]
+    appends: list[LogAppendInfo]
     last_offset: int
     max_timestamp: int
 
 
-def place(view: memoryview, found: Batches, offset: int, leader_epoch: int) -> tuple[list[Buffer], list[Placed]]:
-    """What to write for the batches in `view`, and where each will be; `offset` is the first one's."""
+def place(run: Sequence[Append], offset: int, leader_epoch: int) -> Placement:
+    """Place appends one behind the other; `offset` is that of the first record."""
     buffers: list[Buffer] = []
-    placed: list[Placed] = []
-    max_timestamp = NO_TIMESTAMP
-    for position, header in found:
-        size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
-        buffers.append(PLACE.pack(offset, header.batch_length, leader_epoch))
-        buffers.append(view[position + PLACE.size : position + size_bytes])
-        offset += header.last_offset_delta + 1
-        max_timestamp = max(max_timestamp, header.max_timestamp)
-        placed.append(Placed(position, size_bytes, offset - 1, max_timestamp))
-    return buffers if len(found) == 1 else [b"".join(buffers)], placed
+    batches: list[tuple[int, int, int, int]] = []
+    appends: list[LogAppendInfo] = []
+    end = 0
+    newest = NO_TIMESTAMP
+    for view, found in run:
+        first_offset, max_timestamp = offset, NO_TIMESTAMP
+        for position, header in found:
+            length = header.batch_length
+            size_bytes = length + LOG_OVERHEAD_BYTES
+            buffers.append(PLACE.pack(offset, length, leader_epoch))
+            buffers.append(view[position + PLACE.size : position + size_bytes])
+            offset += header.last_offset_delta + 1
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+            batches.append((end, size_bytes, offset - 1, max_timestamp))
+            end += size_bytes
+        newest = max(newest, max_timestamp)
+        appends.append(LogAppendInfo(first_offset, offset - 1, NO_TIMESTAMP, max_timestamp))
+    return Placement(_joined(buffers, end), end, batches, appends, offset - 1, newest)
+
+
+def _joined(buffers: list[Buffer], size_bytes: int) -> list[Buffer]:
+    if len(buffers) == PARTS_OF_A_BATCH or (size_bytes > COPIED_BYTES_MAX and len(buffers) <= BUFFERS_MAX):
+        return buffers
+    return [b"".join(buffers)]

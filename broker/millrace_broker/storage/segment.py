@@ -124,6 +124,11 @@ class LogSegment:
             self._unindexed_bytes = 0
         self._unindexed_bytes += size_bytes
 
+    @property
+    def index_room(self) -> int:
+        """How many more batches surely fit into the indexes."""
+        return min(self.offset_index.room, self.time_index.room)
+
     def finish(self) -> None:
         """Nothing is appended any more: the time index ends with the largest timestamp."""
         if self.size_bytes and self.max_timestamp > self._indexed_timestamp:

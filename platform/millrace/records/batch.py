@@ -170,7 +170,7 @@ def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Raise CorruptRecordError unless the batch's bytes match its CRC."""
-    actual = compute_crc(buffer, position, header.size_bytes)
+    actual = compute_crc(buffer, position, LOG_OVERHEAD_BYTES + header.batch_length)
     if actual != header.crc:
         raise CorruptRecordError(
             f"batch at offset {header.base_offset}, position {position}: "

@@ -47,7 +47,7 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
-FIRST_FLEXIBLE_VERSION = {
+FIRST_FLEXIBLE_VERSION: dict[int, int] = {
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,
     ApiKey.LIST_OFFSETS: 6,
@@ -99,4 +99,4 @@ class VersionRange(NamedTuple):
 
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether a message has compact lengths and tagged fields."""
-    return version >= FIRST_FLEXIBLE_VERSION[ApiKey(api_key)]
+    return version >= FIRST_FLEXIBLE_VERSION[api_key]

@@ -41,12 +41,23 @@ class Direction(Enum):
 
 def decode(api_key: int, version: int, direction: Direction, body: memoryview | bytes) -> Any:
     """The message in `body`; MalformedRequestError where the bytes are no such message."""
-    try:
-        message, _ = _reader(api_key, version, direction)(body, 0)
-    except (SerialError, ValueError, OverflowError, KeyError) as error:  # a KeyError is an unknown tagged field
-        name = f"{ApiKey(api_key).name} v{version} {direction.name.lower()}"
-        raise MalformedRequestError(f"{name} can't be decoded: {error}") from error
-    return message
+    return decoder(api_key, version, direction)(body)
+
+
+@cache
+def decoder(api_key: int, version: int, direction: Direction) -> Callable[[memoryview | bytes], Any]:
+    """`decode` for one version, without looking it up each time."""
+    read = _reader(api_key, version, direction)
+
+    def decode_body(body: memoryview | bytes) -> Any:
+        try:
+            message, _ = read(body, 0)
+        except (SerialError, ValueError, OverflowError, KeyError) as error:  # a KeyError is an unknown tagged field
+            name = f"{ApiKey(api_key).name} v{version} {direction.name.lower()}"
+            raise MalformedRequestError(f"{name} can't be decoded: {error}") from error
+        return message
+
+    return decode_body
 
 
 def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> bytes:

@@ -10,10 +10,12 @@ scratch buffer, or until `trim`. Views are valid until the next `writable`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 from millrace.errors import FrameSizeError
 
+SIZE = struct.Struct(">i")
 SIZE_BYTES = 4
 SCRATCH_BYTES = 2 << 20
 MINIMUM_PARTIAL_BYTES = 64 << 10
@@ -73,7 +75,7 @@ class FrameBuffer:
     def _cut(self, view: memoryview, end: int) -> Iterator[memoryview]:
         position = 0
         while end - position >= SIZE_BYTES:
-            size = int.from_bytes(view[position : position + SIZE_BYTES], "big", signed=True)
+            (size,) = SIZE.unpack_from(view, position)
             if not 0 <= size <= self._max_frame_bytes:
                 raise FrameSizeError(f"frame of {size} bytes; the limit is {self._max_frame_bytes}")
             if end - position - SIZE_BYTES < size:

@@ -16,6 +16,8 @@ from millrace.wire.api import FIRST_FLEXIBLE_VERSION, ApiKey
 
 FIXED = struct.Struct(">hhih")
 CORRELATION_ID = struct.Struct(">i")
+SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
+SIZE_CORRELATION_ID_AND_NO_TAGS = struct.Struct(">iix")
 NO_TAGGED_FIELDS = b"\x00"
 
 
@@ -27,6 +29,7 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_position: int
+    size_bytes: int
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
@@ -35,13 +38,14 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         api_key, api_version, correlation_id, client_id_length = FIXED.unpack_from(frame)
     except struct.error:
         raise MalformedRequestError(f"a request of {len(frame)} bytes is too short for its header") from None
-    position = FIXED.size + max(client_id_length, 0)
+    position = FIXED.size + client_id_length if client_id_length > 0 else FIXED.size
     if position > len(frame) or client_id_length < -1:
         raise MalformedRequestError(f"client id of {client_id_length} bytes runs over its request")
     client_id = None if client_id_length < 0 else _text(frame[FIXED.size : position])
     if api_version >= FIRST_FLEXIBLE_VERSION.get(api_key, 1 << 16):
         position = _skip_tagged_fields(frame, position)
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    fields = (api_key, api_version, correlation_id, client_id, position, len(frame))
+    return tuple.__new__(RequestHeader, fields)  # what `_make` does, at half the cost
 
 
 def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int, client_id: str) -> bytes:
@@ -57,9 +61,16 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
     return header + NO_TAGGED_FIELDS if has_tagged_response_header(api_key, api_version) else header
 
 
+def start_of_responses(api_key: int, api_version: int) -> tuple[struct.Struct, int]:
+    """How the frames of answers begin, packed of size and correlation id; what that size counts beside the message."""
+    if has_tagged_response_header(api_key, api_version):
+        return SIZE_CORRELATION_ID_AND_NO_TAGS, CORRELATION_ID.size + len(NO_TAGGED_FIELDS)
+    return SIZE_AND_CORRELATION_ID, CORRELATION_ID.size
+
+
 def has_tagged_response_header(api_key: int, api_version: int) -> bool:
     """Whether the answer's header is v1. ApiVersions keeps v0, so that any client can read it (KIP-511)."""
-    return api_key != ApiKey.API_VERSIONS and api_version >= FIRST_FLEXIBLE_VERSION[ApiKey(api_key)]
+    return api_key != ApiKey.API_VERSIONS and api_version >= FIRST_FLEXIBLE_VERSION[api_key]
 
 
 def _text(raw: memoryview) -> str:
@@ -70,6 +81,8 @@ def _text(raw: memoryview) -> str:
 
 
 def _skip_tagged_fields(frame: memoryview, position: int) -> int:
+    if position < len(frame) and not frame[position]:
+        return position + 1
     count, position = _unsigned_varint(frame, position)
     for _ in range(count):
         _, position = _unsigned_varint(frame, position)

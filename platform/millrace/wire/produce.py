@@ -16,16 +16,17 @@ kio's names, so that no one needs to know which it was.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 from uuid import UUID
 
 from millrace.errors import MalformedRequestError
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, decode
+from millrace.wire.cold import Direction, decoder
 from millrace.wire.decoder import Decoder
-from millrace.wire.encoder import Encoder, Parts
+from millrace.wire.encoder import Encoder, Parts, contents
 from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
 
 FIRST_FLEXIBLE = 9
@@ -36,6 +37,9 @@ PARTITION_BEFORE_V2 = struct.Struct(">ihq")
 CURRENT_LEADER_TAG = 0
 RECORD_ERRORS_MAX = 1000
 FIRST_VERSION_OF_KIO = 3
+FIRST_VERSION_WITH_LOG_START = 5
+PARTITION_PART = 3  # behind the head of the topics, the topic's name, the head of its partitions
+TOPICS_MAX = 1024  # whose surroundings are kept
 COPIED_BYTES_MAX = 32 << 10
 
 
@@ -86,10 +90,23 @@ class TopicProduced(NamedTuple):
 
 def decode_produce_request(version: int, body: memoryview | bytes) -> ProduceRequest:
     """The message without its header, or kio's of the same names; MalformedRequestError where the bytes are none."""
-    if version >= FIRST_VERSION_OF_KIO and len(body) <= COPIED_BYTES_MAX:
-        message: ProduceRequest = decode(ApiKey.PRODUCE, version, Direction.REQUEST, body)
+    return produce_decoder(version)(body)
+
+
+@cache
+def produce_decoder(version: int) -> Callable[[memoryview | bytes], ProduceRequest]:
+    """`decode_produce_request` for one version."""
+    if version < FIRST_VERSION_OF_KIO:
+        return partial(decode_without_copying, version)
+    copying = decoder(ApiKey.PRODUCE, version, Direction.REQUEST)
+
+    def decode(body: memoryview | bytes) -> ProduceRequest:
+        message: ProduceRequest = (
+            copying(body) if len(body) <= COPIED_BYTES_MAX else decode_without_copying(version, body)
+        )
         return message
-    return decode_without_copying(version, body)
+
+    return decode
 
 
 def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceRequest:
@@ -133,6 +150,21 @@ def encode_produce_response(
     else:
         out.no_tagged_fields()
     return out.parts
+
+
+def encode_appended(version: int, name: str, topic_id: UUID, fixed_fields: tuple[int, int, int, int, int]) -> Parts:
+    """The answer to nearly every request: one partition, no error; the first five fields of `PartitionProduced`."""
+    if version < FIRST_VERSION_WITH_LOG_START:
+        return encode_produce_response(version, [TopicProduced(name, topic_id, [PartitionProduced(*fixed_fields)])])
+    before, after = _around_one_partition(version, name, topic_id)
+    return [before + PARTITION.pack(*fixed_fields) + after]
+
+
+@lru_cache(maxsize=TOPICS_MAX)
+def _around_one_partition(version: int, name: str, topic_id: UUID) -> tuple[bytes, bytes]:
+    """What stands before and behind the fixed fields of the only partition."""
+    parts = encode_produce_response(version, [TopicProduced(name, topic_id, [PartitionProduced(0, 0, 0, 0, 0)])])
+    return b"".join(map(contents, parts[:PARTITION_PART])), b"".join(map(contents, parts[PARTITION_PART + 1 :]))
 
 
 def _partition(out: Encoder, version: int, partition: PartitionProduced) -> None:
