@@ -8,6 +8,7 @@ the protocol wants no answer (produce with acks=0). A WireError that it raises c
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -62,3 +63,4 @@ class Services:
     broker_id: int
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+    errors: Counter[tuple[int, int]]  # by API key and error code; given out at /metrics

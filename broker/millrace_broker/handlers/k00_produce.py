@@ -41,6 +41,7 @@ from millrace.wire.produce import (
     encode_produce_response,
 )
 from millrace_broker.cluster.topics import INTERNAL_TOPICS
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, led_partition
 from millrace_broker.replication.produced import batches_of
@@ -70,8 +71,10 @@ def _produce_topic(services: Services, version: int, message: ProduceRequest, to
         topic_id = topic.topic_id or NO_TOPIC_ID
         name = services.metadata.topic_name(topic_id) or ""
     if message.transactional_id is not None:
+        count_errors(services, ApiKey.PRODUCE, [ErrorCode.INVALID_REQUEST] * len(topic.partition_data))
         return _refused(topic, name, topic_id, ErrorCode.INVALID_REQUEST, "transactions are not served")
     if not name and version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        count_errors(services, ApiKey.PRODUCE, [UnknownTopicIdError.code] * len(topic.partition_data))
         return _refused(topic, name, topic_id, UnknownTopicIdError.code, f"no topic has id {topic_id}")
     produced = [
         _produce_partition(services, version, message.acks, TopicPartition(name, one.index), one.records or b"")
@@ -110,6 +113,7 @@ def _produce_partition(
 
 
 def _failed(services: Services, version: int, key: TopicPartition, error: MillraceError) -> PartitionProduced:
+    count_errors(services, ApiKey.PRODUCE, [error.code])
     record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
     tells_leader = version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NotLeaderError)
     hint = leader_hint(services, key) if tells_leader else None
