@@ -68,6 +68,8 @@ class Broker:
         self._metrics = RequestMetrics()
         self._closing = AsyncExitStack()
         self._leads = False
+        self._one_at_a_time = asyncio.Lock()
+        self._changes: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
         self._logs: LogManager
         self._cleaner: LogCleaner
@@ -86,6 +88,7 @@ class Broker:
         view = self._store.view()
         self._layers = layers_of(view, self._options.broker_id, self._options.properties)
         self._open_logs(view)
+        self._closing.push_async_callback(self._end_changes)
         self._replicas = ReplicaManager(self._logs, Purgatory(self._loop.call_later))
         self._closing.push_async_callback(self._checkpoint_high_watermarks)
         self._metadata = MetadataCache(view)
@@ -98,7 +101,7 @@ class Broker:
         bound = Address(host=host, port=port)
         await asyncio.to_thread(self._store.register_broker, self._registration(bound))
         self._leads = True
-        self._apply(self._store.view())
+        await self._apply(self._store.view())
         await self._server.serve()
         return bound
 
@@ -233,11 +236,23 @@ class Broker:
         return BrokerInfo(id=self._options.broker_id, host=address.host, port=address.port, rack=None)
 
     def _on_change(self, view: ClusterView) -> None:
-        self._loop.call_soon_threadsafe(self._apply, view)
+        self._loop.call_soon_threadsafe(self._begin_to_apply, view)
 
-    def _apply(self, view: ClusterView) -> None:
-        if not self._leads:
-            return
+    def _begin_to_apply(self, view: ClusterView) -> None:
+        task = self._loop.create_task(self._apply(view))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
+    async def _end_changes(self) -> None:
+        await asyncio.gather(*map(_cancel, self._changes))
+
+    async def _apply(self, view: ClusterView) -> None:
+        """Act upon a view after those before it; between two new logs requests have their turn."""
+        async with self._one_at_a_time:
+            if self._leads:
+                await self._act_upon(view)
+
+    async def _act_upon(self, view: ClusterView) -> None:
         self._configure(view)
         self._groups.topics_deleted(_gone(self._metadata.view, view))
         for name, topic in self._metadata.view.topics.items():
@@ -247,7 +262,11 @@ class Broker:
         for topic in view.topics.values():
             for partition in topic.partitions:
                 if partition.leader == self._options.broker_id:
-                    self._lead(TopicPartition(topic.name, partition.index), view, partition.leader_epoch)
+                    key = TopicPartition(topic.name, partition.index)
+                    is_new = key not in self._replicas.partitions
+                    self._lead(key, view, partition.leader_epoch)
+                    if is_new:
+                        await asyncio.sleep(0)
         self._metadata.update(view)
 
     def _configure(self, view: ClusterView) -> None:

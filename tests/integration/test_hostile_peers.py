@@ -4,6 +4,7 @@ small requests that ask for much. The broker goes on serving, within bounded mem
 
 import json
 import re
+import select
 import socket
 import urllib.request
 from contextlib import ExitStack, suppress
@@ -22,6 +23,7 @@ from millrace.testing.random_requests import RequestFuzzer
 from millrace.testing.random_words import TOPICS, Words
 from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_broker.handlers.registry import APIS
@@ -231,3 +233,15 @@ def test_a_member_of_a_client_with_a_long_name_is_given_an_id_that_can_be_told(a
             pass
     assert answer.error_code == ErrorCode.NONE
     assert len(answer.member_id) < 2000
+
+
+def test_others_are_served_while_many_logs_are_made(attacked):
+    fields = {"topics": [topic("wide", 300)], "timeout": 1000, "validate_only": False}
+    served = 0
+    with RawConnection(attacked.bootstrap) as raw, connect(attacked) as creating:
+        header = encode_request_header(ApiKey.CREATE_TOPICS, 4, 1, "peer")
+        creating.sendall(framed(header, encode(ApiKey.CREATE_TOPICS, 4, Direction.REQUEST, fields)))
+        while not select.select([creating], [], [], 0)[0]:
+            raw.request(ApiKey.API_VERSIONS, 0, {})
+            served += 1
+    assert served > 50
