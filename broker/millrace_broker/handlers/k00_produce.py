@@ -133,5 +133,6 @@ API = Api(
     ApiKey.PRODUCE,
     VersionRange(0, 13),
     handle,
-    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (INVALID_TXN_STATE)",
+    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (INVALID_TXN_STATE); "
+    "what grows above 64 MiB, or 8 max.message.bytes, where its records have to be read (MESSAGE_TOO_LARGE)",
 )

@@ -102,4 +102,9 @@ def _created(services: Services, topic: TopicInfo, *, validate_only: bool) -> di
     }
 
 
-API = Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), handle)
+API = Api(
+    ApiKey.CREATE_TOPICS,
+    VersionRange(0, 7),
+    handle,
+    refuses="more than 10,000 partitions in one request (POLICY_VIOLATION)",
+)

@@ -47,4 +47,9 @@ async def _create(services: Services, topic: Any, *, validate_only: bool) -> Non
     await services.topics.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
 
 
-API = Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), handle)
+API = Api(
+    ApiKey.CREATE_PARTITIONS,
+    VersionRange(0, 3),
+    handle,
+    refuses="more than 10,000 new partitions in one request (POLICY_VIOLATION)",
+)

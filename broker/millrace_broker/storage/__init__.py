@@ -22,6 +22,7 @@ from millrace_broker.storage.reports import (
     VerifyReport,
 )
 from millrace_broker.storage.transaction_index import AbortedTransaction
+from millrace_broker.storage.validation import uncompressed_limit_bytes
 
 __all__ = [
     "BROKER_CONFIG",
@@ -40,4 +41,5 @@ __all__ = [
     "RetentionReport",
     "TopicPartition",
     "VerifyReport",
+    "uncompressed_limit_bytes",
 ]
