@@ -92,7 +92,7 @@ def drained(connection):
     return received
 
 
-@pytest.mark.soak(rounds=2, minutes=3)
+@pytest.mark.soak(rounds=2, minutes=2.5)
 def test_random_requests_over_sockets(attacked, rounds, record_property):
     apis = {key: VersionRange(api.versions.minimum, api.versions.maximum) for key, api in APIS.items()}
     random = Random(1)

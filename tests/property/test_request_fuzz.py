@@ -132,7 +132,7 @@ def quiet():
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.soak(rounds=4, minutes=12)
+@pytest.mark.soak(rounds=4, minutes=15)
 def test_a_random_request_is_answered_or_refused(tmp_path, rounds, record_property, quiet):
     options = [
         "--standalone",
