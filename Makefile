@@ -29,7 +29,7 @@ up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="
 test: $(VENV)/.installed-dev peers-if-possible ## All tests; ARGS="-k word" for some
 	$(BIN)/python -m pytest $(ARGS)
 
-soak: $(VENV)/.installed-dev ## The long forms of the storage tests, about 25 minutes; says what they did
+soak: $(VENV)/.installed-dev ## The long forms of the tests of storage and requests, about 40 minutes; says what they did
 	$(BIN)/python -m pytest -m soak --soak --timeout 900 $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts

@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from millrace.errors import InvalidConfigError, SetupError
+from millrace.errors import InvalidConfigError, SetupError, error_name
 from millrace.wire.api import ApiKey
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.replication.replica_manager import ReplicaManager
@@ -100,7 +100,12 @@ class BrokerCollector:
         for api_key, count in tuple(self._metrics.by_api.items()):
             for family, field in families:
                 family.add_metric([ApiKey(api_key).name.lower()], getattr(count, field))
-        return [family for family, _ in families]
+        errors = CounterMetricFamily(
+            "millrace_request_errors", "Error codes in replies: one request can have many.", labels=["api", "error"]
+        )
+        for (api_key, code), times in self._metrics.errors.copy().items():
+            errors.add_metric([ApiKey(api_key).name.lower(), error_name(code)], times)
+        return [*(family for family, _ in families), errors]
 
     def _partitions(self) -> Iterable[Metric]:
         labels = ["topic", "partition"]

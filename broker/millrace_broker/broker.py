@@ -229,6 +229,7 @@ class Broker:
             broker_id,
             FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: randrange(1, MAX_INT)),  # noqa: S311  # a session id is no secret, as in Kafka
             ProducerIds(partial(self._store.reserve_producer_ids, broker_id), self._replicas.first_free_producer_id),
+            self._metrics.errors,
         )
 
     def _registration(self, bound: Address) -> BrokerInfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 
@@ -23,6 +23,7 @@ class RequestMetrics:
     """All APIs' requests, and the connections that were closed for what they sent or did not do."""
 
     by_api: defaultdict[int, ApiCount] = field(default_factory=lambda: defaultdict(ApiCount))
+    errors: Counter[tuple[int, int]] = field(default_factory=Counter)  # by API key and error code
     refused: int = 0
     idle_closed: int = 0
 

@@ -7,8 +7,9 @@ import pytest
 
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
-from millrace.wire.fetch import PartitionFetched
+from millrace.wire.fetch import NO_SESSION, PartitionFetched
 from millrace.wire.fetch_request import PartitionKey, Wanted
+from millrace_broker.replication import fetch_sessions
 from millrace_broker.replication.fetch_sessions import EVICTION_MS, FetchSessions, next_epoch
 
 A, B, C = (PartitionKey("events", index) for index in range(3))
@@ -162,3 +163,14 @@ def test_no_slots_mean_no_sessions():
 
 def test_epochs_begin_anew_after_the_last():
     assert [next_epoch(epoch) for epoch in (0, 1, MAX_INT - 1, MAX_INT)] == [1, 2, MAX_INT, 1]
+
+
+def test_sessions_keep_no_more_partitions_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 3)
+    table = Table()
+    first = table.begin(A, B)
+    assert table.begin(B, C) == NO_SESSION
+    assert table.begin(C) != NO_SESSION
+    grown = table.context(first, 1, [C])
+    assert grown.answer([], 0).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert table.sessions.partition_count == 1

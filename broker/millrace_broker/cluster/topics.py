@@ -10,11 +10,13 @@ from millrace.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidTopicError,
+    PolicyViolationError,
 )
 from millrace_broker.cluster.view import TopicInfo
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS = 100_000
+MAX_NEW_PARTITIONS = 10_000  # of one request, as in Kafka with KRaft
 MAX_REPLICATION_FACTOR = 1  # followers are not served yet
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -80,6 +82,12 @@ def added_replicas(
     if any(len(one) != factor for one in replicas):
         raise InvalidReplicaAssignmentError(f"topic {topic.name} has {factor} replicas of each partition")
     return replicas
+
+
+def check_new_partitions(count: int) -> None:
+    """PolicyViolationError where one request asks for more than a broker makes in one go."""
+    if count > MAX_NEW_PARTITIONS:
+        raise PolicyViolationError(f"{count} new partitions in one request: {MAX_NEW_PARTITIONS} are allowed")
 
 
 def check_partition_count(count: int) -> None:

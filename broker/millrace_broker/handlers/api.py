@@ -11,6 +11,7 @@ The answers are those of `handle` in the same order; a WireError stands last whe
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -68,3 +69,4 @@ class Services:
     broker_id: int
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+    errors: Counter[tuple[int, int]]  # by API key and error code; given out at /metrics

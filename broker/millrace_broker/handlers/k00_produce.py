@@ -45,6 +45,7 @@ from millrace.wire.produce import (
     produce_decoder,
 )
 from millrace_broker.cluster.topics import INTERNAL_TOPICS
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Answers, Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, led_partition
 from millrace_broker.replication.partition import Partition
@@ -233,6 +234,7 @@ def _fixed_fields(appends: _Appends, placed: LogAppendInfo) -> tuple[int, int, i
 
 
 def _failed(services: Services, version: int, key: TopicPartition, error: MillraceError) -> PartitionProduced:
+    count_errors(services, ApiKey.PRODUCE, [error.code])
     record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
     tells_leader = version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NotLeaderError)
     hint = leader_hint(services, key) if tells_leader else None
@@ -252,6 +254,7 @@ API = Api(
     ApiKey.PRODUCE,
     VersionRange(0, 13),
     handle,
-    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (INVALID_TXN_STATE)",
+    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (INVALID_TXN_STATE); "
+    "what grows above 64 MiB, or 8 max.message.bytes, where its records have to be read (MESSAGE_TOO_LARGE)",
     handle_all=handle_all,
 )

@@ -33,6 +33,7 @@ from millrace.wire.encoder import Part, Parts
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.fetch_request import READ_COMMITTED, PartitionKey, Wanted, decode_fetch_request
 from millrace.wire.leader import NO_TOPIC_ID
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, is_known, leader_hint, led_partition
 from millrace_broker.replication.down_conversion import (
@@ -270,7 +271,10 @@ class _Fetch:
             )
             for topic, group in groupby(fetched, key=_topic_of)
         ]
-        hints = [one.current_leader for _, one in fetched if one.current_leader is not None]
+        failed = [one for _, one in fetched if one.error_code]
+        if failed or error_code:
+            count_errors(self._services, ApiKey.FETCH, (error_code, *(one.error_code for one in failed)))
+        hints = [one.current_leader for one in failed if one.current_leader is not None]
         nodes = endpoints(self._services, hints) if hints else ()
         return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
 

@@ -30,6 +30,7 @@ from millrace.wire.list_offsets import (
     decode_list_offsets_request,
     encode_list_offsets_response,
 )
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import led_partition
 from millrace_broker.replication.partition import Partition
@@ -57,13 +58,14 @@ def handle(services: Services, request: Request) -> Reply:
         listed: list[OffsetListed] = []
         for one in wanted:
             key = TopicPartition(name, one.partition_index)
-            if request.version == 0:
-                listed.append(_list_before(services, key, one, from_consumer=message.replica_id == CONSUMER))
-            elif named[key] > 1:
+            if named[key] > 1:
                 listed.append(OffsetListed(key.partition, ErrorCode.INVALID_REQUEST))
+            elif request.version == 0:
+                listed.append(_list_before(services, key, one, from_consumer=message.replica_id == CONSUMER))
             else:
                 listed.append(_list(services, request.version, key, one, committed=committed))
         topics.append((name, listed))
+    count_errors(services, ApiKey.LIST_OFFSETS, (one.error_code for _, listed in topics for one in listed))
     return encode_list_offsets_response(request.version, topics)
 
 

@@ -39,6 +39,7 @@ from millrace.wire.metadata import (
 from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from millrace_broker.cluster.view import ClusterView, TopicInfo
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 FIRST_VERSION_BY_ID = 12
@@ -55,15 +56,17 @@ def handle(services: Services, request: Request) -> Reply:
     message = decode(ApiKey.METADATA, request.version, Direction.REQUEST, request.body)
     view = services.metadata.view
     if message.topics is None or (request.version == 0 and not message.topics):
-        return _answer(view, request.version, message, [_known(topic, view) for topic in view.topics.values()])
+        return _answer(
+            services, view, request.version, message, [_known(topic, view) for topic in view.topics.values()]
+        )
     if request.version < FIRST_VERSION_BY_ID and any(_topic_id(one) or one.name is None for one in message.topics):
-        return _invalid(request.version, message.topics)
+        return _invalid(services, request.version, message.topics)
     names = _names_asked(message.topics)
     missing = [name for name in names if name not in view.topics and name not in INTERNAL_TOPICS]
     creatable = services.config.auto_create_topics_enable and field(message, "allow_auto_topic_creation", True)
     if creatable and missing:
         return asyncio.ensure_future(_create_and_answer(services, request.version, message, missing))
-    return _answer(view, request.version, message, _described(view, message.topics, {}))
+    return _answer(services, view, request.version, message, _described(view, message.topics, {}))
 
 
 async def _create_and_answer(services: Services, version: int, message: Any, missing: Sequence[str]) -> Parts:
@@ -76,25 +79,32 @@ async def _create_and_answer(services: Services, version: int, message: Any, mis
         except MillraceError as error:
             failures[name] = error.code
     view = services.metadata.view
-    return _answer(view, version, message, _described(view, message.topics, failures))
+    return _answer(services, view, version, message, _described(view, message.topics, failures))
 
 
-def _answer(view: ClusterView, version: int, message: Any, topics: list[TopicMetadata]) -> Parts:
+def _answer(services: Services, view: ClusterView, version: int, message: Any, topics: list[TopicMetadata]) -> Parts:
     brokers = [BrokerMetadata(broker.id, broker.host, broker.port, broker.rack) for broker in view.brokers.values()]
     if field(message, "include_topic_authorized_operations", False):
         topics = [topic._replace(authorized_operations=TOPIC_OPERATIONS) for topic in topics]
     cluster = ClusterMetadata(view.cluster_id, view.controller_id, brokers, topics)
     if field(message, "include_cluster_authorized_operations", False):
         cluster = cluster._replace(authorized_operations=CLUSTER_OPERATIONS)
-    return encode_metadata_response(version, cluster)
+    return _encoded(services, version, cluster)
 
 
-def _invalid(version: int, topics: Sequence[Any]) -> Parts:
+def _invalid(services: Services, version: int, topics: Sequence[Any]) -> Parts:
     """Versions 10 and 11 have fields for ids, and for no name, that only later ones mean."""
     refused = [
         TopicMetadata(ErrorCode.INVALID_REQUEST, one.name or "", _topic_id(one) or NO_ID, False, []) for one in topics
     ]
-    return encode_metadata_response(version, ClusterMetadata(None, -1, [], refused))
+    return _encoded(services, version, ClusterMetadata(None, -1, [], refused))
+
+
+def _encoded(services: Services, version: int, cluster: ClusterMetadata) -> Parts:
+    count_errors(services, ApiKey.METADATA, (topic.error_code for topic in cluster.topics))
+    partitions = (one.error_code for topic in cluster.topics for one in topic.partitions)
+    count_errors(services, ApiKey.METADATA, partitions)
+    return encode_metadata_response(version, cluster)
 
 
 def _names_asked(topics: Sequence[Any]) -> list[str]:

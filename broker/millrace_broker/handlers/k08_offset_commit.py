@@ -16,13 +16,14 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, encode, field, milliseconds
+from millrace.wire.cold import ZERO_UUID, Direction, decode, field, milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import NO_TIMESTAMP, decode_offset_commit, encode_offset_commit
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.handlers.answers import answer, count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -89,8 +90,9 @@ async def _answer(
         for topic in topics
     ]
     if version <= LAST_LEGACY_VERSION:
+        count_errors(services, ApiKey.OFFSET_COMMIT, error_codes({"topics": answered}))
         return encode_offset_commit(answered)
-    return [encode(ApiKey.OFFSET_COMMIT, version, Direction.RESPONSE, {"throttle_time": 0, "topics": answered})]
+    return answer(services, ApiKey.OFFSET_COMMIT, version, {"throttle_time": 0, "topics": answered})
 
 
 async def _into_group(services: Services, version: int, message: Any, existing: Sequence[Commit]) -> commits.Errors:

@@ -16,12 +16,13 @@ from uuid import UUID
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, encode, field
+from millrace.wire.cold import ZERO_UUID, Direction, decode, field
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import decode_offset_fetch, encode_offset_fetch
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import NO_OFFSET, Fetched
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.handlers.answers import answer, count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -46,15 +47,16 @@ def handle(services: Services, request: Request) -> Reply:
     message = decode(ApiKey.OFFSET_FETCH, version, Direction.REQUEST, request.body)
     require_stable = field(message, "require_stable", False)
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        groups = [_group(services, version, group, require_stable=require_stable) for group in message.groups]
+        asked = {group.group_id: group for group in message.groups}  # each is told once
+        groups = [_group(services, version, group, require_stable=require_stable) for group in asked.values()]
         fields: dict[str, Any] = {"groups": groups}
     else:
         fields = _group(services, version, message, require_stable=require_stable)
-    return [encode(ApiKey.OFFSET_FETCH, version, Direction.RESPONSE, {"throttle_time": 0, **fields})]
+    return answer(services, ApiKey.OFFSET_FETCH, version, {"throttle_time": 0, **fields})
 
 
 def _group(services: Services, version: int, group: Any, *, require_stable: bool) -> dict[str, Any]:
-    asked = None if group.topics is None else [_topic(services, version, topic) for topic in group.topics]
+    asked = None if group.topics is None else _once([_topic(services, version, topic) for topic in group.topics])
     wanted = None if asked is None else [TopicPartition(one.name, index) for one in asked for index in one.partitions]
     try:
         error, fetched = commits.fetch(
@@ -79,6 +81,17 @@ def _topic(services: Services, version: int, topic: Any) -> _Topic:
         return _Topic(topic.name, ZERO_UUID, topic.partition_indexes)
     topic_id = topic.topic_id or ZERO_UUID
     return _Topic(services.metadata.topic_name(topic_id) or "", topic_id, topic.partition_indexes)
+
+
+def _once(topics: Sequence[_Topic]) -> list[_Topic]:
+    """Each partition at its first place: one that is named often, with metadata of 4 KiB, is told once."""
+    seen: set[tuple[str, UUID, int]] = set()
+    once = []
+    for topic in topics:
+        keys = {(topic.name, topic.topic_id, index): index for index in topic.partitions}
+        once.append(topic._replace(partitions=tuple(index for key, index in keys.items() if key not in seen)))
+        seen.update(keys)
+    return once
 
 
 def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[dict[str, Any]]:
@@ -127,19 +140,30 @@ def _legacy(services: Services, message: Any) -> Reply:
     asked = [_Topic(topic.name, ZERO_UUID, topic.partition_indexes) for topic in message.topics]
     wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     if services.zookeeper_offsets is not None:
-        return asyncio.ensure_future(_legacy_answer(services.zookeeper_offsets, message.group_id, asked, wanted))
+        return asyncio.ensure_future(
+            _legacy_answer(services, services.zookeeper_offsets, message.group_id, asked, wanted)
+        )
     try:
         _, fetched = commits.fetch(services.groups, message.group_id, wanted)
     except GroupError as refused:
-        return encode_offset_fetch(_failed(asked, refused.code))
-    return encode_offset_fetch(_asked(asked, [_known(one) for one in fetched]))
+        return _legacy_parts(services, _failed(asked, refused.code))
+    return _legacy_parts(services, _asked(asked, [_known(one) for one in fetched]))
 
 
 async def _legacy_answer(
-    offsets: ZooKeeperOffsets, group_id: str, asked: Sequence[_Topic], wanted: Sequence[TopicPartition]
+    services: Services,
+    offsets: ZooKeeperOffsets,
+    group_id: str,
+    asked: Sequence[_Topic],
+    wanted: Sequence[TopicPartition],
 ) -> Parts:
     fetched = [await asyncio.to_thread(_from_zookeeper, offsets, group_id, one) for one in wanted]
-    return encode_offset_fetch(_asked(asked, [_known(one) for one in fetched]))
+    return _legacy_parts(services, _asked(asked, [_known(one) for one in fetched]))
+
+
+def _legacy_parts(services: Services, topics: list[dict[str, Any]]) -> Parts:
+    count_errors(services, ApiKey.OFFSET_FETCH, error_codes({"topics": topics}))
+    return encode_offset_fetch(topics)
 
 
 def _from_zookeeper(offsets: ZooKeeperOffsets, group_id: str, wanted: TopicPartition) -> Fetched:

@@ -15,9 +15,10 @@ from typing import Any
 
 from millrace.errors import ErrorCode, GroupError, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 FIRST_BATCHED_VERSION = 4
@@ -32,7 +33,7 @@ def handle(services: Services, request: Request) -> Reply:
     key_type = field(message, "key_type", GROUP)
     if key_type == GROUP and OFFSETS_TOPIC not in services.metadata.view.topics:
         return asyncio.ensure_future(_create_and_answer(services, request.version, keys))
-    return _answer(request.version, [_located(services, key_type, key) for key in keys])
+    return _answer(services, request.version, [_located(services, key_type, key) for key in keys])
 
 
 async def _create_and_answer(services: Services, version: int, keys: Sequence[str]) -> Parts:
@@ -40,13 +41,13 @@ async def _create_and_answer(services: Services, version: int, keys: Sequence[st
         await services.groups.create_topic()
     except MillraceError as error:
         message = f"{OFFSETS_TOPIC} can't be created: {error}"
-        return _answer(version, [_none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message) for key in keys])
-    return _answer(version, [_located(services, GROUP, key) for key in keys])
+        return _answer(services, version, [_none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message) for key in keys])
+    return _answer(services, version, [_located(services, GROUP, key) for key in keys])
 
 
-def _answer(version: int, coordinators: list[dict[str, Any]]) -> Parts:
+def _answer(services: Services, version: int, coordinators: list[dict[str, Any]]) -> Parts:
     found = {"coordinators": coordinators} if version >= FIRST_BATCHED_VERSION else coordinators[0]
-    return [encode(ApiKey.FIND_COORDINATOR, version, Direction.RESPONSE, {"throttle_time": 0, **found})]
+    return answer(services, ApiKey.FIND_COORDINATOR, version, {"throttle_time": 0, **found})
 
 
 def _located(services: Services, key_type: int, key: str) -> dict[str, Any]:

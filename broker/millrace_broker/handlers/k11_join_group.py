@@ -12,10 +12,11 @@ from typing import Any
 from uuid import uuid4
 
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field, milliseconds
+from millrace.wire.cold import Direction, decode, field, milliseconds
 from millrace.wire.encoder import Parts
 from millrace_broker.groups.classic import requests
 from millrace_broker.groups.classic.events import Join, JoinProtocol, JoinResult
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION_WITH_REQUIRED_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
+MAX_ID_CHARACTERS = 1000  # of a client's or an instance's id, in the member id that is made of it
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -36,13 +38,14 @@ def handle(services: Services, request: Request) -> Reply:
         field(message, "reason", None) or "no reason given",
     )
     requests.join(services.groups, message.group_id, join)
-    return asyncio.ensure_future(_answer(request.version, join.ticket))
+    return asyncio.ensure_future(_answer(services, request.version, join.ticket))
 
 
 def _join(request: Request, message: Any) -> Join:
     instance_id = field(message, "group_instance_id", None)
     session_timeout_ms = milliseconds(message.session_timeout)
     rebalance_timeout = field(message, "rebalance_timeout", None)
+    named_after = (request.client_id or "") if instance_id is None else instance_id
     return Join(
         ticket=asyncio.get_running_loop().create_future(),
         member_id=message.member_id,
@@ -53,13 +56,13 @@ def _join(request: Request, message: Any) -> Join:
         session_timeout_ms=session_timeout_ms,
         protocol_type=message.protocol_type,
         protocols=tuple(JoinProtocol(one.name, bytes(one.metadata)) for one in message.protocols),
-        fresh_member_id=f"{request.client_id or '' if instance_id is None else instance_id}-{uuid4()}",
+        fresh_member_id=f"{named_after[:MAX_ID_CHARACTERS]}-{uuid4()}",
         requires_known_member_id=request.version >= FIRST_VERSION_WITH_REQUIRED_ID,
         supports_skipping_assignment=request.version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,
     )
 
 
-async def _answer(version: int, ticket: asyncio.Future[JoinResult]) -> Parts:
+async def _answer(services: Services, version: int, ticket: asyncio.Future[JoinResult]) -> Parts:
     result = await ticket
     may_be_null = version >= FIRST_VERSION_WITH_NULL_PROTOCOL
     fields = {
@@ -76,7 +79,7 @@ async def _answer(version: int, ticket: asyncio.Future[JoinResult]) -> Parts:
             for one in result.members
         ],
     }
-    return [encode(ApiKey.JOIN_GROUP, version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.JOIN_GROUP, version, fields)
 
 
 API = Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle)

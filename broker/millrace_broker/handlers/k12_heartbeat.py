@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace_broker.groups.classic import requests
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 
@@ -19,7 +20,7 @@ def handle(services: Services, request: Request) -> Reply:
         message.generation_id,
     )
     fields = {"throttle_time": 0, "error_code": error}
-    return [encode(ApiKey.HEARTBEAT, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.HEARTBEAT, request.version, fields)
 
 
 API = Api(ApiKey.HEARTBEAT, VersionRange(0, 4), handle)

@@ -6,9 +6,10 @@ import logging
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace_broker.groups.classic import requests
 from millrace_broker.groups.classic.events import Leaving
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def handle(services: Services, request: Request) -> Reply:
         for one, each in zip(leaving, errors, strict=False)  # no members are answered where the group has an error
     ]
     fields = {"throttle_time": 0, "error_code": error, "members": members}
-    return [encode(ApiKey.LEAVE_GROUP, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.LEAVE_GROUP, request.version, fields)
 
 
 def _leave(services: Services, group_id: str, leaving: list[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:

@@ -6,10 +6,11 @@ import asyncio
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
 from millrace_broker.groups.classic import requests
 from millrace_broker.groups.classic.events import Sync, SyncResult
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 FIRST_VERSION_WITH_PROTOCOL = 5
@@ -31,10 +32,10 @@ def handle(services: Services, request: Request) -> Reply:
         sync.ticket.set_result(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     else:
         requests.sync(services.groups, message.group_id, sync)
-    return asyncio.ensure_future(_answer(request.version, sync.ticket))
+    return asyncio.ensure_future(_answer(services, request.version, sync.ticket))
 
 
-async def _answer(version: int, ticket: asyncio.Future[SyncResult]) -> Parts:
+async def _answer(services: Services, version: int, ticket: asyncio.Future[SyncResult]) -> Parts:
     result = await ticket
     fields = {
         "throttle_time": 0,
@@ -43,7 +44,7 @@ async def _answer(version: int, ticket: asyncio.Future[SyncResult]) -> Parts:
         "protocol_name": result.protocol_name,
         "assignment": result.assignment,
     }
-    return [encode(ApiKey.SYNC_GROUP, version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.SYNC_GROUP, version, fields)
 
 
 API = Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle)

@@ -10,9 +10,10 @@ from typing import Any
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace_broker.groups.classic.events import Description
 from millrace_broker.groups.classic.group import ClassicGroup
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
@@ -30,10 +31,10 @@ def handle(services: Services, request: Request) -> Reply:
     operations = ALL_OPERATIONS if asked_for_operations else OPERATIONS_NOT_ASKED_FOR
     groups = [
         _group(services, request.version, group_id) | {"authorized_operations": operations}
-        for group_id in message.groups
+        for group_id in dict.fromkeys(message.groups)  # one that is named often is told once
     ]
     fields = {"throttle_time": 0, "groups": groups}
-    return [encode(ApiKey.DESCRIBE_GROUPS, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.DESCRIBE_GROUPS, request.version, fields)
 
 
 def _group(services: Services, version: int, group_id: str) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace_broker.groups.overview import Listed, list_groups
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 
@@ -27,7 +28,7 @@ def handle(services: Services, request: Request) -> Reply:
         for one in listed
     ]
     fields = {"throttle_time": 0, "error_code": error, "groups": groups}
-    return [encode(ApiKey.LIST_GROUPS, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.LIST_GROUPS, request.version, fields)
 
 
 API = Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), handle)

@@ -16,7 +16,8 @@ from typing import Any
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 VERSIONS = VersionRange(0, 4)
@@ -29,23 +30,29 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(services: Services, request: Request) -> Reply:
     """What is served."""
     if request.version not in VERSIONS:
-        return _answer(0, ErrorCode.UNSUPPORTED_VERSION, [API])
+        return _answer(services, 0, ErrorCode.UNSUPPORTED_VERSION, [API])
     message = decode(ApiKey.API_VERSIONS, request.version, Direction.REQUEST, request.body)
     if request.version >= FIRST_VERSION_WITH_SOFTWARE:
         names = (message.client_software_name, message.client_software_version)
         if not all(SOFTWARE.fullmatch(name) for name in names):
-            return _answer(request.version, ErrorCode.INVALID_REQUEST, ())
-    return _answer(request.version, ErrorCode.NONE, services.apis.values(), _features(services, request.version))
+            return _answer(services, request.version, ErrorCode.INVALID_REQUEST, ())
+    return _answer(
+        services, request.version, ErrorCode.NONE, services.apis.values(), _features(services, request.version)
+    )
 
 
 def _answer(
-    version: int, code: ErrorCode, apis: Iterable[Api], features: Mapping[str, Any] = MappingProxyType({})
+    services: Services,
+    version: int,
+    code: ErrorCode,
+    apis: Iterable[Api],
+    features: Mapping[str, Any] = MappingProxyType({}),
 ) -> Reply:
     served = [
         {"api_key": api.key, "min_version": api.versions.minimum, "max_version": api.versions.maximum} for api in apis
     ]
     fields = {"error_code": code, "api_keys": served, "throttle_time": 0, **features}
-    return [encode(ApiKey.API_VERSIONS, version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.API_VERSIONS, version, fields)
 
 
 def _features(services: Services, version: int) -> dict[str, Any]:

@@ -19,7 +19,9 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace_broker.cluster.topics import check_new_partitions
 from millrace_broker.cluster.view import TopicInfo
+from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 DEFAULT = -1
@@ -34,16 +36,19 @@ def handle(services: Services, request: Request) -> Reply:
 async def _create(services: Services, version: int, message: Any) -> Parts:
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
+    new_partitions = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in asked.values())
     results = []
     for topic in asked.values():
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError(f"topic {topic.name} is named {times[topic.name]} times")
+            check_new_partitions(new_partitions)
             created = await _create_topic(services, topic, validate_only=message.validate_only)
             results.append(_created(services, created, validate_only=message.validate_only))
         except MillraceError as error:
             results.append(_failed(topic.name, error))
     fields = {"throttle_time": 0, "topics": results}
+    count_errors(services, ApiKey.CREATE_TOPICS, error_codes(fields))
     return [await asyncio.to_thread(encode_response, ApiKey.CREATE_TOPICS, version, fields)]
 
 
@@ -97,4 +102,9 @@ def _created(services: Services, topic: TopicInfo, *, validate_only: bool) -> di
     }
 
 
-API = Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), handle)
+API = Api(
+    ApiKey.CREATE_TOPICS,
+    VersionRange(0, 7),
+    handle,
+    refuses="more than 10,000 partitions in one request (POLICY_VIOLATION)",
+)

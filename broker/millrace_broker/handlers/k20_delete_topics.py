@@ -15,7 +15,8 @@ from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, Unkno
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace.wire.legacy_admin import decode_request
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
@@ -39,7 +40,7 @@ async def _delete(services: Services, version: int, asked: list[tuple[str | None
         if result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
             result["error_code"] = ErrorCode.INVALID_REQUEST
     fields = {"throttle_time": 0, "responses": results}
-    return [encode_response(ApiKey.DELETE_TOPICS, version, fields)]
+    return answer(services, ApiKey.DELETE_TOPICS, version, fields)
 
 
 async def _delete_topic(services: Services, name: str | None, topic_id: UUID | None, *, times: int) -> dict[str, Any]:

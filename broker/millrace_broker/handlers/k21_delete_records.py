@@ -11,9 +11,10 @@ from typing import Any
 
 from millrace.errors import ErrorCode, InvalidTopicError, MillraceError, OffsetOutOfRangeError, PolicyViolationError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
 from millrace_broker.cluster.topics import INTERNAL_TOPICS
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -45,7 +46,7 @@ async def _answer(services: Services, version: int, topics: list[dict[str, Any]]
         except MillraceError as error:
             for one in deleted:
                 one |= {"low_watermark": NO_OFFSET, "error_code": error.code}
-    return [encode(ApiKey.DELETE_RECORDS, version, Direction.RESPONSE, {"throttle_time": 0, "topics": topics})]
+    return answer(services, ApiKey.DELETE_RECORDS, version, {"throttle_time": 0, "topics": topics})
 
 
 def _delete(services: Services, topic_partition: TopicPartition, offset: int) -> dict[str, Any]:

@@ -15,8 +15,9 @@ import logging
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 logger = logging.getLogger(__name__)
@@ -29,23 +30,25 @@ def handle(services: Services, request: Request) -> Reply:
     has_epoch = field(message, "producer_epoch", NO_PRODUCER_EPOCH) != NO_PRODUCER_EPOCH
     if message.transactional_id is not None:
         logger.warning("client %s: transactional id %r: refused", request.client_id, message.transactional_id)
-        return _answer(request.version, ErrorCode.INVALID_REQUEST)
+        return _answer(services, request.version, ErrorCode.INVALID_REQUEST)
     if has_id != has_epoch:
-        return _answer(request.version, ErrorCode.INVALID_REQUEST)
+        return _answer(services, request.version, ErrorCode.INVALID_REQUEST)
     return asyncio.ensure_future(_take(services, request.version))
 
 
 async def _take(services: Services, version: int) -> Parts:
     try:
-        return _answer(version, ErrorCode.NONE, await services.producer_ids.take(), 0)
+        return _answer(services, version, ErrorCode.NONE, await services.producer_ids.take(), 0)
     except MillraceError as error:
         logger.warning("no producer id can be given: %s", error)
-        return _answer(version, ErrorCode.COORDINATOR_NOT_AVAILABLE if error.retriable else error.code)
+        return _answer(services, version, ErrorCode.COORDINATOR_NOT_AVAILABLE if error.retriable else error.code)
 
 
-def _answer(version: int, code: ErrorCode, producer_id: int = NO_PRODUCER_ID, epoch: int = NO_PRODUCER_EPOCH) -> Parts:
+def _answer(
+    services: Services, version: int, code: ErrorCode, producer_id: int = NO_PRODUCER_ID, epoch: int = NO_PRODUCER_EPOCH
+) -> Parts:
     fields = {"throttle_time": 0, "error_code": code, "producer_id": producer_id, "producer_epoch": epoch}
-    return [encode(ApiKey.INIT_PRODUCER_ID, version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.INIT_PRODUCER_ID, version, fields)
 
 
 API = Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle, refuses="a transactional id (INVALID_REQUEST)")

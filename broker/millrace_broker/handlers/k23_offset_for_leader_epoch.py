@@ -10,6 +10,7 @@ from __future__ import annotations
 from millrace.errors import MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.offset_for_leader_epoch import EpochEnd, EpochWanted, decode_epoch_request, encode_epoch_response
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import led_partition
 from millrace_broker.storage import TopicPartition
@@ -19,6 +20,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Look each partition's epoch up."""
     topics = decode_epoch_request(request.version, request.body)
     ends = [(name, [_end(services, name, one) for one in wanted]) for name, wanted in topics]
+    count_errors(services, ApiKey.OFFSET_FOR_LEADER_EPOCH, (end.error_code for _, each in ends for end in each))
     return encode_epoch_response(request.version, ends)
 
 

@@ -24,6 +24,7 @@ from millrace.wire.describe_configs import (
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request
 from millrace_broker.cluster.config_sources import ConfigEntry
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ResourceType, unserved
 
@@ -38,10 +39,12 @@ def handle(services: Services, request: Request) -> Reply:
 
 async def _answer(services: Services, version: int, message: Any) -> Parts:
     results = []
-    for index, resource in enumerate(message.resources, 1):
+    asked = {(one.resource_type, one.resource_name): one for one in message.resources}  # each is told once
+    for index, resource in enumerate(asked.values(), 1):
         results.append(_describe(services, message, resource))
         if index % RESOURCES_AT_ONCE == 0:
             await asyncio.sleep(0)
+    count_errors(services, ApiKey.DESCRIBE_CONFIGS, (result.error_code for result in results))
     return [await asyncio.to_thread(encode_describe_configs_response, version, results)]
 
 

@@ -9,8 +9,9 @@ import asyncio
 from typing import Any
 
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ResourceType, alter_each, unserved
 
@@ -28,7 +29,7 @@ async def _answer(services: Services, version: int, message: Any) -> Parts:
         null_is_allowed=lambda _: False,
     )
     fields = {"throttle_time": 0, "responses": results}
-    return [encode(ApiKey.ALTER_CONFIGS, version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.ALTER_CONFIGS, version, fields)
 
 
 async def _alter(services: Services, resource: Any, *, validate_only: bool) -> None:

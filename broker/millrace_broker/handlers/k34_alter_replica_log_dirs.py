@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
+from collections.abc import Container, Mapping
 from typing import Any
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace.wire.legacy_admin import decode_request
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -23,11 +25,12 @@ logger = logging.getLogger(__name__)
 def handle(services: Services, request: Request) -> Reply:
     """Answer for each partition."""
     message = decode_request(ApiKey.ALTER_REPLICA_LOG_DIRS, request.version, request.body)
+    directories = services.replicas.logs_by_data_dir()
     codes: defaultdict[str, dict[int, ErrorCode]] = defaultdict(dict)
     for wanted in message.dirs:
         for topic in wanted.topics:
             for index in topic.partitions:
-                codes[topic.name][index] = _place(services, wanted.path, TopicPartition(topic.name, index))
+                codes[topic.name][index] = _place(services, directories, wanted.path, TopicPartition(topic.name, index))
     results = [
         {
             "topic_name": name,
@@ -36,11 +39,15 @@ def handle(services: Services, request: Request) -> Reply:
         for name, partitions in codes.items()
     ]
     fields: dict[str, Any] = {"throttle_time": 0, "results": results}
-    return [encode_response(ApiKey.ALTER_REPLICA_LOG_DIRS, request.version, fields)]
+    return answer(services, ApiKey.ALTER_REPLICA_LOG_DIRS, request.version, fields)
 
 
-def _place(services: Services, path: str, topic_partition: TopicPartition) -> ErrorCode:
-    directories = services.replicas.logs_by_data_dir()
+def _place(
+    services: Services,
+    directories: Mapping[str, Container[TopicPartition] | None],
+    path: str,
+    topic_partition: TopicPartition,
+) -> ErrorCode:
     wanted = os.path.normpath(path)
     if wanted not in directories:
         return ErrorCode.LOG_DIR_NOT_FOUND

@@ -17,6 +17,7 @@ from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import Log, TopicPartition
 
@@ -30,12 +31,14 @@ def handle(services: Services, request: Request) -> Reply:
     if message.topics is not None:
         asked = {TopicPartition(topic.topic, index) for topic in message.topics for index in topic.partitions}
     results = [_described(path, logs, asked) for path, logs in services.replicas.logs_by_data_dir().items()]
-    return asyncio.ensure_future(_answer(request.version, results))
+    return asyncio.ensure_future(_answer(services, request.version, results))
 
 
-async def _answer(version: int, results: list[dict[str, Any]]) -> Parts:
+async def _answer(services: Services, version: int, results: list[dict[str, Any]]) -> Parts:
     fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
-    return [await asyncio.to_thread(_measured, version, fields)]
+    encoded = await asyncio.to_thread(_measured, version, fields)
+    count_errors(services, ApiKey.DESCRIBE_LOG_DIRS, error_codes(fields))
+    return [encoded]
 
 
 def _measured(version: int, fields: dict[str, Any]) -> bytes:

@@ -8,8 +8,10 @@ from typing import Any
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
+from millrace_broker.cluster.topics import check_new_partitions
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 
@@ -22,18 +24,22 @@ def handle(services: Services, request: Request) -> Reply:
 async def _answer(services: Services, version: int, message: Any) -> Parts:
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
+    topics = services.metadata.view.topics
+    known = [topic for topic in asked.values() if topic.name in topics]
+    new_partitions = sum(max(topic.count - len(topics[topic.name].partitions), 0) for topic in known)
     results = []
     for topic in asked.values():
         code, text = ErrorCode.NONE, None
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError(f"topic {topic.name} is named {times[topic.name]} times")
+            check_new_partitions(new_partitions)
             await _create(services, topic, validate_only=message.validate_only)
         except MillraceError as error:
             code, text = error.code, str(error)
         results.append({"name": topic.name, "error_code": code, "error_message": text})
     fields = {"throttle_time": 0, "results": results}
-    return [encode(ApiKey.CREATE_PARTITIONS, version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.CREATE_PARTITIONS, version, fields)
 
 
 async def _create(services: Services, topic: Any, *, validate_only: bool) -> None:
@@ -41,4 +47,9 @@ async def _create(services: Services, topic: Any, *, validate_only: bool) -> Non
     await services.topics.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
 
 
-API = Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), handle)
+API = Api(
+    ApiKey.CREATE_PARTITIONS,
+    VersionRange(0, 3),
+    handle,
+    refuses="more than 10,000 new partitions in one request (POLICY_VIOLATION)",
+)

@@ -6,9 +6,10 @@ import asyncio
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
 from millrace_broker.groups.overview import delete_group
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 
@@ -20,7 +21,7 @@ def handle(services: Services, request: Request) -> Reply:
 
 async def _delete(services: Services, version: int, group_ids: tuple[str, ...]) -> Parts:
     results = [{"group_id": one, "error_code": await _delete_one(services, one)} for one in group_ids]
-    return [encode(ApiKey.DELETE_GROUPS, version, Direction.RESPONSE, {"throttle_time": 0, "results": results})]
+    return answer(services, ApiKey.DELETE_GROUPS, version, {"throttle_time": 0, "results": results})
 
 
 async def _delete_one(services: Services, group_id: str) -> ErrorCode:

@@ -13,8 +13,9 @@ from typing import Any
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace_broker.cluster.view import ClusterView
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 PREFERRED, UNCLEAN = 0, 1
@@ -34,7 +35,7 @@ def handle(services: Services, request: Request) -> Reply:
         "error_code": ErrorCode.NONE,
         "replica_election_results": [one for one in results if one["partition_result"]],
     }
-    return [encode(ApiKey.ELECT_LEADERS, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.ELECT_LEADERS, request.version, fields)
 
 
 def _results(

@@ -11,8 +11,9 @@ from typing import Any
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace_broker.cluster.view import ClusterView
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 
@@ -31,7 +32,7 @@ def handle(services: Services, request: Request) -> Reply:
         "error_message": None,
         "responses": responses,
     }
-    return [encode(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.ALTER_PARTITION_REASSIGNMENTS, request.version, fields)
 
 
 def _result(view: ClusterView, topic: str, wanted: Any) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
 from millrace_broker.groups import commits
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -31,7 +32,7 @@ async def _delete(services: Services, version: int, message: Any) -> Parts:
         error, errors = refused.code, {}
     topics = [] if error else _answered(message, {**errors, **unknown})
     fields = {"error_code": error, "throttle_time": 0, "topics": topics}
-    return [encode(ApiKey.OFFSET_DELETE, version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.OFFSET_DELETE, version, fields)
 
 
 def _exists(services: Services, one: TopicPartition) -> bool:

@@ -7,14 +7,15 @@ from typing import Any
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnsupportedVersionError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 USER, CLIENT_ID, ADDRESS = ENTITY_TYPES = ("user", "client-id", "ip")
 EXACT, DEFAULT, ANY = range(3)
 
 
-def handle(services: Services, request: Request) -> Reply:  # noqa: ARG001  # every handler has the same signature
+def handle(services: Services, request: Request) -> Reply:  # every handler has the same signature
     """None, or what is wrong with the filter."""
     message = decode(ApiKey.DESCRIBE_CLIENT_QUOTAS, request.version, Direction.REQUEST, request.body)
     fields: dict[str, Any] = {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "entries": ()}
@@ -22,7 +23,7 @@ def handle(services: Services, request: Request) -> Reply:  # noqa: ARG001  # ev
         _check(message.components)
     except MillraceError as error:
         fields |= {"error_code": error.code, "error_message": str(error), "entries": None}
-    return [encode(ApiKey.DESCRIBE_CLIENT_QUOTAS, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.DESCRIBE_CLIENT_QUOTAS, request.version, fields)
 
 
 def _check(components: Any) -> None:

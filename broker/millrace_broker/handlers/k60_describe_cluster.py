@@ -9,7 +9,8 @@ from typing import Any
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode, field
+from millrace.wire.cold import Direction, decode, field
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 
@@ -26,7 +27,7 @@ def handle(services: Services, request: Request) -> Reply:
         fields = _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for, and this is a broker")
     else:
         fields = _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type} is not known")
-    return [encode(ApiKey.DESCRIBE_CLUSTER, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.DESCRIBE_CLUSTER, request.version, fields)
 
 
 def _described(services: Services, message: Any) -> dict[str, Any]:

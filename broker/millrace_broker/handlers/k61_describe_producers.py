@@ -6,8 +6,9 @@ from typing import Any
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
 from millrace_broker.cluster.topics import check_topic_name
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
@@ -19,13 +20,14 @@ def handle(services: Services, request: Request) -> Reply:
         {
             "name": topic.name,
             "partitions": [
-                _described(services, TopicPartition(topic.name, index)) for index in topic.partition_indexes
+                _described(services, TopicPartition(topic.name, index))
+                for index in dict.fromkeys(topic.partition_indexes)
             ],
         }
-        for topic in message.topics
+        for topic in {one.name: one for one in message.topics}.values()  # each is told once
     ]
     fields = {"throttle_time": 0, "topics": topics}
-    return [encode(ApiKey.DESCRIBE_PRODUCERS, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.DESCRIBE_PRODUCERS, request.version, fields)
 
 
 def _described(services: Services, topic_partition: TopicPartition) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from uuid import uuid4
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, encode, field, milliseconds
+from millrace.wire.cold import ZERO_UUID, Direction, decode, field, milliseconds
 from millrace.wire.encoder import Parts
 from millrace_broker.groups.consumer.group import Refusal
 from millrace_broker.groups.consumer.heartbeat import Heartbeat, HeartbeatAnswer
 from millrace_broker.groups.consumer.member import JOINING_EPOCH, Assignment, assignment_of, by_topic
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def handle(services: Services, request: Request) -> Reply:
     ticket: asyncio.Future[HeartbeatAnswer | Refusal] = asyncio.get_running_loop().create_future()
     heartbeat = _heartbeat(request, message)
     services.consumer_groups.heartbeat(services.groups, heartbeat, ticket)
-    return asyncio.ensure_future(_answer(request.version, heartbeat, ticket))
+    return asyncio.ensure_future(_answer(services, request.version, heartbeat, ticket))
 
 
 def _heartbeat(request: Request, message: Any) -> Heartbeat:
@@ -64,7 +65,9 @@ def _owned(topics: Iterable[Any] | None) -> Assignment | None:
     return assignment_of({topic.topic_id or ZERO_UUID: topic.partitions for topic in topics})
 
 
-async def _answer(version: int, request: Heartbeat, ticket: asyncio.Future[HeartbeatAnswer | Refusal]) -> Parts:
+async def _answer(
+    services: Services, version: int, request: Heartbeat, ticket: asyncio.Future[HeartbeatAnswer | Refusal]
+) -> Parts:
     result = await ticket
     if isinstance(result, Refusal):
         logger.info(
@@ -74,7 +77,7 @@ async def _answer(version: int, request: Heartbeat, ticket: asyncio.Future[Heart
         fields = _refused(result)
     else:
         fields = _accepted(result)
-    return [encode(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, Direction.RESPONSE, {"throttle_time": 0, **fields})]
+    return answer(services, ApiKey.CONSUMER_GROUP_HEARTBEAT, version, {"throttle_time": 0, **fields})
 
 
 def _refused(refusal: Refusal) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from typing import Any
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.cold import Direction, decode
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.groups.consumer.group import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
+from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.k15_describe_groups import ALL_OPERATIONS, OPERATIONS_NOT_ASKED_FOR
 
@@ -27,9 +28,9 @@ def handle(services: Services, request: Request) -> Reply:
     """Describe each group; without access control everybody may do everything."""
     message = decode(ApiKey.CONSUMER_GROUP_DESCRIBE, request.version, Direction.REQUEST, request.body)
     operations = ALL_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED_FOR
-    groups = [_group(services, group_id, operations) for group_id in message.group_ids]
+    groups = [_group(services, group_id, operations) for group_id in dict.fromkeys(message.group_ids)]
     fields = {"throttle_time": 0, "groups": groups}
-    return [encode(ApiKey.CONSUMER_GROUP_DESCRIBE, request.version, Direction.RESPONSE, fields)]
+    return answer(services, ApiKey.CONSUMER_GROUP_DESCRIBE, request.version, fields)
 
 
 def _group(services: Services, group_id: str, operations: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from millrace.wire.cold import ZERO_UUID, Direction, decode, encode
 from millrace.wire.encoder import Parts
 from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import TOPIC_OPERATIONS
 
@@ -53,11 +54,12 @@ def handle(services: Services, request: Request) -> Reply:
         fields = {"topics": [_topic(view, *place) for place in page.topics]}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
-    return asyncio.ensure_future(_answer(request.version, {"throttle_time": 0, **fields}))
+    return asyncio.ensure_future(_answer(services, request.version, {"throttle_time": 0, **fields}))
 
 
-async def _answer(version: int, fields: dict[str, Any]) -> Parts:
+async def _answer(services: Services, version: int, fields: dict[str, Any]) -> Parts:
     """A page may be long, so it is encoded in a worker thread."""
+    count_errors(services, ApiKey.DESCRIBE_TOPIC_PARTITIONS, error_codes(fields))
     return [await asyncio.to_thread(encode, ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, Direction.RESPONSE, fields)]
 
 

@@ -15,7 +15,8 @@ goes behind all others, so that each gets its turn when the limit of bytes cuts 
 
 The epoch counts 1 … 2³¹-1 and then from 1 anew. A full table makes room where a session has been silent for two
 minutes, or is older than that and holds no more partitions than the new one; else the answer has session id 0, and
-the client goes on with full requests. A session without partitions ends.
+the client goes on with full requests. A session without partitions ends, and so does one that grows when all sessions
+have more partitions than are kept.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from millrace.wire.fetch import NO_SESSION, PartitionFetched
 from millrace.wire.fetch_request import FINAL_EPOCH, PartitionKey, Wanted
 
 INITIAL_EPOCH = 0
+MAX_PARTITIONS = 500_000  # in all sessions
 EVICTION_MS = 120_000
 
 Fetched = Sequence[tuple[PartitionKey, PartitionFetched]]
@@ -101,7 +103,9 @@ class _Session:
     partitions: OrderedDict[PartitionKey, _Cached]
     epoch: int = INITIAL_EPOCH + 1
 
-    def update(self, wanted: Mapping[PartitionKey, Wanted], forgotten: Sequence[PartitionKey]) -> None:
+    def update(self, wanted: Mapping[PartitionKey, Wanted], forgotten: Sequence[PartitionKey]) -> bool:
+        """Whether there are more partitions than before."""
+        before = len(self.partitions)
         for key, one in wanted.items():
             known = self.partitions.get(key)
             if known is None:
@@ -110,6 +114,7 @@ class _Session:
                 known.wanted = one
         for key in forgotten:
             self.partitions.pop(key, None)
+        return len(self.partitions) > before
 
 
 class FetchSessions:
@@ -156,10 +161,11 @@ class FetchSessions:
             return FetchSessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return FetchSessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(wanted, forgotten)
-        if not session.partitions:
+        has_grown = session.update(wanted, forgotten)
+        is_too_much = has_grown and self.partition_count > MAX_PARTITIONS
+        if is_too_much or not session.partitions:
             del self._sessions[session_id]
-            return FetchContext(wanted)
+            return FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND) if is_too_much else FetchContext(wanted)
         session.used_ms = now_ms
         session.epoch = next_epoch(epoch)
         self._sessions.move_to_end(session_id)
@@ -168,6 +174,8 @@ class FetchSessions:
     def begin(self, partitions: OrderedDict[PartitionKey, _Cached], now_ms: int, *, uses_topic_ids: bool) -> int:
         """Begin a session; its id, 0 where there is no room."""
         if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
+            return NO_SESSION
+        if self.partition_count + len(partitions) > MAX_PARTITIONS:
             return NO_SESSION
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:

@@ -36,7 +36,7 @@ from millrace.records.batch import (
 from millrace.records.compression import Codec
 from millrace.records.convert import BATCH_BYTES, up_convert
 from millrace.records.recompress import recompressed
-from millrace_broker.storage import LogConfig
+from millrace_broker.storage import LogConfig, uncompressed_limit_bytes
 
 FIRST_VERSION_OF_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
@@ -54,7 +54,12 @@ def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
     if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] == MAGIC_V2:
         return records
     try:
-        return up_convert(records, first_offset=0, batch_bytes=min(BATCH_BYTES, config.max_message_bytes))
+        return up_convert(
+            records,
+            first_offset=0,
+            batch_bytes=min(BATCH_BYTES, config.max_message_bytes),
+            limit_bytes=uncompressed_limit_bytes(config),
+        )
     except UnsupportedMagicError as error:
         raise CorruptRecordError(f"Produce v{version}: {error}") from error
 
@@ -66,6 +71,7 @@ def in_codec_of_topic(batches: Buffer, config: LogConfig) -> Buffer:
     """
     name = config.compression_type
     codec = Codec.NONE if name == UNCOMPRESSED else Codec[name.upper()]
+    limit_bytes = uncompressed_limit_bytes(config)
     view = memoryview(batches)
     out: list[Buffer] = []
     end = 0
@@ -76,7 +82,8 @@ def in_codec_of_topic(batches: Buffer, config: LogConfig) -> Buffer:
                 f"a batch of {header.size_bytes} bytes is above max.message.bytes={config.max_message_bytes}"
             )
         batch = view[position:end]
-        out.append(batch if header.codec_id == codec else recompressed(batch, header, codec, _level(config, codec)))
+        is_as_asked = header.codec_id == codec
+        out.append(batch if is_as_asked else recompressed(batch, header, codec, _level(config, codec), limit_bytes))
     if end != len(view):
         raise CorruptRecordError(f"{len(view) - end} bytes that are no whole batch")
     return b"".join(out)

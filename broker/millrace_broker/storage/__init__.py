@@ -23,6 +23,7 @@ from millrace_broker.storage.reports import (
     VerifyReport,
 )
 from millrace_broker.storage.transaction_index import AbortedTransaction
+from millrace_broker.storage.validation import uncompressed_limit_bytes
 
 __all__ = [
     "BROKER_CONFIG",
@@ -44,4 +45,5 @@ __all__ = [
     "RetentionReport",
     "TopicPartition",
     "VerifyReport",
+    "uncompressed_limit_bytes",
 ]

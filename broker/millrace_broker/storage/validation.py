@@ -49,6 +49,9 @@ from millrace.records.compression import Codec, codec_of, decompress
 from millrace_broker.storage.config import CREATE_TIME, LogConfig
 from millrace_broker.storage.record_slices import record_slices
 
+UNCOMPRESSED_LIMIT_BYTES = 64 << 20
+UNCOMPRESSED_LIMIT_FACTOR = 8
+
 NO_KEY = "a record of a compacted topic needs a key"
 MAX_CODEC_ID = max(Codec)
 _SPECIAL_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -106,8 +109,10 @@ def check_records(
     RecordError for a record that can't be read.
     """
     earliest, latest = _allowed_times(config, now_ms)
+    limit_bytes = uncompressed_limit_bytes(config)
     for position, header in found:
-        body = decompress(codec_of(header.codec_id), batches[position + HEADER_BYTES : position + header.size_bytes])
+        block = batches[position + HEADER_BYTES : position + header.size_bytes]
+        body = decompress(codec_of(header.codec_id), block, limit_bytes)
         keyless: list[tuple[int, str]] = []
         untimely: list[tuple[int, str]] = []
         for index, record in enumerate(record_slices(body, header.record_count)):
@@ -117,6 +122,14 @@ def check_records(
             elif not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
                 untimely.append((index, f"timestamp {timestamp} is not in {earliest}..{latest}"))
         _reject(keyless, untimely)
+
+
+def uncompressed_limit_bytes(config: LogConfig) -> int:
+    """What a produced batch may hold where the broker has to read its records; RecordTooLargeError above.
+
+    Kafka sets no limit. Here a block of 1 MiB that grows a thousandfold would keep all other requests waiting.
+    """
+    return max(UNCOMPRESSED_LIMIT_BYTES, UNCOMPRESSED_LIMIT_FACTOR * config.max_message_bytes)
 
 
 def _allowed_times(config: LogConfig, now_ms: int) -> tuple[int, int]:

@@ -16,16 +16,22 @@ from millrace.records.batch import (
     check_crc,
     compute_crc,
 )
-from millrace.records.compression import Codec, compress
+from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, compress
 from millrace.records.record import decompress_body
 
 
-def recompressed(batch: memoryview, header: BatchHeader, codec: Codec, level: int | None = None) -> bytes:
+def recompressed(
+    batch: memoryview,
+    header: BatchHeader,
+    codec: Codec,
+    level: int | None = None,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+) -> bytes:
     """The batch, whose bytes `batch` are exactly, in another codec; RecordError where it can't be read."""
     check_crc(batch, 0, header)
     if header.is_control:
         raise InvalidRecordError("a producer may not send control batches")
-    body = compress(codec, decompress_body(header, batch), level)
+    body = compress(codec, decompress_body(header, batch, limit_bytes), level)
     out = bytearray(HEADER_BYTES + len(body))
     whole = header._replace(
         batch_length=len(out) - LOG_OVERHEAD_BYTES, attributes=header.attributes & ~CODEC_MASK | codec

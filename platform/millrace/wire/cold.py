@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
@@ -26,9 +27,13 @@ from kio.static.constants import EntityType
 
 from millrace.errors import MalformedRequestError
 from millrace.wire.api import ApiKey
+from millrace.wire.decoder import MAX_ELEMENTS
+from millrace.wire.encoder import shortened
+from millrace.wire.schema import SchemaField, Walk, walker
 
 Fields = Mapping[str, Any]
 Convert = Callable[[Any], Any]
+Read = Callable[[Any, int], tuple[Any, int]]
 ZERO_UUID = UUID(int=0)
 
 
@@ -47,10 +52,12 @@ def decode(api_key: int, version: int, direction: Direction, body: memoryview | 
 @cache
 def decoder(api_key: int, version: int, direction: Direction) -> Callable[[memoryview | bytes], Any]:
     """`decode` for one version, without looking it up each time."""
-    read = _reader(api_key, version, direction)
+    walk, read = _reader(api_key, version, direction)
+    max_elements = MAX_ELEMENTS if direction is Direction.REQUEST else sys.maxsize
 
     def decode_body(body: memoryview | bytes) -> Any:
         try:
+            walk(body, max_elements)
             message, _ = read(body, 0)
         except (SerialError, ValueError, OverflowError, KeyError) as error:  # a KeyError is an unknown tagged field
             name = f"{ApiKey(api_key).name} v{version} {direction.name.lower()}"
@@ -76,6 +83,12 @@ def warm(api_key: int, version: int) -> None:
     _converters(entity)
 
 
+def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tuple[SchemaField, ...]]:
+    """(whether the version is flexible, the fields in their order on the wire)."""
+    entity = _entity_type(api_key, version, direction)
+    return entity.__flexible__, _schema(entity)
+
+
 def api_names() -> dict[int, str]:
     """Every API of the protocol, served or not: name by key."""
     return {key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()}
@@ -92,8 +105,9 @@ def milliseconds(duration: timedelta) -> int:
 
 
 @cache
-def _reader(api_key: int, version: int, direction: Direction) -> Callable[[Any, int], tuple[Any, int]]:
-    return entity_reader(_entity_type(api_key, version, direction))
+def _reader(api_key: int, version: int, direction: Direction) -> tuple[Walk, Read]:
+    is_flexible, fields = schema(api_key, version, direction)
+    return walker(fields, is_flexible=is_flexible), entity_reader(_entity_type(api_key, version, direction))
 
 
 @cache
@@ -117,6 +131,8 @@ def _converter(field: dataclasses.Field[Any]) -> Convert:
     kafka_type = field.metadata.get("kafka_type", "")
     if dataclasses.is_dataclass(inner):
         convert: Convert = lambda value: None if value is None else _build(inner, value)  # noqa: E731
+    elif field.name == "error_message":
+        convert = shortened
     elif kafka_type == "error_code":
         convert = ErrorCode
     elif kafka_type.startswith("timedelta"):
@@ -128,6 +144,27 @@ def _converter(field: dataclasses.Field[Any]) -> Convert:
 
 def _each(convert: Convert, values: Sequence[Any] | None) -> tuple[Any, ...] | None:
     return None if values is None else tuple(map(convert, values))
+
+
+def _schema(entity: Any) -> tuple[SchemaField, ...]:
+    return tuple(_schema_field(field) for field in dataclasses.fields(entity))
+
+
+def _schema_field(field: dataclasses.Field[Any]) -> SchemaField:
+    inner, repeated = _inner_type(field.type)
+    is_struct = dataclasses.is_dataclass(inner)
+    return SchemaField(
+        field.name,
+        "struct" if is_struct else field.metadata["kafka_type"],
+        repeated,
+        _is_nullable(field),
+        field.metadata.get("tag"),
+        _schema(inner) if is_struct else (),
+    )
+
+
+def _is_nullable(field: dataclasses.Field[Any]) -> bool:
+    return type(None) in get_args(field.type)
 
 
 def _inner_type(annotation: Any) -> tuple[Any, bool]:

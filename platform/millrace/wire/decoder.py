@@ -10,9 +10,10 @@ import struct
 from uuid import UUID
 
 from millrace.errors import CorruptRecordError, MillraceError
-from millrace.wire.encoder import INT16, INT32, INT64
+from millrace.wire.encoder import INT16, INT32, INT64, MAX_STRING_BYTES
 
 MAX_VARINT_BYTES = 5
+MAX_ELEMENTS = 200_000  # of all arrays of a message: the partitions of the largest clusters under ZooKeeper
 UUID_BYTES = 16
 NULL = -1
 
@@ -27,7 +28,7 @@ class Decoder:
         error: what to raise; MalformedRequestError for what a client sends.
     """
 
-    __slots__ = ("_data", "_error", "_flexible", "position")
+    __slots__ = ("_data", "_elements", "_error", "_flexible", "position")
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Decoder:
         error: type[MillraceError] = CorruptRecordError,
     ) -> None:
         self._data = memoryview(data)
+        self._elements = 0
         self._flexible = flexible
         self._error = error
         self.position = position
@@ -79,6 +81,8 @@ class Decoder:
         length = self._varint_length() if self._flexible else self._length(INT16)
         if length == NULL:
             return None
+        if length > MAX_STRING_BYTES:
+            raise self._error(f"a string of {length} bytes before {self.position}")
         try:
             return str(self._take(length), "utf-8")
         except UnicodeDecodeError as error:
@@ -106,6 +110,9 @@ class Decoder:
         length = self._varint_length() if self._flexible else self._length(INT32)
         if length > len(self._data) - self.position:
             raise self._error(f"{length} elements at {self.position} can't be in {len(self._data)} bytes")
+        self._elements += length
+        if self._elements > MAX_ELEMENTS:
+            raise self._error(f"{length} elements at {self.position} make it more than {MAX_ELEMENTS} in all")
         return length
 
     def tagged_fields(self) -> None:

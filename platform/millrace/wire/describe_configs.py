@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from millrace.wire.encoder import Encoder
+from millrace.wire.encoder import Encoder, shortened
 
 FIRST_WITH_SOURCES, FIRST_WITH_TYPES, FIRST_FLEXIBLE = 1, 3, 4
 DEFAULT_SOURCE = 5
@@ -55,7 +55,7 @@ def encode_describe_configs_response(version: int, resources: Iterable[ResourceD
     out.array_length(len(results))
     for resource in results:
         out.int16(resource.error_code)
-        out.string(resource.error_message)
+        out.string(shortened(resource.error_message))
         out.raw(resource.resource_type.to_bytes(1, signed=True))
         out.string(resource.resource_name)
         out.array_length(len(resource.configs))

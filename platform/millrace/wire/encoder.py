@@ -42,6 +42,17 @@ def contents(part: Part) -> bytes | memoryview:
     return part if isinstance(part, bytes | memoryview) else part.read()
 
 
+MAX_STRING_BYTES = 0x7FFF  # in flexible versions too, as in Kafka: plain ones have no room for more
+MAX_MESSAGE_CHARACTERS = 1000
+
+
+def shortened(message: str | None) -> str | None:
+    """A text for people, which may repeat a name as long as a string can be, and so be longer than one can be."""
+    if message is None or len(message) <= MAX_MESSAGE_CHARACTERS:
+        return message
+    return f"{message[:MAX_MESSAGE_CHARACTERS]}…"
+
+
 def unsigned_varint(value: int) -> bytes:
     """One to five bytes, seven bits each, the lowest first."""
     if value < 0x80:

@@ -26,7 +26,7 @@ from millrace.errors import MalformedRequestError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decoder
 from millrace.wire.decoder import Decoder
-from millrace.wire.encoder import Encoder, Parts, contents
+from millrace.wire.encoder import Encoder, Parts, contents, shortened
 from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
 
 FIRST_FLEXIBLE = 9
@@ -187,6 +187,6 @@ def _errors(out: Encoder, partition: PartitionProduced) -> None:
     out.array_length(len(errors))
     for index, message in errors:
         out.int32(index)
-        out.string(message)
+        out.string(shortened(message))
         out.no_tagged_fields()
-    out.string(partition.error_message)
+    out.string(shortened(partition.error_message))

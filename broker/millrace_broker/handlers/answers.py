@@ -1,0 +1,40 @@
+"""Answers, and the errors that they carry: counted by API and code, as Kafka's ErrorsPerSec does.
+
+A message that is encoded by kio is searched for its error codes; the hand-written encoders' callers name theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Fields
+from millrace.wire.encoder import Parts
+from millrace.wire.legacy_admin import encode_response
+from millrace_broker.handlers.api import Services
+
+
+def answer(services: Services, api_key: ApiKey, version: int, fields: Fields) -> Parts:
+    """An answer's parts, from the fields that `cold.encode` takes; its errors are counted."""
+    count_errors(services, api_key, error_codes(fields))
+    return [encode_response(api_key, version, fields)]
+
+
+def count_errors(services: Services, api_key: ApiKey, codes: Iterable[int]) -> None:
+    """Count the codes of one answer that are errors."""
+    for code in codes:
+        if code:
+            services.errors[api_key, code] += 1
+
+
+def error_codes(fields: Fields) -> Iterator[int]:
+    """Every error code of a message and of the structures in it."""
+    for name, value in fields.items():
+        if name == "error_code":
+            yield value
+        elif isinstance(value, Mapping):
+            yield from error_codes(value)
+        elif isinstance(value, list | tuple):
+            for one in value:
+                if isinstance(one, Mapping):
+                    yield from error_codes(one)

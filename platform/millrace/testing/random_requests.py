@@ -1,0 +1,271 @@
+"""Random requests of any API and version, made from the protocol's schemas, and damage done to them.
+
+    fuzzer = RequestFuzzer(random, {key: api.versions for key, api in APIS.items()}, Words())
+    frame = fuzzer.frame()          header and message, without the frame's size
+
+Most values are such as a client would send (`random_words`), the others are limits of their type. Two frames of three
+are damaged: flips, cuts, insertions, repetitions, the tail of another request, lengths that are not true,
+varints longer than they need be, another header.
+
+Versions that kio has no schema for are told by what they lack of a later one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from functools import cache
+from random import Random
+from typing import NamedTuple
+
+from millrace.testing.random_words import Words
+from millrace.wire.api import ApiKey, VersionRange, is_flexible
+from millrace.wire.cold import Direction
+from millrace.wire.cold import schema as kio_schema
+from millrace.wire.encoder import unsigned_varint
+from millrace.wire.schema import SchemaField
+
+INTEGERS = {
+    "int8": struct.Struct(">b"),
+    "int16": struct.Struct(">h"),
+    "int32": struct.Struct(">i"),
+    "int64": struct.Struct(">q"),
+    "timedelta_i32": struct.Struct(">i"),
+    "timedelta_i64": struct.Struct(">q"),
+}
+UNTRUE_LENGTHS = (-(2**31), -2, -1, 0, 1, 2, 127, 128, 32767, 65536, 10**6, 2**28, 2**31 - 1)
+MAX_REPEATED = 4000
+MAX_PLAIN_BYTES = 0x7FFF
+
+
+class Length(NamedTuple):
+    """Where a message says how long something is: a varint, or so many bytes."""
+
+    position: int
+    size_bytes: int
+    is_varint: bool
+
+
+class _Old(NamedTuple):
+    """A version by a later one: what it lacks, and what it has after a field."""
+
+    version: int
+    lacks: frozenset[str] = frozenset()
+    after: str = ""
+    added: tuple[SchemaField, ...] = ()
+
+
+def _integer(name: str, kind: str) -> SchemaField:
+    return SchemaField(name, kind, is_array=False, is_nullable=False, tag=None, fields=())
+
+
+_NO_TRANSACTION = _Old(3, frozenset({"transactional_id"}))
+_NO_LIMITS = _Old(4, frozenset({"max_bytes", "isolation_level"}))
+_NO_EPOCH = _Old(2, frozenset({"current_leader_epoch"}))
+_ZOOKEEPER_COMMIT = _Old(2, frozenset({"retention_time", "generation_id_or_member_epoch", "member_id"}))
+_TIMED_COMMIT = _Old(2, frozenset({"retention_time"}), "committed_offset", (_integer("commit_timestamp", "int64"),))
+OLD_VERSIONS = {
+    (ApiKey.PRODUCE, 0): _NO_TRANSACTION,
+    (ApiKey.PRODUCE, 1): _NO_TRANSACTION,
+    (ApiKey.PRODUCE, 2): _NO_TRANSACTION,
+    (ApiKey.FETCH, 0): _NO_LIMITS,
+    (ApiKey.FETCH, 1): _NO_LIMITS,
+    (ApiKey.FETCH, 2): _NO_LIMITS,
+    (ApiKey.FETCH, 3): _Old(4, frozenset({"isolation_level"})),
+    (ApiKey.LIST_OFFSETS, 0): _Old(1, after="timestamp", added=(_integer("max_num_offsets", "int32"),)),
+    (ApiKey.OFFSET_COMMIT, 0): _ZOOKEEPER_COMMIT,
+    (ApiKey.OFFSET_COMMIT, 1): _TIMED_COMMIT,
+    (ApiKey.OFFSET_FETCH, 0): _Old(1),
+    (ApiKey.CREATE_TOPICS, 0): _Old(2, frozenset({"validate_only"})),
+    (ApiKey.CREATE_TOPICS, 1): _Old(2),
+    (ApiKey.DELETE_TOPICS, 0): _Old(1),
+    (ApiKey.OFFSET_FOR_LEADER_EPOCH, 0): _NO_EPOCH,
+    (ApiKey.OFFSET_FOR_LEADER_EPOCH, 1): _NO_EPOCH,
+    (ApiKey.DESCRIBE_CONFIGS, 0): _Old(1, frozenset({"include_synonyms"})),
+    (ApiKey.ALTER_REPLICA_LOG_DIRS, 0): _Old(1),
+    (ApiKey.DESCRIBE_LOG_DIRS, 0): _Old(1),
+}
+
+
+@cache
+def schema(api_key: ApiKey, version: int) -> tuple[bool, tuple[SchemaField, ...]]:
+    """(whether it is flexible, the fields) of any version of a request."""
+    old = OLD_VERSIONS.get((api_key, version))
+    if old is None:
+        return kio_schema(api_key, version, Direction.REQUEST)
+    is_flexible, fields = kio_schema(api_key, old.version, Direction.REQUEST)
+    return is_flexible, _as_old(fields, old)
+
+
+def _as_old(fields: Sequence[SchemaField], old: _Old) -> tuple[SchemaField, ...]:
+    kept: list[SchemaField] = []
+    for one in fields:
+        if one.name not in old.lacks:
+            kept.append(one._replace(fields=_as_old(one.fields, old)))
+            kept += old.added if one.name == old.after else ()
+    return tuple(kept)
+
+
+class _Message:
+    """One message being written, and where its lengths are."""
+
+    def __init__(self, random: Random, words: Words, *, is_flexible: bool) -> None:
+        self.out = bytearray()
+        self.lengths: list[Length] = []
+        self._random = random
+        self._words = words
+        self._is_flexible = is_flexible
+        self._inside = ""
+
+    def structure(self, fields: Sequence[SchemaField]) -> None:
+        """All fields in order, some of those that are tagged."""
+        for one in fields:
+            if one.tag is None:
+                self._field(one)
+        if self._is_flexible:
+            self._tagged([one for one in fields if one.tag is not None and self._random.random() < 0.3])
+
+    def string(self, value: str | None) -> None:
+        """A string or null."""
+        raw = None if value is None else value.encode("utf-8", "surrogatepass")
+        self._sized(raw if self._is_flexible or raw is None else raw[:MAX_PLAIN_BYTES], INTEGERS["int16"])
+
+    def _tagged(self, fields: Sequence[SchemaField]) -> None:
+        unknown = self._random.random() < 0.02
+        self.out += unsigned_varint(len(fields) + unknown)
+        for one in sorted(fields, key=lambda one: one.tag or 0):
+            inner = _Message(self._random, self._words, is_flexible=True)
+            inner._field(one)
+            self.out += unsigned_varint(one.tag or 0)
+            self._length(len(inner.out), INTEGERS["int32"], null_is_zero=False)
+            self.out += inner.out
+        if unknown:
+            self.out += unsigned_varint(self._random.randrange(1 << 31)) + b"\x02ab"
+
+    def _field(self, one: SchemaField) -> None:
+        if not one.is_array:
+            self._one(one)
+            return
+        count = self._words.count(self._random, is_nullable=one.is_nullable)
+        self._length(-1 if count is None else count, INTEGERS["int32"])
+        for _ in range(count or 0):
+            self._one(one)
+
+    def _one(self, one: SchemaField) -> None:
+        random, words = self._random, self._words
+        if one.kind == "struct":
+            if one.is_nullable and not one.is_array:
+                is_null = random.random() < 0.5
+                self.out += b"\xff" if is_null else b"\x01"
+                if is_null:
+                    return
+            outside, self._inside = self._inside, one.name
+            self.structure(one.fields)
+            self._inside = outside
+        elif one.kind in INTEGERS:
+            form = INTEGERS[one.kind]
+            self.out += form.pack(words.integer(random, one.name, 8 * form.size))
+        elif one.kind == "bool":
+            self.out.append(random.random() < 0.5)
+        elif one.kind == "uuid":
+            self.out += words.uuid(random).bytes
+        elif one.kind == "string":
+            self.string(words.text(random, one.name, self._inside, is_nullable=one.is_nullable and not one.is_array))
+        else:
+            self._sized(words.blob(random, one.name, is_nullable=one.is_nullable), INTEGERS["int32"])
+
+    def _sized(self, raw: bytes | None, form: struct.Struct) -> None:
+        self._length(-1 if raw is None else len(raw), form)
+        self.out += raw or b""
+
+    def _length(self, length: int, form: struct.Struct, *, null_is_zero: bool = True) -> None:
+        raw = unsigned_varint(length + null_is_zero) if self._is_flexible else form.pack(length)
+        self.lengths.append(Length(len(self.out), len(raw), self._is_flexible))
+        self.out += raw
+
+
+class RequestFuzzer:
+    """Makes frames, one after the other."""
+
+    def __init__(self, random: Random, apis: Mapping[int, VersionRange], words: Words) -> None:
+        self._random = random
+        self._words = words
+        self._apis = {ApiKey(key): range(versions.minimum, versions.maximum + 1) for key, versions in apis.items()}
+        self._keys = list(self._apis)
+        self._last = bytearray(b"\x00")
+
+    def frame(self) -> bytes:
+        """A request of some API and version, whole or damaged."""
+        key = self._random.choice(self._keys)
+        frame, lengths = self.whole(key, self._random.choice(self._apis[key]))
+        if self._random.random() < 0.35:
+            return bytes(frame)
+        damaged = self._damaged(frame, lengths)
+        self._last = frame
+        return bytes(damaged)
+
+    def whole(self, api_key: ApiKey, version: int) -> tuple[bytearray, list[Length]]:
+        """An undamaged request, and where its lengths are."""
+        compact, fields = schema(api_key, version)
+        header = _Message(self._random, self._words, is_flexible=False)
+        header.out += struct.pack(">hhi", api_key, version, self._random.randrange(1 << 31))
+        header.string(self._words.text(self._random, "client_id", "", is_nullable=True))
+        if is_flexible(api_key, version):
+            header.out += b"\x00"
+        message = _Message(self._random, self._words, is_flexible=compact)
+        message.structure(fields)
+        start = len(header.out)
+        lengths = [one._replace(position=one.position + start) for one in message.lengths]
+        return header.out + message.out, header.lengths + lengths
+
+    def _damaged(self, frame: bytearray, lengths: Sequence[Length]) -> bytearray:
+        kinds = (self._flip, self._cut, self._insert, self._repeat, self._splice, self._header)
+        choice = self._random.randrange(len(kinds) + 4)
+        if choice >= len(kinds) and lengths:
+            one = self._random.choice(lengths)
+            return self._overlong(frame, one) if one.is_varint and choice == len(kinds) else self._lie(frame, one)
+        return kinds[choice % len(kinds)](bytearray(frame))
+
+    def _flip(self, frame: bytearray) -> bytearray:
+        for _ in range(self._random.randint(1, 4)):
+            frame[self._random.randrange(len(frame))] ^= 1 << self._random.randrange(8)
+        return frame
+
+    def _cut(self, frame: bytearray) -> bytearray:
+        del frame[self._random.randrange(len(frame)) :]
+        return frame
+
+    def _insert(self, frame: bytearray) -> bytearray:
+        at = self._random.randrange(len(frame) + 1)
+        frame[at:at] = self._random.randbytes(self._random.randint(1, 12))
+        return frame
+
+    def _repeat(self, frame: bytearray) -> bytearray:
+        start = self._random.randrange(len(frame))
+        piece = frame[start : start + self._random.randint(1, 40)]
+        times = self._random.choice((1, 1, 2, 100))
+        frame[start:start] = (piece * times)[:MAX_REPEATED]
+        return frame
+
+    def _splice(self, frame: bytearray) -> bytearray:
+        return frame[: self._random.randrange(len(frame))] + self._last[self._random.randrange(len(self._last)) :]
+
+    def _header(self, frame: bytearray) -> bytearray:
+        key, version = self._random.choice(((-1, 0), (0, 99), (18, 77), (999, 0), (3, -1), (18, -1), (32767, 32767)))
+        return bytearray(struct.pack(">hh", key, version)) + frame[4:]
+
+    def _lie(self, frame: bytearray, one: Length) -> bytearray:
+        """Another length than is true; also by one."""
+        length = self._random.choice(UNTRUE_LENGTHS)
+        if one.is_varint:
+            lie = unsigned_varint(length & 0xFFFFFFFF)
+        else:
+            lie = (length & ((1 << 8 * one.size_bytes) - 1)).to_bytes(one.size_bytes, "big")
+        frame[one.position : one.position + one.size_bytes] = lie
+        return frame
+
+    def _overlong(self, frame: bytearray, one: Length) -> bytearray:
+        """The same number with zeros in front of its end, or without an end."""
+        end = one.position + one.size_bytes - 1
+        frame[end : end + 1] = bytes((frame[end] | 0x80,)) + b"\x80" * self._random.choice((0, 1, 3, 8, 300)) + b"\x00"
+        return frame
