@@ -224,7 +224,8 @@ class LogManager:
         now_ms = self._clock.monotonic_ms()
         failures: list[StorageError] = []
         for log in self._logs.values():
-            if log.is_flush_due(now_ms):
+            # Thousands may be idle at every look, which the first comparison tells.
+            if log.recovery_point < log.log_end_offset and log.is_flush_due(now_ms):
                 try:
                     log.flush()
                 except StorageError as error:

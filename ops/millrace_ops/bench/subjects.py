@@ -28,7 +28,7 @@ KAFKA_FLAGS = (
     *("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
 )
-DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0", "log.flush.scheduler.interval.ms": "50"}
+DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 KAFKA_PROPERTIES = {
     "num.network.threads": "3",
     "num.io.threads": "8",
