@@ -157,6 +157,12 @@ class InvalidTransactionStateError(ProducerError):
     code = ErrorCode.INVALID_TXN_STATE
 
 
+class TransactionalIdError(ProducerError):
+    """A batch of a transaction from a producer that may not write under a transactional id, or has none."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 class CoordinatorFencedError(ProducerError):
     """A transaction marker of a coordinator that has been replaced."""
 

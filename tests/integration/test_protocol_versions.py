@@ -459,4 +459,4 @@ def test_every_producer_gets_an_id_of_its_own(old, version):
 
 def test_a_transactional_batch_is_refused(old, new_topic):
     batch = encode_batch([NewRecord(b"v")], producer=BatchProducer(4100, 0, 0), flags=TRANSACTIONAL_FLAG)
-    assert produce(old, 9, new_topic(), batch) == (ErrorCode.INVALID_TXN_STATE, -1)
+    assert produce(old, 9, new_topic(), batch) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)

@@ -11,6 +11,7 @@ acks=all are answered once the high watermark covers the records, which with one
 refused where min.insync.replicas is above one.
 A batch that an idempotent producer repeats is answered as it was the first time. Transactional produce is refused, and
 so are transactional batches that come without a transactional id: nothing would ever end their transaction.
+A batch that the log refuses is answered with the log start offset, one that does not get so far with -1.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from __future__ import annotations
 from uuid import UUID
 
 from millrace.errors import (
+    CorruptRecordError,
     ErrorCode,
     InvalidRequiredAcksError,
     InvalidTopicError,
-    InvalidTransactionStateError,
     MillraceError,
     NotLeaderError,
+    RecordTooLargeError,
     RejectedRecordsError,
+    StorageError,
+    TransactionalIdError,
     UnknownTopicIdError,
     WireError,
 )
@@ -43,11 +47,12 @@ from millrace.wire.produce import (
 from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, led_partition
-from millrace_broker.replication.produced import batches_of
+from millrace_broker.replication.produced import batches_of, check_base_offset
 from millrace_broker.storage import TopicPartition
 
 FIRST_VERSION_WITH_LEADERS = 10
 ALL_IN_SYNC = -1
+NO_LOG_START = (CorruptRecordError, RecordTooLargeError, StorageError)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -88,6 +93,7 @@ def _refused(topic: TopicToProduce, name: str, topic_id: UUID, code: ErrorCode, 
 def _produce_partition(
     services: Services, version: int, acks: int, key: TopicPartition, records: Buffer
 ) -> PartitionProduced:
+    log_start_offset = -1
     try:
         if key.topic in INTERNAL_TOPICS:
             raise InvalidTopicError(f"{key.topic} is written by its coordinator alone")
@@ -98,22 +104,25 @@ def _produce_partition(
         if not batches:
             return PartitionProduced(key.partition, 0, -1, -1, partition.log.log_start_offset)
         if is_transactional(batches):
-            raise InvalidTransactionStateError("transactions are not served")
+            raise TransactionalIdError("a batch of a transaction without a transactional id")
+        log_start_offset = partition.log.log_start_offset
+        check_base_offset(version, batches)
         if acks == ALL_IN_SYNC:
             partition.check_in_sync_replicas()
         _, info = services.replicas.append(key, batches)
     except MillraceError as error:
-        return _failed(services, version, key, error)
-    return PartitionProduced(
-        key.partition, 0, info.first_offset, info.log_append_time_ms, partition.log.log_start_offset
-    )
+        return _failed(services, version, key, error, log_start_offset)
+    return PartitionProduced(key.partition, 0, info.first_offset, info.log_append_time_ms, log_start_offset)
 
 
-def _failed(services: Services, version: int, key: TopicPartition, error: MillraceError) -> PartitionProduced:
+def _failed(
+    services: Services, version: int, key: TopicPartition, error: MillraceError, log_start_offset: int
+) -> PartitionProduced:
     record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
     tells_leader = version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NotLeaderError)
     hint = leader_hint(services, key) if tells_leader else None
-    return PartitionProduced(key.partition, error.code, -1, -1, -1, str(error), record_errors, hint)
+    start = -1 if isinstance(error, NO_LOG_START) else log_start_offset
+    return PartitionProduced(key.partition, error.code, -1, -1, start, str(error), record_errors, hint)
 
 
 def _raise_first_error(topics: list[TopicProduced]) -> None:
@@ -129,5 +138,5 @@ API = Api(
     ApiKey.PRODUCE,
     VersionRange(0, 13),
     handle,
-    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (INVALID_TXN_STATE)",
+    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)",
 )

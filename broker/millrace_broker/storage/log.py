@@ -42,7 +42,6 @@ from millrace_broker.storage.loading import load_log
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.offsets_before import offsets_before
 from millrace_broker.storage.placement import Batches, LogAppendInfo
-from millrace_broker.storage.producer_state import BatchMetadata
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.retention import deletable, policies_of
@@ -154,8 +153,8 @@ class Log:
         if self._looks_at_records:
             check_records(view, found, self.config, self._clock.now_ms())
         has_producer = found[0][1].producer_id != NO_PRODUCER_ID
-        if has_producer and (duplicate := self.producers.check(found[0][1])) is not None:
-            return self._place_of(duplicate)
+        if has_producer and (kept := self.producers.check(found[0][1])) is not None:
+            return LogAppendInfo(kept.first_offset, kept.last_offset, kept.timestamp, kept.timestamp)
         append_time_ms = NO_TIMESTAMP
         if self._stamps_append_time:
             append_time_ms = self._clock.now_ms()
@@ -187,10 +186,6 @@ class Log:
     def _check_open(self) -> None:
         if self._health.reason is not None or self._closed:
             raise StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
-
-    def _place_of(self, batch: BatchMetadata) -> LogAppendInfo:
-        append_time_ms = batch.timestamp if self._stamps_append_time else NO_TIMESTAMP
-        return LogAppendInfo(batch.first_offset, batch.last_offset, append_time_ms, batch.timestamp)
 
     def _write(self, view: memoryview, found: Batches, leader_epoch: int) -> int:
         """Give offsets and write; returns the largest timestamp."""

@@ -118,7 +118,6 @@ BY_CHOICE = {
     "Produce: an unknown codec": "both Kafkas answer UNKNOWN_SERVER_ERROR before v7",
 }
 
-NO_LOG_START = "a refused batch is answered with log start offset -1, by Kafka with the log's"
 SPECIAL = "version 0 knows -1 and -2 alone, other special values are refused"
 OPEN = {
     "AlterReplicaLogDirs: to where it is": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
@@ -138,13 +137,6 @@ OPEN = {
     "OffsetCommit: to ZooKeeper": "offsets of version 0 are kept apart from those of the others, without metadata",
     "OffsetDelete: an empty group name": "INVALID_GROUP_ID",
     "OffsetDelete: of an empty group": "a topic without partitions is not in the answer",
-    "Produce: a null key in a compacted topic": NO_LOG_START,
-    "Produce: a timestamp too far back": NO_LOG_START,
-    "Produce: a transactional batch without a transaction": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-    "Produce: base offset 7": "a batch that does not begin at offset 0 is refused",
-    "Produce: control batch of a client": NO_LOG_START,
-    "Produce: sequences of an idempotent producer": f"{NO_LOG_START}; a repeated batch has the time of its append",
-    "Produce: the sixth batch back": f"{NO_LOG_START}; a repeated batch has the time of its append",
 }
 
 # (API, version) that Millrace advertises though neither Kafka does: no judge for these
