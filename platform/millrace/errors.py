@@ -16,6 +16,7 @@
     │   │   ├── OutOfOrderSequenceError        a sequence number was left out
     │   │   ├── InvalidProducerEpochError      a newer instance of the producer has written
     │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
+    │   │   ├── TransactionalIdError           transactional without a transactional id that it may use
     │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
     │   ├── ProducerIdsExhaustedError  none is left
     │   ├── StorageError               the disk failed; nothing was appended
