@@ -341,6 +341,7 @@ def test_list_offsets_by_time(old, new_topic, version):
     if version == 0:
         assert list_offsets(old, 0, topic, -1) == (0, [4, 0])
         assert list_offsets(old, 0, topic, -1, count=1) == (0, [4])
+        assert list_offsets(old, 0, topic, -3) == (ErrorCode.UNSUPPORTED_VERSION, [])
         assert list_offsets(old, 0, topic, -2) == (0, [0])
         assert list_offsets(old, 0, topic, 0) == (0, [])
         return

@@ -13,6 +13,7 @@ timestamp  answer
    t ≥ 0   the first offset whose timestamp is t or later; none if there is no such record
    other   UNSUPPORTED_VERSION, as is one that came with a later version
 
+Version 0 knows -1, -2 and times alone; a time is that of a segment's newest record (`storage.offsets_before`).
 What lies at or beyond what the reader may see is not found. A partition that is named twice is INVALID_REQUEST.
 """
 
@@ -81,6 +82,8 @@ def _list(
 
 
 def _list_before(services: Services, key: TopicPartition, wanted: OffsetWanted, *, from_consumer: bool) -> OffsetListed:
+    if wanted.timestamp < EARLIEST:
+        return OffsetListed(key.partition, ErrorCode.UNSUPPORTED_VERSION)
     try:
         partition = led_partition(services, key)
         end = partition.high_watermark if from_consumer else None

@@ -115,28 +115,14 @@ BY_CHOICE = {
     "DescribeConfigs: the broker's max.connections": "connections are bounded by default",
     "IncrementalAlterConfigs: a broker's unknown one": "Kafka keeps any name, for its plugins; here it is refused",
     "IncrementalAlterConfigs: an unknown operation": "both Kafkas answer UNKNOWN_SERVER_ERROR",
+    "ListOffsets: after all, by the times of segments": "a segment's time is its newest record's, in Kafka its file's",
+    "OffsetCommit: to ZooKeeper": "version 0 has offsets of its own beside ZooKeeper, not standalone",
     "Produce: an unknown codec": "both Kafkas answer UNKNOWN_SERVER_ERROR before v7",
 }
 
-SPECIAL = "version 0 knows -1 and -2 alone, other special values are refused"
 OPEN = {
     "AlterReplicaLogDirs: to where it is": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
     "AlterReplicaLogDirs: unknown topic": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
-    "DeleteGroups: one twice": "answered once",
-    "DescribeTopicPartitions: a cursor that is nowhere": "a page behind the last partition tells of no operations",
-    "FindCoordinator: of a group": "versions 1 to 3 have a message where there is no error: NONE",
-    "FindCoordinator: of an empty name": "versions 1 to 3 have a message where there is no error: NONE",
-    "ListOffsets: a time inside a batch": "version 0 finds no offset for a time after the last append",
-    "ListOffsets: after all": "version 0 finds no offset for a time after the last append",
-    "ListOffsets: earliest local": SPECIAL,
-    "ListOffsets: earliest pending upload": SPECIAL,
-    "ListOffsets: latest tiered": SPECIAL,
-    "ListOffsets: max timestamp of an empty log": SPECIAL,
-    "ListOffsets: max timestamp": SPECIAL,
-    "ListOffsets: special value that is none": SPECIAL,
-    "OffsetCommit: to ZooKeeper": "offsets of version 0 are kept apart from those of the others, without metadata",
-    "OffsetDelete: an empty group name": "INVALID_GROUP_ID",
-    "OffsetDelete: of an empty group": "a topic without partitions is not in the answer",
 }
 
 # (API, version) that Millrace advertises though neither Kafka does: no judge for these
