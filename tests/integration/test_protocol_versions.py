@@ -333,7 +333,7 @@ def list_offsets(raw, version, topic, timestamp, count=10):
     return error, read.int64(), read.int64(), read.int32() if version >= 4 else 0
 
 
-@pytest.mark.parametrize("version", range(12))
+@pytest.mark.parametrize("version", range(11))
 def test_list_offsets_by_time(old, new_topic, version):
     topic = new_topic()
     assert list_offsets(old, version, topic, -1)[1:] == ([0],) if version == 0 else (-1, 0, 0)

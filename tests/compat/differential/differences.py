@@ -124,11 +124,3 @@ OPEN = {
     "AlterReplicaLogDirs: to where it is": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
     "AlterReplicaLogDirs: unknown topic": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
 }
-
-# (API, version) that Millrace advertises though neither Kafka does: no judge for these
-ADVERTISED_ALONE = {
-    ("DescribeLogDirs", 5): "came with Kafka 4.2",
-    ("ListOffsets", 11): "4.1 has it and keeps it back as unstable",
-    ("OffsetCommit", 10): "4.1 has it and keeps it back as unstable",
-    ("OffsetFetch", 10): "4.1 has it and keeps it back as unstable",
-}
