@@ -16,6 +16,7 @@
     │   │   ├── OutOfOrderSequenceError        a sequence number was left out
     │   │   ├── InvalidProducerEpochError      a newer instance of the producer has written
     │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
+    │   │   ├── TransactionalIdError           transactional without a transactional id that it may use
     │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
     │   ├── ProducerIdsExhaustedError  none is left
     │   ├── StorageError               the disk failed; nothing was appended
@@ -155,6 +156,12 @@ class InvalidTransactionStateError(ProducerError):
     """A batch outside the transaction that its producer has open."""
 
     code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionalIdError(ProducerError):
+    """A batch of a transaction from a producer that may not write under a transactional id, or has none."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 class CoordinatorFencedError(ProducerError):

@@ -41,6 +41,7 @@ API_KEYS = {
     "ListPartitionReassignments": 46,
     "OffsetDelete": 47,
     "DescribeClientQuotas": 48,
+    "DescribeUserScramCredentials": 50,
     "DescribeCluster": 60,
     "DescribeProducers": 61,
     "ConsumerGroupHeartbeat": 68,

@@ -192,9 +192,10 @@ def test_java_producers(tool, name):
     assert re.search(r"^\d+\s+0\s+-1\s+0\s", said, re.MULTILINE), said
 
 
-@pytest.mark.needs("DescribeClientQuotas")
-def test_java_quotas(tool):
+@pytest.mark.needs("DescribeClientQuotas", "DescribeUserScramCredentials")
+def test_java_quotas_and_users(tool):
     assert tool(CONFIGS, "--describe", "--entity-type", "clients").split() == []
+    assert tool(CONFIGS, "--describe", "--entity-type", "users").split() == []
 
 
 @pytest.mark.needs("ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "DescribeCluster")

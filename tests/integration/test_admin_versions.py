@@ -39,6 +39,7 @@ REQUESTS = {
     },
     ApiKey.LIST_PARTITION_REASSIGNMENTS: {"topics": None, **WAIT},
     ApiKey.DESCRIBE_CLIENT_QUOTAS: {"components": [], "strict": False},
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
     ApiKey.DESCRIBE_CLUSTER: {
         "include_cluster_authorized_operations": True, "endpoint_type": 1, "include_fenced_brokers": False,
     },
@@ -97,7 +98,7 @@ def error_codes(message):
 
 
 def test_every_admin_api_is_here():
-    admin = {key for key in APIS if key in range(19, 22) or key in range(32, 49) or key in (60, 61, 75)}
+    admin = {key for key in APIS if key in range(19, 22) or key in range(32, 49) or key in (50, 60, 61, 75)}
     assert {int(key) for key in REQUESTS} <= admin
 
 

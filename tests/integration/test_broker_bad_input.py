@@ -287,5 +287,6 @@ def test_an_idempotent_producers_batches_are_taken_once_and_in_order(raw, broker
         ]  # fmt: skip
         assert send(4, b"gap", epoch=1)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert send(3, b"old", epoch=0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
-        assert send(3, b"transactional", epoch=1, flags=TRANSACTIONAL_FLAG)[0] == ErrorCode.INVALID_TXN_STATE
+        refused = send(3, b"transactional", epoch=1, flags=TRANSACTIONAL_FLAG)
+        assert refused[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert SimpleConsumer(cluster).latest("events", 0) == 4

@@ -2,7 +2,6 @@
 
 import socket
 import struct
-from uuid import UUID
 
 import pytest
 
@@ -101,12 +100,6 @@ def wire_broker(tmp_path_factory):
         yield process
 
 
-@pytest.fixture(scope="module")
-def topic_id(wire_broker):
-    with Cluster(wire_broker.bootstrap) as cluster:
-        return cluster.metadata(["events"]).topic("events").topic_id
-
-
 @pytest.fixture
 def wire(wire_broker):
     with Wire(wire_broker) as connection:
@@ -164,37 +157,37 @@ def test_sync_heartbeat_and_leave(wire, version):
     assert wire.ask(ApiKey.HEARTBEAT, 0, generation_id=1, **one).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize("version", range(2, 11))
-def test_offset_commit_and_fetch(wire, topic_id, version):
+@pytest.mark.parametrize("version", range(2, 10))
+def test_offset_commit_and_fetch(wire, version):
     group = f"commit-{version}"
     partition = {"committed_leader_epoch": 4, "committed_metadata": "note"}
     offsets = [(1, 41), (7, 42)]
     answer = wire.ask(
         ApiKey.OFFSET_COMMIT, version, group_id=group, generation_id_or_member_epoch=-1, member_id="",
         group_instance_id=None, retention_time=-1,
-        topics=[{"name": "events", "topic_id": topic_id,
+        topics=[{"name": "events",
                  "partitions": [{"partition_index": index, "committed_offset": offset, **partition}
                                 for index, offset in offsets]}],
     )  # fmt: skip
     codes = [one.error_code for one in answer.topics[0].partitions]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    for fetch_version in range(1, 11):
-        (topic,), error = fetch(wire, fetch_version, group, topic_id, [1, 2])
+    for fetch_version in range(1, 10):
+        (topic,), error = fetch(wire, fetch_version, group, [1, 2])
         assert error == 0
         found = [(one.partition_index, one.committed_offset, one.metadata) for one in topic.partitions]
         assert found == [(1, 41, "note"), (2, -1, "")]
         if fetch_version >= 5:
             assert [one.committed_leader_epoch for one in topic.partitions] == [4 if version >= 6 else -1, -1]
         if fetch_version >= 2:
-            (topic,), _ = fetch(wire, fetch_version, group, topic_id, None)
+            (topic,), _ = fetch(wire, fetch_version, group, None)
             assert [one.partition_index for one in topic.partitions] == [1]
-            assert topic.topic_id == topic_id if fetch_version >= 10 else topic.name == "events"
+            assert topic.name == "events"
 
 
-def fetch(wire, version, group, topic_id, partitions):
+def fetch(wire, version, group, partitions):
     topics = None
     if partitions is not None:
-        topics = [{"name": "events", "topic_id": topic_id, "partition_indexes": partitions}]
+        topics = [{"name": "events", "partition_indexes": partitions}]
     asked = {"group_id": group, "topics": topics, "member_id": None, "member_epoch": -1}
     many = {"groups": [asked, {**asked, "group_id": "none"}]} if version >= 8 else {}
     answer = wire.ask(ApiKey.OFFSET_FETCH, version, require_stable=True, **asked, **many)
@@ -202,19 +195,6 @@ def fetch(wire, version, group, topic_id, partitions):
         assert [one.group_id for one in answer.groups] == [group, "none"]
         return answer.groups[0].topics, answer.groups[0].error_code
     return answer.topics, answer.error_code if version >= 2 else 0
-
-
-def test_topics_of_unknown_id(wire):
-    unknown = UUID(int=255)
-    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
-    topic = {"topic_id": unknown, "partitions": [partition]}
-    answer = wire.ask(
-        ApiKey.OFFSET_COMMIT, 10, group_id="ids", generation_id_or_member_epoch=-1, member_id="",
-        group_instance_id=None, topics=[topic],
-    )  # fmt: skip
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    (topic,), _ = fetch(wire, 10, "ids", unknown, [0])
-    assert (topic.topic_id, topic.partitions[0].error_code) == (unknown, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -266,7 +246,7 @@ def test_offset_delete(wire):
 
     assert commit_one(wire, "forgets") == 0
     assert delete("forgets", "events") == (0, [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-    (topic,), _ = fetch(wire, 5, "forgets", None, [0])
+    (topic,), _ = fetch(wire, 5, "forgets", [0])
     assert topic.partitions[0].committed_offset == -1
     wire.member("subscribed")
     codes = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -365,7 +345,7 @@ def test_offsets_of_the_oldest_clients(wire, version):
     assert legacy_answer(answer, committed) == [(0, 0), (9, UNKNOWN)]
     answer = wire.exchange(ApiKey.OFFSET_FETCH, 0, legacy_fetch(group))
     assert legacy_answer(answer, fetched) == [(0, 31, "kept", 0), (1, -1, "", UNKNOWN)]
-    (topic,), _ = fetch(wire, 1, group, None, [0])
+    (topic,), _ = fetch(wire, 1, group, [0])
     assert topic.partitions[0].committed_offset == 31
 
 

@@ -149,6 +149,8 @@ def delete(
     shard = coordinator.shard(group_id)
     group = shard.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
+    if not group_id:
+        error = ErrorCode.INVALID_GROUP_ID
     if group is None or error:
         answer.set_result((error, {}))
         return answer

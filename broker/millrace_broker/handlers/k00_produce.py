@@ -11,6 +11,7 @@ acks=all are answered once the high watermark covers the records, which with one
 refused where min.insync.replicas is above one.
 A batch that an idempotent producer repeats is answered as it was the first time. Transactional produce is refused, and
 so are transactional batches that come without a transactional id: nothing would ever end their transaction.
+A batch that the log refuses is answered with the log start offset, one that does not get so far with -1.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from typing import Any
 from uuid import UUID
 
 from millrace.errors import (
+    CorruptRecordError,
     InvalidRequestError,
     InvalidRequiredAcksError,
     InvalidTopicError,
-    InvalidTransactionStateError,
     MillraceError,
     NotLeaderError,
+    RecordTooLargeError,
     RejectedRecordsError,
+    StorageError,
+    TransactionalIdError,
     UnknownTopicIdError,
     WireError,
 )
@@ -49,7 +53,7 @@ from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Answers, Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, led_partition
 from millrace_broker.replication.partition import Partition
-from millrace_broker.replication.produced import batches_of
+from millrace_broker.replication.produced import batches_of, check_base_offset
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import AppendOutcome, LogAppendInfo, TopicPartition
 
@@ -59,6 +63,7 @@ ACKS = (ALL_IN_SYNC, 0, 1)
 NO_OFFSET = -1
 NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # there was nothing to append
 SETTLED = (LogAppendInfo, MillraceError)
+NO_LOG_START = (CorruptRecordError, RecordTooLargeError, StorageError)
 
 
 class _Appends:
@@ -71,6 +76,7 @@ class _Appends:
         self._partition = _writable(services, key)
         self._offered: list[Any] = []  # batches, or what became of them already
         self._are_batches = True
+        self._refused: set[MillraceError] = set()
 
     def offer(self, version: int, acks: int, records: Buffer) -> None:
         """Take what one request brings."""
@@ -78,11 +84,22 @@ class _Appends:
             self.settle(self._partition)
             return
         try:
-            batches = self._checked(self._partition, version, acks, records)
+            batches = self._read(self._partition, version, acks, records)
+        except MillraceError as error:
+            self.refuse(error)
+            return
+        try:
+            if batches:
+                self._check(self._partition, version, acks, batches)
         except MillraceError as error:
             self.settle(error)
         else:
             self._offered.append(batches) if batches else self.settle(NO_PLACE)
+
+    def refuse(self, error: MillraceError) -> None:
+        """Take what the log is not asked about."""
+        self._refused.add(error)
+        self.settle(error)
 
     def settle(self, outcome: AppendOutcome) -> None:
         """Take what is not appended."""
@@ -101,15 +118,24 @@ class _Appends:
         )
         self.log_start_offset = self._partition.log.log_start_offset
 
-    def _checked(self, partition: Partition, version: int, acks: int, records: Buffer) -> Buffer:
+    def log_start_told_with(self, error: MillraceError) -> int:
+        """The log start offset in the answer of what failed: none where the log was not asked, or could not tell."""
+        return NO_OFFSET if error in self._refused or isinstance(error, NO_LOG_START) else self.log_start_offset
+
+    @staticmethod
+    def _read(partition: Partition, version: int, acks: int, records: Buffer) -> Buffer:
         batches = batches_of(version, records, partition.log.config)
         if acks not in ACKS:
             raise InvalidRequiredAcksError(f"acks={acks}: expected -1, 0 or 1")
         if batches and is_transactional(batches):
-            raise InvalidTransactionStateError("transactions are not served")
-        if batches and acks == ALL_IN_SYNC:
-            partition.check_in_sync_replicas()
+            raise TransactionalIdError("a batch of a transaction without a transactional id")
         return batches
+
+    @staticmethod
+    def _check(partition: Partition, version: int, acks: int, batches: Buffer) -> None:
+        check_base_offset(version, batches)
+        if acks == ALL_IN_SYNC:
+            partition.check_in_sync_replicas()
 
 
 def _is_settled(offered: Any) -> bool:
@@ -140,7 +166,7 @@ class _Turn:
                 if refusal is None:
                     appends.offer(self._version, message.acks, one.records or b"")
                 else:
-                    appends.settle(refusal)
+                    appends.refuse(refusal)
                 places.append(appends)
             offered.append((name, topic_id, places))
         return offered
@@ -209,7 +235,7 @@ def _answer(services: Services, version: int, acks: int, offered: _Offered) -> P
         name, topic_id, (appends,) = offered[0]
         if not isinstance(outcome := next(appends.outcomes), MillraceError):
             return encode_appended(version, name, topic_id, _fixed_fields(appends, outcome))
-        produced = [TopicProduced(name, topic_id, [_failed(services, version, appends.key, outcome)])]
+        produced = [TopicProduced(name, topic_id, [_failed(services, version, appends, outcome)])]
     else:
         produced = [
             TopicProduced(name, topic_id, [_produced(services, version, appends) for appends in partitions])
@@ -225,7 +251,7 @@ def _answer(services: Services, version: int, acks: int, offered: _Offered) -> P
 def _produced(services: Services, version: int, appends: _Appends) -> PartitionProduced:
     outcome = next(appends.outcomes)
     if isinstance(outcome, MillraceError):
-        return _failed(services, version, appends.key, outcome)
+        return _failed(services, version, appends, outcome)
     return PartitionProduced(*_fixed_fields(appends, outcome))
 
 
@@ -233,12 +259,13 @@ def _fixed_fields(appends: _Appends, placed: LogAppendInfo) -> tuple[int, int, i
     return appends.key.partition, 0, placed.first_offset, placed.log_append_time_ms, appends.log_start_offset
 
 
-def _failed(services: Services, version: int, key: TopicPartition, error: MillraceError) -> PartitionProduced:
+def _failed(services: Services, version: int, appends: _Appends, error: MillraceError) -> PartitionProduced:
     count_errors(services, ApiKey.PRODUCE, [error.code])
     record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
     tells_leader = version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NotLeaderError)
-    hint = leader_hint(services, key) if tells_leader else None
-    return PartitionProduced(key.partition, error.code, -1, -1, -1, str(error), record_errors, hint)
+    hint = leader_hint(services, appends.key) if tells_leader else None
+    start = appends.log_start_told_with(error)
+    return PartitionProduced(appends.key.partition, error.code, -1, -1, start, str(error), record_errors, hint)
 
 
 def _raise_first_error(topics: list[TopicProduced]) -> None:
@@ -254,7 +281,7 @@ API = Api(
     ApiKey.PRODUCE,
     VersionRange(0, 13),
     handle,
-    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (INVALID_TXN_STATE); "
+    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); "
     "what grows above 64 MiB, or 8 max.message.bytes, where its records have to be read (MESSAGE_TOO_LARGE)",
     handle_all=handle_all,
 )

@@ -1,18 +1,19 @@
-"""ListOffsets, versions 0 to 11 (spec B5).
+"""ListOffsets, versions 0 to 10 (spec B5).
 
 v0   many offsets before a timestamp      v1  one offset per timestamp
 v2   isolation level                      v4  leader epoch
 v6   flexible                             v7  max timestamp (-3)    v8   earliest local (-4)
-v9   latest tiered (-5)                   v10 timeout               v11  earliest pending upload (-6)
+v9   latest tiered (-5)                   v10 timeout
 
 timestamp  answer
    -1      the high watermark; for read_committed the last stable offset
    -2, -4  the log start offset (all of the log is local)
    -3      the offset of the largest timestamp
-   -5, -6  none: there is no tiered storage
+   -5      none: there is no tiered storage
    t ≥ 0   the first offset whose timestamp is t or later; none if there is no such record
    other   UNSUPPORTED_VERSION, as is one that came with a later version
 
+Version 0 knows -1, -2 and times alone; a time is that of a segment's newest record (`storage.offsets_before`).
 What lies at or beyond what the reader may see is not found. A partition that is named twice is INVALID_REQUEST.
 """
 
@@ -41,10 +42,7 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
-FIRST_VERSION = {
-    LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11,
-}  # fmt: skip
+FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NONE = (-1, -1, NO_LEADER_EPOCH)
 
 
@@ -83,6 +81,8 @@ def _list(
 
 
 def _list_before(services: Services, key: TopicPartition, wanted: OffsetWanted, *, from_consumer: bool) -> OffsetListed:
+    if wanted.timestamp < EARLIEST:
+        return OffsetListed(key.partition, ErrorCode.UNSUPPORTED_VERSION)
     try:
         partition = led_partition(services, key)
         end = partition.high_watermark if from_consumer else None
@@ -112,7 +112,7 @@ def look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[i
 
 API = Api(
     ApiKey.LIST_OFFSETS,
-    VersionRange(0, 11),
+    VersionRange(0, 10),
     handle,
     refuses="special timestamps that are not known to the version (UNSUPPORTED_VERSION)",
 )

@@ -1,22 +1,21 @@
-"""OffsetCommit, versions 0 to 10.
+"""OffsetCommit, versions 0 to 9.
 
     v0  into ZooKeeper, where there is one    v1  generation and member, times     v2-v4  retention of the client's own
     v3  throttle time   v6  leader epoch      v7  static members                   v8     flexible
-    v9  KIP-848 members, GROUP_ID_NOT_FOUND for an unknown group                   v10    topics by id (KIP-848)
+    v9  KIP-848 members, GROUP_ID_NOT_FOUND for an unknown group
 
-A partition that does not exist is answered UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID); the others are committed.
+A partition that does not exist is answered UNKNOWN_TOPIC_OR_PARTITION; the others are committed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, field, milliseconds
+from millrace.wire.cold import Direction, decode, field, milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import NO_TIMESTAMP, decode_offset_commit, encode_offset_commit
 from millrace_broker.groups import commits
@@ -28,16 +27,7 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
 LAST_LEGACY_VERSION = 1
-FIRST_VERSION_WITH_TOPIC_IDS = 10
 DEFAULT_RETENTION_MS = -1
-
-
-class _Topic(NamedTuple):
-    """A topic of the request under both its names; the name is empty for an unknown id."""
-
-    name: str
-    topic_id: UUID
-    partitions: Sequence[Any]
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -47,19 +37,18 @@ def handle(services: Services, request: Request) -> Reply:
         message: Any = decode_offset_commit(version, request.body)
     else:
         message = decode(ApiKey.OFFSET_COMMIT, version, Direction.REQUEST, request.body)
-    topics = [_topic(services, version, topic) for topic in message.topics]
     errors = {
-        TopicPartition(topic.name, one.partition_index): _existence(services, topic, one.partition_index)
-        for topic in topics
+        TopicPartition(topic.name, one.partition_index): _existence(services, topic.name, one.partition_index)
+        for topic in message.topics
         for one in topic.partitions
     }
     existing = [
         _commit(topic.name, one)
-        for topic in topics
+        for topic in message.topics
         for one in topic.partitions
         if not errors[TopicPartition(topic.name, one.partition_index)]
     ]
-    return asyncio.ensure_future(_answer(services, version, message, topics=topics, existing=existing, errors=errors))
+    return asyncio.ensure_future(_answer(services, version, message, existing=existing, errors=errors))
 
 
 async def _answer(
@@ -67,7 +56,6 @@ async def _answer(
     version: int,
     message: Any,
     *,
-    topics: Sequence[_Topic],
     existing: Sequence[Commit],
     errors: commits.Errors,
 ) -> Parts:
@@ -78,7 +66,6 @@ async def _answer(
     answered = [
         {
             "name": topic.name,
-            "topic_id": topic.topic_id,
             "partitions": [
                 {
                     "partition_index": one.partition_index,
@@ -87,7 +74,7 @@ async def _answer(
                 for one in topic.partitions
             ],
         }
-        for topic in topics
+        for topic in message.topics
     ]
     if version <= LAST_LEGACY_VERSION:
         count_errors(services, ApiKey.OFFSET_COMMIT, error_codes({"topics": answered}))
@@ -122,17 +109,8 @@ def _into_zookeeper(offsets: ZooKeeperOffsets, group_id: str, existing: Sequence
     return errors
 
 
-def _topic(services: Services, version: int, topic: Any) -> _Topic:
-    if version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return _Topic(topic.name, ZERO_UUID, topic.partitions)
-    topic_id = topic.topic_id or ZERO_UUID
-    return _Topic(services.metadata.topic_name(topic_id) or "", topic_id, topic.partitions)
-
-
-def _existence(services: Services, topic: _Topic, partition: int) -> ErrorCode:
-    if not topic.name and topic.topic_id != ZERO_UUID:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    known = services.metadata.view.topics.get(topic.name)
+def _existence(services: Services, topic: str, partition: int) -> ErrorCode:
+    known = services.metadata.view.topics.get(topic)
     exists = known is not None and 0 <= partition < len(known.partitions)
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -147,4 +125,4 @@ def _commit(topic: str, one: Any) -> Commit:
     )
 
 
-API = Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 10), handle)
+API = Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 9), handle)

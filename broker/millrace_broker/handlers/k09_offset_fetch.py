@@ -1,8 +1,8 @@
-"""OffsetFetch, versions 0 to 10.
+"""OffsetFetch, versions 0 to 9.
 
     v0  from ZooKeeper, where there is one     v2  all topics (null), error of the group    v3  throttle time
     v5  leader epoch   v6  flexible            v7  require stable (KIP-447)                 v8  many groups (KIP-709)
-    v9  KIP-848 members                        v10 topics by id (KIP-848)
+    v9  KIP-848 members
 
 A partition without a committed offset is answered with offset -1 and no error; before v1 it is one.
 """
@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, field
+from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import decode_offset_fetch, encode_offset_fetch
 from millrace_broker.groups import commits
@@ -28,14 +27,12 @@ from millrace_broker.storage import TopicPartition
 
 FIRST_VERSION_WITH_GROUP_ERROR = 2
 FIRST_VERSION_WITH_MANY_GROUPS = 8
-FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 class _Topic(NamedTuple):
-    """A topic under both its names; the name is empty for an unknown id."""
+    """Partitions of a topic that are asked for."""
 
     name: str
-    topic_id: UUID
     partitions: tuple[int, ...]
 
 
@@ -56,7 +53,8 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 def _group(services: Services, version: int, group: Any, *, require_stable: bool) -> dict[str, Any]:
-    asked = None if group.topics is None else _once([_topic(services, version, topic) for topic in group.topics])
+    topics = group.topics
+    asked = None if topics is None else _once([_Topic(topic.name, topic.partition_indexes) for topic in topics])
     wanted = None if asked is None else [TopicPartition(one.name, index) for one in asked for index in one.partitions]
     try:
         error, fetched = commits.fetch(
@@ -72,23 +70,16 @@ def _group(services: Services, version: int, group: Any, *, require_stable: bool
     if error:
         topics = _failed(asked or (), error) if version < FIRST_VERSION_WITH_GROUP_ERROR else []
         return {"group_id": group.group_id, "topics": topics, "error_code": error}
-    topics = _all(services, version, fetched) if asked is None else _asked(asked, fetched)
+    topics = _all(fetched) if asked is None else _asked(asked, fetched)
     return {"group_id": group.group_id, "topics": topics, "error_code": error}
-
-
-def _topic(services: Services, version: int, topic: Any) -> _Topic:
-    if version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return _Topic(topic.name, ZERO_UUID, topic.partition_indexes)
-    topic_id = topic.topic_id or ZERO_UUID
-    return _Topic(services.metadata.topic_name(topic_id) or "", topic_id, topic.partition_indexes)
 
 
 def _once(topics: Sequence[_Topic]) -> list[_Topic]:
     """Each partition at its first place: one that is named often, with metadata of 4 KiB, is told once."""
-    seen: set[tuple[str, UUID, int]] = set()
+    seen: set[tuple[str, int]] = set()
     once = []
     for topic in topics:
-        keys = {(topic.name, topic.topic_id, index): index for index in topic.partitions}
+        keys = {(topic.name, index): index for index in topic.partitions}
         once.append(topic._replace(partitions=tuple(index for key, index in keys.items() if key not in seen)))
         seen.update(keys)
     return once
@@ -97,25 +88,17 @@ def _once(topics: Sequence[_Topic]) -> list[_Topic]:
 def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[dict[str, Any]]:
     """The answers in the order of the request."""
     answers = iter(fetched)
-    topics = []
-    for topic in asked:
-        partitions = [_partition(next(answers)) for _ in topic.partitions]
-        if not topic.name and topic.topic_id != ZERO_UUID:
-            partitions = [one | {"error_code": ErrorCode.UNKNOWN_TOPIC_ID} for one in partitions]
-        topics.append({"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions})
-    return topics
+    return [
+        {"name": topic.name, "partitions": [_partition(next(answers)) for _ in topic.partitions]} for topic in asked
+    ]
 
 
-def _all(services: Services, version: int, fetched: Sequence[Fetched]) -> list[dict[str, Any]]:
-    """All topics that have offsets; by id, those that have one."""
+def _all(fetched: Sequence[Fetched]) -> list[dict[str, Any]]:
+    """All topics that have offsets."""
     topics: dict[str, dict[str, Any]] = {}
     for one in fetched:
         name = one.topic_partition.topic
-        known = services.metadata.view.topics.get(name)
-        if known is None and version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            continue
-        topic_id = ZERO_UUID if known is None else known.topic_id
-        topic = topics.setdefault(name, {"name": name, "topic_id": topic_id, "partitions": []})
+        topic = topics.setdefault(name, {"name": name, "partitions": []})
         topic["partitions"].append(_partition(one))
     return list(topics.values())
 
@@ -137,7 +120,7 @@ def _partition(one: Fetched) -> dict[str, Any]:
 
 def _legacy(services: Services, message: Any) -> Reply:
     """Version 0."""
-    asked = [_Topic(topic.name, ZERO_UUID, topic.partition_indexes) for topic in message.topics]
+    asked = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics]
     wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     if services.zookeeper_offsets is not None:
         return asyncio.ensure_future(
@@ -179,4 +162,4 @@ def _known(one: Fetched) -> Fetched:
     return one._replace(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_missing else one
 
 
-API = Api(ApiKey.OFFSET_FETCH, VersionRange(0, 10), handle)
+API = Api(ApiKey.OFFSET_FETCH, VersionRange(0, 9), handle)

@@ -22,6 +22,7 @@ from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 FIRST_BATCHED_VERSION = 4
+NO_ERROR = "NONE"  # what Kafka's message says up to version 3 where there is no error
 GROUP = 0
 TRANSACTION = 1
 
@@ -46,7 +47,10 @@ async def _create_and_answer(services: Services, version: int, keys: Sequence[st
 
 
 def _answer(services: Services, version: int, coordinators: list[dict[str, Any]]) -> Parts:
-    found = {"coordinators": coordinators} if version >= FIRST_BATCHED_VERSION else coordinators[0]
+    if version >= FIRST_BATCHED_VERSION:
+        found: dict[str, Any] = {"coordinators": coordinators}
+    else:
+        found = coordinators[0] | {"error_message": coordinators[0]["error_message"] or NO_ERROR}
     return answer(services, ApiKey.FIND_COORDINATOR, version, {"throttle_time": 0, **found})
 
 

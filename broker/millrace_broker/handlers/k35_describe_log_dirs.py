@@ -1,6 +1,6 @@
-"""DescribeLogDirs, versions 0 to 5 (KIP-113).
+"""DescribeLogDirs, versions 0 to 4 (KIP-113).
 
-v2  flexible      v3  an error code of its own      v4  bytes of the file system (KIP-827)      v5  cordoned: never
+v2  flexible      v3  an error code of its own      v4  bytes of the file system (KIP-827)
 
 A folder that is offline has an error and no partitions. File systems are asked in a worker thread.
 """
@@ -66,7 +66,6 @@ def _described(
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         "total_bytes": UNKNOWN_BYTES,
         "usable_bytes": UNKNOWN_BYTES,
-        "is_cordoned": False,
     }
 
 
@@ -81,4 +80,4 @@ def _measure(results: list[dict[str, Any]]) -> None:
                 result |= {"total_bytes": usage.total, "usable_bytes": usage.free}
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(0, 5), handle)
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(0, 4), handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
@@ -14,12 +15,12 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Delete groups without members."""
+    """Delete groups without members; one that is named twice is answered once."""
     message = decode(ApiKey.DELETE_GROUPS, request.version, Direction.REQUEST, request.body)
-    return asyncio.ensure_future(_delete(services, request.version, message.groups_names))
+    return asyncio.ensure_future(_delete(services, request.version, dict.fromkeys(message.groups_names)))
 
 
-async def _delete(services: Services, version: int, group_ids: tuple[str, ...]) -> Parts:
+async def _delete(services: Services, version: int, group_ids: Iterable[str]) -> Parts:
     results = [{"group_id": one, "error_code": await _delete_one(services, one)} for one in group_ids]
     return answer(services, ApiKey.DELETE_GROUPS, version, {"throttle_time": 0, "results": results})
 

@@ -53,6 +53,7 @@ def _answered(message: Any, errors: dict[TopicPartition, ErrorCode]) -> list[dic
             ],
         }
         for topic in message.topics
+        if topic.partitions
     ]
 
 

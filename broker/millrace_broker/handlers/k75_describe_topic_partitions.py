@@ -21,7 +21,7 @@ from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import TOPIC_OPERATIONS
+from millrace_broker.handlers.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 
 
 class Cursor(NamedTuple):
@@ -48,7 +48,7 @@ def handle(services: Services, request: Request) -> Reply:
     try:
         names = _names(view, named, cursor)
     except InvalidRequestError as error:
-        fields: dict[str, Any] = {"topics": [_missing(name, error.code) for name in named]}
+        fields: dict[str, Any] = {"topics": [_missing(name, error.code, operations=NOT_ASKED) for name in named]}
     else:
         page = paged([(name, _count(view, name)) for name in names], cursor, limit)
         fields = {"topics": [_topic(view, *place) for place in page.topics]}
@@ -128,14 +128,14 @@ def _described(view: ClusterView, topic: TopicInfo, partitions: Sequence[Partiti
     }
 
 
-def _missing(name: str, code: ErrorCode) -> dict[str, Any]:
+def _missing(name: str, code: ErrorCode, *, operations: int = TOPIC_OPERATIONS) -> dict[str, Any]:
     return {
         "error_code": code,
         "name": name,
         "topic_id": ZERO_UUID,
         "is_internal": False,
         "partitions": (),
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": operations,
     }
 
 

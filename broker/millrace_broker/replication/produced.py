@@ -5,6 +5,7 @@
 | v0-v2 | a set of messages of format v0 or v1 becomes batches; a tail that is cut short is passed over | RecordError |
 | v3 on | exactly one batch of format v2; a tail that is cut short is passed over | InvalidRecordError |
 | v3-v6 | no zstd (KIP-110) | UnsupportedCodecError |
+| v3 on | base offset 0 (`check_base_offset`) | InvalidRecordError |
 
 `compression.type` of the topic, unless it is `producer`: a batch of another codec is compressed anew, with its level;
 producer, sequence and records stay. All of this takes place on the event loop: a producer's batches must reach the log
@@ -44,6 +45,7 @@ PRODUCER_CODEC = "producer"
 UNCOMPRESSED = "uncompressed"
 LENGTH_POSITION = 8
 _LENGTH = struct.Struct(">I")
+_BASE_OFFSET_0 = bytes(8)
 
 
 def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
@@ -62,6 +64,12 @@ def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
         )
     except UnsupportedMagicError as error:
         raise CorruptRecordError(f"Produce v{version}: {error}") from error
+
+
+def check_base_offset(version: int, batches: Buffer) -> None:
+    """InvalidRecordError for a batch whose producer gave it a place of its own; those made of messages may have one."""
+    if version >= FIRST_VERSION_OF_BATCHES and batches[:8] != _BASE_OFFSET_0:
+        raise InvalidRecordError("the base offset of a produced batch is 0: its place is the log's to give")
 
 
 def in_codec_of_topic(batches: Buffer, config: LogConfig) -> Buffer:

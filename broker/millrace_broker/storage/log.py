@@ -242,8 +242,7 @@ class Log:
             raise StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
 
     def _place_of(self, batch: BatchMetadata) -> LogAppendInfo:
-        append_time_ms = batch.timestamp if self._stamps_append_time else NO_TIMESTAMP
-        return LogAppendInfo(batch.first_offset, batch.last_offset, append_time_ms, batch.timestamp)
+        return LogAppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, batch.timestamp)
 
     def _write(self, placement: Placement, leader_epoch: int) -> None:
         if leader_epoch > self.leader_epochs.latest:

@@ -21,7 +21,10 @@ PARTS_OF_A_BATCH = 2
 
 
 class LogAppendInfo(NamedTuple):
-    """Where appended batches are. `log_append_time_ms` is -1 where records keep the producer's time."""
+    """Where appended batches are.
+
+    `log_append_time_ms` is -1 where records keep the producer's time; of a repeated batch it is the time that is kept.
+    """
 
     first_offset: int
     last_offset: int

@@ -1,4 +1,4 @@
-"""ListOffsets, versions 0 to 11, by hand.
+"""ListOffsets, versions 0 to 10, by hand.
 
 request    v0   replica id, topics [name, partitions [index, timestamp, how many]]
            v1   - how many                v2   + isolation level         v4   + current leader epoch

@@ -115,42 +115,12 @@ BY_CHOICE = {
     "DescribeConfigs: the broker's max.connections": "connections are bounded by default",
     "IncrementalAlterConfigs: a broker's unknown one": "Kafka keeps any name, for its plugins; here it is refused",
     "IncrementalAlterConfigs: an unknown operation": "both Kafkas answer UNKNOWN_SERVER_ERROR",
+    "ListOffsets: after all, by the times of segments": "a segment's time is its newest record's, in Kafka its file's",
+    "OffsetCommit: to ZooKeeper": "version 0 has offsets of its own beside ZooKeeper, not standalone",
     "Produce: an unknown codec": "both Kafkas answer UNKNOWN_SERVER_ERROR before v7",
 }
 
-NO_LOG_START = "a refused batch is answered with log start offset -1, by Kafka with the log's"
-SPECIAL = "version 0 knows -1 and -2 alone, other special values are refused"
 OPEN = {
     "AlterReplicaLogDirs: to where it is": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
     "AlterReplicaLogDirs: unknown topic": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
-    "DeleteGroups: one twice": "answered once",
-    "DescribeTopicPartitions: a cursor that is nowhere": "a page behind the last partition tells of no operations",
-    "FindCoordinator: of a group": "versions 1 to 3 have a message where there is no error: NONE",
-    "FindCoordinator: of an empty name": "versions 1 to 3 have a message where there is no error: NONE",
-    "ListOffsets: a time inside a batch": "version 0 finds no offset for a time after the last append",
-    "ListOffsets: after all": "version 0 finds no offset for a time after the last append",
-    "ListOffsets: earliest local": SPECIAL,
-    "ListOffsets: earliest pending upload": SPECIAL,
-    "ListOffsets: latest tiered": SPECIAL,
-    "ListOffsets: max timestamp of an empty log": SPECIAL,
-    "ListOffsets: max timestamp": SPECIAL,
-    "ListOffsets: special value that is none": SPECIAL,
-    "OffsetCommit: to ZooKeeper": "offsets of version 0 are kept apart from those of the others, without metadata",
-    "OffsetDelete: an empty group name": "INVALID_GROUP_ID",
-    "OffsetDelete: of an empty group": "a topic without partitions is not in the answer",
-    "Produce: a null key in a compacted topic": NO_LOG_START,
-    "Produce: a timestamp too far back": NO_LOG_START,
-    "Produce: a transactional batch without a transaction": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-    "Produce: base offset 7": "a batch that does not begin at offset 0 is refused",
-    "Produce: control batch of a client": NO_LOG_START,
-    "Produce: sequences of an idempotent producer": f"{NO_LOG_START}; a repeated batch has the time of its append",
-    "Produce: the sixth batch back": f"{NO_LOG_START}; a repeated batch has the time of its append",
-}
-
-# (API, version) that Millrace advertises though neither Kafka does: no judge for these
-ADVERTISED_ALONE = {
-    ("DescribeLogDirs", 5): "came with Kafka 4.2",
-    ("ListOffsets", 11): "4.1 has it and keeps it back as unstable",
-    ("OffsetCommit", 10): "4.1 has it and keeps it back as unstable",
-    ("OffsetFetch", 10): "4.1 has it and keeps it back as unstable",
 }

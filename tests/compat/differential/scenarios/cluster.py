@@ -76,6 +76,14 @@ ask("DescribeClientQuotas", "a bad match type", {
     "components": [{"entityType": "user", "matchType": 9, "match": "alice"}], "strict": False,
 })  # fmt: skip
 
+# DescribeUserScramCredentials
+
+ask("DescribeUserScramCredentials", "of all", {"users": None})
+ask("DescribeUserScramCredentials", "of none", {"users": []})
+ask("DescribeUserScramCredentials", "of some", {
+    "users": [{"name": name} for name in ("alice", "bob", "alice", "")],
+})  # fmt: skip
+
 
 # DescribeLogDirs, AlterReplicaLogDirs
 
