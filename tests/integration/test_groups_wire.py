@@ -359,6 +359,9 @@ def test_offsets_of_the_oldest_clients_are_zookeepers(tmp_path, zookeeper):
         wire.exchange(ApiKey.OFFSET_COMMIT, 0, legacy_commit(0, "old", 32))
         answer = wire.exchange(ApiKey.OFFSET_FETCH, 0, legacy_fetch("old"))
         assert legacy_answer(answer, fetched) == [(0, 32, "", 0), (1, -1, "", UNKNOWN)]
+        wire.ask(ApiKey.FIND_COORDINATOR, 0, key="old")
+        (topic,), error = fetch(wire, 2, "old", [0])
+        assert (topic.partitions[0].committed_offset, error) == (-1, 0)
     session = ZooKeeperSession(
         connect, session_timeout_ms=10_000, connection_timeout_ms=10_000, on_change=lambda _: None
     )
