@@ -86,6 +86,12 @@ class ReplicaManager:
         """The logs in each data folder; None for a folder that is offline."""
         return self._logs.by_data_dir()
 
+    def finish_move(self, topic_partition: TopicPartition) -> Log:
+        """Go on with a partition's log in the folder that it was copied to. Raises as `LogManager.finish_move` does."""
+        partition = self.partition(topic_partition)
+        partition.log = self._logs.finish_move(topic_partition)
+        return partition.log
+
     def checkpoint_log_start_offsets(self) -> None:
         """Block until the log start offsets of now are on the disk; for a worker thread. StorageError."""
         self._logs.checkpoint()

@@ -11,6 +11,7 @@ from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfi
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log import Log
 from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
+from millrace_broker.storage.log_copy import LogCopy
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.manager import LogManager
 from millrace_broker.storage.placement import LogAppendInfo
@@ -35,6 +36,7 @@ __all__ = [
     "LogAppendInfo",
     "LogCleaner",
     "LogConfig",
+    "LogCopy",
     "LogManager",
     "LogRecovery",
     "LogSlice",

@@ -3,10 +3,13 @@
 A folder belongs to one broker of one cluster, and says by a marker whether the last shutdown synced all of
 it. The marker is removed before anything is written, so a crash at any later point means recovery.
 
-Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers` and `close` belong to
-one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same
-time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close` closes several
-logs of a folder at once: disks sync side by side what they would take long for one by one.
+A log can be moved from one folder to another while it is served: `begin_move` makes a copy's folder, rounds of
+`LogCopy.catch_up` fill it, `finish_move` puts the copy in the log's place (`storage.log_move`).
+
+Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers`, `close` and what concerns
+moves belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any
+other at the same time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close`
+closes several logs of a folder at once: disks sync side by side what they would take long for one by one.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from threading import Lock
+from types import MappingProxyType
 
 from millrace.clock import Clock
 from millrace.errors import StorageError, TopicExistsError
@@ -28,12 +32,16 @@ from millrace_broker.storage.data_dir import DataDir, remove_tree
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name
 from millrace_broker.storage.log import Log
+from millrace_broker.storage.log_copy import LogCopy
+from millrace_broker.storage.log_move import drop_copy, swap
 from millrace_broker.storage.meta_properties import read_topic_id, write_topic_id
 from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_dirs
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
+from millrace_broker.storage.segments import Segments
 
 logger = logging.getLogger(__name__)
 
+MAX_WISHES = 10_000
 CLOSING_THREADS = 8  # they wait for the disk, and need no processor
 
 
@@ -61,6 +69,8 @@ class LogManager:
         self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
         self._configured: set[TopicPartition] = set()
         self._deleted: deque[tuple[int, str]] = deque()
+        self._copies: dict[TopicPartition, LogCopy] = {}
+        self._wishes: dict[TopicPartition, str] = {}
         self._checkpoint_lock = Lock()
         threads = RECOVERY_THREADS.parse(defaults.get(RECOVERY_THREADS.name, str(RECOVERY_THREADS.default)))
         self._recovery_threads = int(threads)
@@ -72,6 +82,7 @@ class LogManager:
         left or a partition is there twice, DataDirInUseError, InconsistentClusterIdError; then no folder stays locked.
         """
         opened = open_data_dirs(
+            self._fs,
             self._dirs,
             self._open,
             cluster_id=self._cluster_id,
@@ -112,7 +123,7 @@ class LogManager:
         return self._topic_ids.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, topic_config: Mapping[str, str]) -> Log:
-        """Make a partition's log in the folder with the fewest, or give an existing one its settings.
+        """Make a partition's log in the folder that was wished for or has the fewest, or give one its settings.
 
         Until then an existing log has the broker's defaults, and retention leaves it alone. Raises TopicExistsError
         where the log belongs to another topic of this name, InvalidConfigError, StorageError.
@@ -139,14 +150,82 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is None:
             return
+        self.drop_move(topic_partition)
         parent = os.path.dirname(log.directory)
         target = os.path.join(parent, deleted_dir_name(topic_partition, uuid.uuid4()))
         with storage_errors(log.directory):
             self._fs.rename(log.directory, target)
             log.abandon()
             self._forget(topic_partition)
-            self._deleted.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
+            self._remove_later(log, target)
             self._fs.fsync_dir(parent)
+
+    def copies(self) -> Mapping[TopicPartition, LogCopy]:
+        """The copies of logs that are being moved, as of now."""
+        return self._copies
+
+    def wish(self, topic_partition: TopicPartition, path: str) -> None:
+        """Let a log that is not here yet be made in this folder; the oldest of very many wishes is forgotten."""
+        self._wishes.pop(topic_partition, None)
+        self._wishes[topic_partition] = path
+        if len(self._wishes) > MAX_WISHES:
+            del self._wishes[next(iter(self._wishes))]
+
+    def begin_move(self, topic_partition: TopicPartition, path: str) -> LogCopy:
+        """Make the folder for a copy of a log whose topic is known, in another data folder.
+
+        StorageError, also where any folder is offline: another copy may be there (as Kafka).
+        """
+        assert topic_partition in self._configured
+        for data_dir in self._dirs:
+            if not data_dir.is_online:
+                raise StorageError(f"{data_dir.path}: offline; no log is moved meanwhile")
+        target = self._dir(path)
+        copy = LogCopy(self._fs, self._clock, topic_partition, target.path, target.health)
+        self._copies[topic_partition] = copy
+        return copy
+
+    def finish_move(self, topic_partition: TopicPartition) -> Log:
+        """Copy what is left and put the copy in the log's place, which is closed; returns the log that is opened there.
+
+        Blocks meanwhile. StorageError, and the move is over: the log is served where it was, or offline with a folder.
+        """
+        log, copy, topic_id = (
+            self._logs[topic_partition],
+            self._copies[topic_partition],
+            self._topic_ids[topic_partition],
+        )
+        assert topic_id is not None
+        source, target = self._dir(os.path.dirname(log.directory)), self._dir(copy.parent)
+
+        def take(segments: Segments) -> None:
+            try:
+                copy.finish(log, segments)
+                self._open_moved(log, copy.directory, target).abandon()
+                write_topic_id(self._fs, copy.directory, topic_id)
+                self._checkpoint(target, {topic_partition: log})
+                watermark = self.high_watermark(topic_partition)
+                target.write_high_watermarks({**target.high_watermarks, topic_partition: watermark})
+            except StorageError:
+                self.drop_move(topic_partition)
+                raise
+            del self._copies[topic_partition]
+            self._remove_later(log, swap(self._fs, topic_partition, source, target, copy.directory))
+
+        with self._checkpoint_lock:
+            log.hand_over(take)
+            moved = self._open_moved(log, os.path.join(target.path, str(topic_partition)), target)
+            moved.producers.take_over(log.producers)
+            self._logs = {**self._logs, topic_partition: moved}
+        return moved
+
+    def drop_move(self, topic_partition: TopicPartition) -> None:
+        """End a move, if there is one; its files go by `remove_deleted`. StorageError."""
+        copy = self._copies.pop(topic_partition, None)
+        if copy is not None:
+            copy.stop()
+            dropped = drop_copy(self._fs, topic_partition, self._dir(copy.parent), copy.directory)
+            self._remove_later(self._logs[topic_partition], dropped)
 
     def apply_retention(self) -> list[RetentionReport]:
         """Apply every log's retention settings; logs whose settings are not known yet are left out.
@@ -243,8 +322,28 @@ class LogManager:
     def _logs_in(self, data_dir: DataDir) -> dict[TopicPartition, Log]:
         return {key: log for key, log in self._logs.items() if os.path.dirname(log.directory) == data_dir.path}
 
-    def _checkpoint(self, data_dir: DataDir) -> None:
-        mine = self._logs_in(data_dir)
+    def _dir(self, path: str) -> DataDir:
+        return next(data_dir for data_dir in self._dirs if data_dir.path == path)
+
+    def _open_moved(self, log: Log, directory: str, data_dir: DataDir) -> Log:
+        """A log in its new folder, which holds all that this one does."""
+        return Log(
+            self._fs,
+            self._clock,
+            directory,
+            log.topic_partition,
+            log.config,
+            recovery_point=log.log_end_offset,
+            log_start_offset=log.log_start_offset,
+            clean=True,
+            health=data_dir.health,
+        )
+
+    def _remove_later(self, log: Log, path: str) -> None:
+        self._deleted.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, path))
+
+    def _checkpoint(self, data_dir: DataDir, arriving: Mapping[TopicPartition, Log] = MappingProxyType({})) -> None:
+        mine = {**self._logs_in(data_dir), **arriving}
         data_dir.write_checkpoints(
             {key: log.recovery_point for key, log in mine.items()},
             {key: log.log_start_offset for key, log in mine.items() if log.starts_inside_segment},
@@ -288,6 +387,7 @@ class LogManager:
 
     def _create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig) -> Log:
         data_dir = self._dir_for_new(topic_partition)
+        self._wishes.pop(topic_partition, None)
         parent = data_dir.path
         directory = os.path.join(parent, str(topic_partition))
         with storage_errors(directory):
@@ -299,14 +399,20 @@ class LogManager:
         return log
 
     def _dir_for_new(self, topic_partition: TopicPartition) -> DataDir:
-        """The folder with the fewest partitions; StorageError where this one may lie in a folder that is offline."""
+        """Wished for, or with the fewest partitions; StorageError where this one may lie in a folder that is offline."""
         for data_dir in self._dirs:
             if data_dir.may_hold_unopened(topic_partition):
                 raise StorageError(f"{data_dir.path}: offline, and {topic_partition} may be there")
         online = [data_dir for data_dir in self._dirs if data_dir.is_online]
         if not online:
             raise StorageError("no data folder is left")
+        wished = self._wishes.get(topic_partition)
+        if wished is not None:
+            if not self._dir(wished).is_online:
+                raise StorageError(f"{wished}: offline, and {topic_partition} is to be there")
+            return self._dir(wished)
         counts = Counter(os.path.dirname(log.directory) for log in self._logs.values())
+        counts.update(copy.parent for copy in self._copies.values())
         return min(online, key=lambda data_dir: counts[data_dir.path])
 
     def _adopt(self, topic_partition: TopicPartition, log: Log, topic_id: uuid.UUID) -> None:
