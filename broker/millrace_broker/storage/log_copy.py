@@ -42,7 +42,8 @@ from millrace_broker.storage.segments import Segments
 from millrace_broker.storage.throttle import Throttle
 
 CHUNK_BYTES = 256 << 10
-ROUND_BYTES = 64 << 20  # after which another rate may be asked for
+ROUND_BYTES = 64 << 20  # or what a second allows, for then another rate may hold
+MIN_ROUND_BYTES = 4096
 
 Pay = Callable[[int], object]
 
@@ -92,14 +93,14 @@ class LogCopy:
         self._stopping.set()
 
     def catch_up(self, log: Log, bytes_per_second: float) -> None:
-        """Copy and sync up to `ROUND_BYTES` of what the log holds, on a worker thread.
+        """Copy and sync some of what the log holds, for a second if the rate is low, on a worker thread.
 
         StorageError, CompactionStoppedError; the copy is of no use then.
         """
         throttle = Throttle(self._clock, self._stopping.wait, bytes_per_second)
         throttle.take(0)
         log.flush()  # which completes the files of closed segments
-        segments, limit = log.segments, ROUND_BYTES
+        segments, limit = log.segments, int(min(max(bytes_per_second, MIN_ROUND_BYTES), ROUND_BYTES))
         self._drop_all_but(segments)
         with storage_errors(log.directory):
             for segment in segments:
@@ -133,7 +134,7 @@ class LogCopy:
         # In this order: whatever is below the end is within the size.
         is_sealed, end_offset, size_bytes = segment.is_sealed, segment.next_offset, segment.size_bytes
         start = copied.size_bytes
-        copied.size_bytes = self._copy_batches(segment.path, start, min(size_bytes, start + limit), pay)
+        self._copy_batches(segment.path, copied, min(size_bytes, start + limit), pay)
         if copied.size_bytes == size_bytes:
             if is_sealed:
                 self._copy_others(segment)
@@ -141,18 +142,18 @@ class LogCopy:
             self.end_offset = end_offset
         return copied.size_bytes - start
 
-    def _copy_batches(self, path: str, start: int, end: int, pay: Pay) -> int:
+    def _copy_batches(self, path: str, copied: _CopiedSegment, end: int, pay: Pay) -> None:
         source = self._fs.open(path)
         try:
             with self._written(path) as target:
-                for position in range(start, end, CHUNK_BYTES):
+                for position in range(copied.size_bytes, end, CHUNK_BYTES):
                     data = self._fs.pread(source, min(CHUNK_BYTES, end - position), position)
                     with self._writing(self._place_of(path)):
                         self._fs.pwritev(target, [data], position)
                     pay(len(data))
+                    copied.size_bytes = position + len(data)
         finally:
             self._fs.close(source)
-        return end
 
     def _copy_others(self, segment: LogSegment) -> None:
         snapshot = segment_file_name(segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX)
