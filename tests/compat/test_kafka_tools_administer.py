@@ -11,6 +11,7 @@ from millrace.errors import SetupError
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
+from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 
 PEERS = Path(__file__).parents[2] / ".peers"
@@ -149,8 +150,9 @@ def test_a_log_is_moved_to_another_directory(newest_kafka, tmp_path):
         plan.write_text(json.dumps({"partitions": [moved], "version": 1}))
         arguments = ("--reassignment-json-file", str(plan))
         throttle = ("--replica-alter-log-dirs-throttle", "50000000")
-        assert "Successfully started log directory move" in run(
-            "reassign-partitions", *arguments, "--execute", *throttle
+        started = run("reassign-partitions", *arguments, "--execute", *throttle)
+        assert re.search(rf"Successfully started moving log directory to {target} for replica moved-0", started), (
+            started
         )
         verified = run("reassign-partitions", *arguments, "--verify")
         assert "Reassignment of replica moved-0-1 completed successfully" in verified
