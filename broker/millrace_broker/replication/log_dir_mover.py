@@ -1,9 +1,9 @@
 """Moves partitions' logs between the broker's data folders while they are served (KIP-113).
 
 One log is copied at a time, in the order asked for, on a worker thread and no faster than
-`replica.alter.log.dirs.io.max.bytes.per.second` allows. Once little is left, the event loop's thread copies that and
-puts the copy in the log's place; appends and reads wait for so long. A move is forgotten when the broker stops, and
-what was copied goes; a move that fails leaves the log where it is. Kafka would go on after a restart.
+`replica.alter.log.dirs.io.max.bytes.per.second` allows. Once `FINISH_BYTES` or less are left, the event loop's thread
+copies them, at any rate, and puts the copy in the log's place; all requests wait for so long. A move is forgotten when
+the broker stops, and what was copied goes; one that fails leaves the log where it is. Kafka goes on after a restart.
 
 Runs on the event loop.
 """

@@ -6,9 +6,9 @@ it. The marker is removed before anything is written, so a crash at any later po
 A log can be moved from one folder to another while it is served: `begin_move` makes a copy's folder, rounds of
 `LogCopy.catch_up` fill it, `finish_move` puts the copy in the log's place (`storage.log_move`).
 
-Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers`, `close` and what concerns
-moves belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any
-other at the same time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close`
+Threads: `start`, `create`, `delete`, `apply_retention`, `release_replaced`, `expire_producers`, `close` and moves
+belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at
+the same time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `close`
 closes several logs of a folder at once: disks sync side by side what they would take long for one by one.
 """
 
@@ -399,7 +399,7 @@ class LogManager:
         return log
 
     def _dir_for_new(self, topic_partition: TopicPartition) -> DataDir:
-        """Wished for, or with the fewest partitions; StorageError where this one may lie in a folder that is offline."""
+        """Wished for, or the one with the fewest; StorageError where the log may lie in a folder that is offline."""
         for data_dir in self._dirs:
             if data_dir.may_hold_unopened(topic_partition):
                 raise StorageError(f"{data_dir.path}: offline, and {topic_partition} may be there")
