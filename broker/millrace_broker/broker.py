@@ -45,6 +45,7 @@ from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
 from millrace_broker.options import Address, BrokerOptions
 from millrace_broker.replication.fetch_sessions import FetchSessions
+from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, NewLog, TopicPartition
@@ -230,7 +231,18 @@ class Broker:
             FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: randrange(1, MAX_INT)),  # noqa: S311  # a session id is no secret, as in Kafka
             ProducerIds(partial(self._store.reserve_producer_ids, broker_id), self._replicas.first_free_producer_id),
             self._metrics.errors,
+            self._new_mover(),
         )
+
+    def _new_mover(self) -> LogDirMover:
+        mover = LogDirMover(
+            self._logs,
+            self._replicas,
+            self._cleaner.follow,
+            lambda: self._services.config.replica_alter_log_dirs_io_max_bytes_per_second,
+        )
+        self._closing.push_async_callback(mover.close)
+        return mover
 
     def _registration(self, bound: Address) -> BrokerInfo:
         advertised = self._options.broker.advertised_listeners

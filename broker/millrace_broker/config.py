@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from millrace.config import MAX_INT, ConfigTable, declared_keys, setting
+from millrace.config import MAX_INT, MAX_LONG, ConfigTable, declared_keys, setting
 
 MAX_DOUBLE = sys.float_info.max
 
@@ -89,6 +89,9 @@ class BrokerConfig:
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         MAX_DOUBLE, "Bytes that compaction reads and writes in a second at most.", minimum=1, is_dynamic=True
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        MAX_LONG, "Bytes of logs that are moved between data folders in a second at most.", minimum=1, is_dynamic=True
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         5_000, "Milliseconds between two writes of the high watermarks' checkpoint.", minimum=1

@@ -11,6 +11,7 @@ from millrace.errors import SetupError
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
+from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 
 PEERS = Path(__file__).parents[2] / ".peers"
@@ -27,6 +28,7 @@ COMMANDS = {
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "broker-api-versions of 3.9": "kafka.admin.BrokerApiVersionsCommand",
 }
+DUMP = "kafka.tools.DumpLogSegments"
 CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
 
 
@@ -129,6 +131,36 @@ def test_records_directories_elections_and_reassignments(tool, topic, tmp_path, 
     assert f"Reassignment of partition {topic}-0 is completed" in verified
     assert f"Reassignment of replica {topic}-0-1 completed successfully" in verified
     assert "No partition reassignments found" in tool("reassign-partitions", "--list")
+
+
+def test_a_log_is_moved_to_another_directory(newest_kafka, tmp_path):
+    paths = [tmp_path / "one", tmp_path / "two"]
+    with BrokerProcess(paths[0], more_data_dirs=paths[1:]) as broker:
+        run = runner(newest_kafka, broker)
+        batch = encode_batch([NewRecord(b"v", b"k", 1_700_000_000_000)] * 500)
+        with Cluster(broker.bootstrap) as cluster, RawConnection(broker.bootstrap) as connection:
+            Admin(cluster).create_topic("moved", 1)
+            data = {"name": "moved", "partition_data": [{"index": 0, "records": batch}]}
+            fields = {"transactional_id": None, "acks": -1, "timeout": 5000, "topic_data": [data]}
+            assert connection.request(ApiKey.PRODUCE, 8, fields).responses[0].partition_responses[0].error_code == 0
+        [home] = [path for path in paths if (path / "moved-0").exists()]
+        [target] = {*paths} - {home}
+        plan = tmp_path / "plan"
+        moved = {"topic": "moved", "partition": 0, "replicas": [1], "log_dirs": [str(target)]}
+        plan.write_text(json.dumps({"partitions": [moved], "version": 1}))
+        arguments = ("--reassignment-json-file", str(plan))
+        throttle = ("--replica-alter-log-dirs-throttle", "50000000")
+        started = run("reassign-partitions", *arguments, "--execute", *throttle)
+        assert re.search(rf"Successfully started moving log directory to {target} for replica moved-0", started), (
+            started
+        )
+        verified = run("reassign-partitions", *arguments, "--verify")
+        assert "Reassignment of replica moved-0-1 completed successfully" in verified
+        broker.stop()
+        assert not (home / "moved-0").exists()
+        log = target / "moved-0" / f"{0:020}.log"
+        assert "count: 500" in newest_kafka.run(DUMP, "--deep-iteration", "--files", str(log))
+        newest_kafka.run(DUMP, "--index-sanity-check", "--files", str(log.with_suffix(".index")))
 
 
 def test_the_cluster_and_what_its_brokers_serve(newest_kafka, tool, administered):

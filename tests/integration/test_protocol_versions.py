@@ -442,7 +442,7 @@ def test_api_versions(old, version):
         one.api_key: (one.min_version, one.max_version)
         for one in old.request(ApiKey.API_VERSIONS, version, fields).api_keys
     }
-    assert (served[PRODUCE], served[FETCH], served[LIST_OFFSETS]) == ((0, 13), (0, 18), (0, 11))
+    assert (served[PRODUCE], served[FETCH], served[LIST_OFFSETS]) == ((0, 13), (0, 18), (0, 10))
     if version >= 3:
         refused = old.request(ApiKey.API_VERSIONS, version, fields | {"client_software_name": "-bad-"})
         assert (refused.error_code, refused.api_keys) == (ErrorCode.INVALID_REQUEST, ())

@@ -28,6 +28,7 @@ from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.replication.fetch_sessions import FetchSessions
+from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.replica_manager import ReplicaManager
 
 Reply = Parts | asyncio.Future[Parts] | None
@@ -70,3 +71,4 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     errors: Counter[tuple[int, int]]  # by API key and error code; given out at /metrics
+    log_dirs: LogDirMover

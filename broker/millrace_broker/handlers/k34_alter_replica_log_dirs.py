@@ -1,7 +1,13 @@
 """AlterReplicaLogDirs, versions 0 to 2 (KIP-113); v2 flexible.
 
-A partition is not moved between data folders while it is served: where it lies already it may be told to lie, another
-folder is refused, a folder that is not this broker's is not found.
+The answer says that a move has begun; DescribeLogDirs shows how far it is. As Kafka:
+
+    the partition is in the folder         a move that is under way is dropped
+    is on its way there                    it goes on
+    is on its way to another folder        that move is dropped, and one to this folder begins
+    is not here (yet)                      REPLICA_NOT_AVAILABLE, and it will be made in this folder
+    a folder is offline                    KAFKA_STORAGE_ERROR
+    the folder is not the broker's         LOG_DIR_NOT_FOUND
 """
 
 from __future__ import annotations
@@ -11,13 +17,15 @@ import os
 from collections import defaultdict
 from collections.abc import Container, Mapping
 from typing import Any
+from uuid import UUID
 
-from millrace.errors import ErrorCode
+from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.legacy_admin import decode_request
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
+from millrace_broker.storage.filenames import MAX_NAME_BYTES, future_dir_name
 
 logger = logging.getLogger(__name__)
 
@@ -49,17 +57,25 @@ def _place(
     topic_partition: TopicPartition,
 ) -> ErrorCode:
     wanted = os.path.normpath(path)
+    if len(future_dir_name(topic_partition, UUID(int=0))) > MAX_NAME_BYTES:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     if wanted not in directories:
         return ErrorCode.LOG_DIR_NOT_FOUND
     logs = directories[wanted]
-    if logs is None:
+    if logs is None or topic_partition in services.replicas.offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if topic_partition not in services.replicas.partitions:
-        return ErrorCode.REPLICA_NOT_AVAILABLE
-    if topic_partition in logs:
-        return ErrorCode.NONE
-    logger.warning("%s stays where it is: moving to %s while it is served is not possible", topic_partition, wanted)
-    return ErrorCode.INVALID_REQUEST
+    try:
+        if topic_partition not in services.replicas.partitions:
+            services.log_dirs.wish(topic_partition, wanted)
+            return ErrorCode.REPLICA_NOT_AVAILABLE
+        if topic_partition in logs:
+            services.log_dirs.drop(topic_partition)
+        else:
+            services.log_dirs.move(topic_partition, wanted)
+    except MillraceError as error:
+        logger.warning("%s is not moved to %s: %s", topic_partition, wanted, error)
+        return error.code
+    return ErrorCode.NONE
 
 
 API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, VersionRange(0, 2), handle)

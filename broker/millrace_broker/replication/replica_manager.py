@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from millrace.errors import InvalidConfigError, UnknownTopicError
+from millrace.errors import InvalidConfigError, StorageError, UnknownTopicError
 from millrace.records.batch import Buffer
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
@@ -96,6 +96,12 @@ class ReplicaManager:
         """The logs in each data folder; None for a folder that is offline."""
         return self._logs.by_data_dir()
 
+    def finish_move(self, topic_partition: TopicPartition) -> Log:
+        """Go on with a partition's log in the folder that it was copied to. Raises as `LogManager.finish_move` does."""
+        partition = self.partition(topic_partition)
+        partition.log = self._logs.finish_move(topic_partition)
+        return partition.log
+
     def checkpoint_log_start_offsets(self) -> None:
         """Block until the log start offsets of now are on the disk; for a worker thread. StorageError."""
         self._logs.checkpoint()
@@ -103,6 +109,10 @@ class ReplicaManager:
     def drop(self, topic_partition: TopicPartition) -> None:
         """Lead no longer: its topic is gone, and the log is to be deleted. Waiting fetches learn it at once."""
         del self._partitions[topic_partition]
+        try:
+            self._logs.drop_move(topic_partition)
+        except StorageError:
+            logger.exception("the copy of %s is left for the next start", topic_partition)
         self.purgatory.check(topic_partition)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:

@@ -11,8 +11,10 @@ from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfi
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log import AppendOutcome, Log
 from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
+from millrace_broker.storage.log_copy import LogCopy
 from millrace_broker.storage.log_slice import LogSlice
-from millrace_broker.storage.manager import LogManager, NewLog
+from millrace_broker.storage.manager import LogManager
+from millrace_broker.storage.new_log import NewLog
 from millrace_broker.storage.placement import LogAppendInfo
 from millrace_broker.storage.reports import (
     CompactionReport,
@@ -37,6 +39,7 @@ __all__ = [
     "LogAppendInfo",
     "LogCleaner",
     "LogConfig",
+    "LogCopy",
     "LogManager",
     "LogRecovery",
     "LogSlice",

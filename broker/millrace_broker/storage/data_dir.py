@@ -6,7 +6,7 @@ Two brokers never share a folder: `.lock` is held with `flock` from `open` to `c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, write_file_durably
@@ -20,6 +20,7 @@ from millrace_broker.storage.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     TopicPartition,
+    parse_future_dir,
     parse_partition_dir,
 )
 from millrace_broker.storage.health import DirHealth
@@ -75,7 +76,7 @@ class DataDir:
         self.health.fail(reason)
         self.close()
         try:
-            self._unopened = {topic_partition for topic_partition, _ in self.partition_dirs()}
+            self._unopened = {topic_partition for topic_partition, _ in (*self.partition_dirs(), *self.copies())}
         except StorageError:
             self._unopened = None
 
@@ -85,10 +86,17 @@ class DataDir:
 
     def partition_dirs(self) -> Iterator[tuple[TopicPartition, str]]:
         """Each partition's folder, deleted ones left out."""
+        return self._parsed_names(parse_partition_dir)
+
+    def copies(self) -> Iterator[tuple[TopicPartition, str]]:
+        """Each folder that a log is, or was, being copied to."""
+        return self._parsed_names(parse_future_dir)
+
+    def _parsed_names(self, parse: Callable[[str], TopicPartition | None]) -> Iterator[tuple[TopicPartition, str]]:
         with storage_errors(self.path):
             names = self._fs.listdir(self.path)
         for name in names:
-            topic_partition = parse_partition_dir(name)
+            topic_partition = parse(name)
             if topic_partition is not None:
                 yield topic_partition, self._join(name)
 

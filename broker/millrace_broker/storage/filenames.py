@@ -19,7 +19,8 @@
     <any of these>.deleted                cut by retention or replaced by compaction, to be removed
     <any of these>.cleaned                being written by compaction
     <any of these>.swap                   complete, about to take the place of what it was made of
-  <topic>-<partition>.<32 hex>-delete/    a deleted partition, to be removed
+  <topic>-<partition>.<32 hex>-future/    a copy that is being made here of a log in another folder (`log_move`)
+  <topic>-<partition>.<32 hex>-delete/    a deleted or moved partition, to be removed
 """
 
 from __future__ import annotations
@@ -48,10 +49,12 @@ DELETED_FILE_SUFFIX = ".deleted"
 CLEANED_FILE_SUFFIX = ".cleaned"
 SWAP_FILE_SUFFIX = ".swap"
 DELETED_DIR_SUFFIX = "-delete"
+FUTURE_DIR_SUFFIX = "-future"
 
 MAX_NAME_BYTES = 255
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _PARTITION_DIR = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
+_FUTURE_DIR = re.compile(_PARTITION_DIR.pattern + r"\.[0-9a-f]{32}" + FUTURE_DIR_SUFFIX)
 
 
 class TopicPartition(NamedTuple):
@@ -93,3 +96,14 @@ def deleted_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
     """The name of a deleted partition's folder; a long topic name is cut so that the whole fits."""
     ending = f"-{topic_partition.partition}.{unique.hex}{DELETED_DIR_SUFFIX}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
+
+
+def future_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
+    """The name of a folder that a log is copied to; above `MAX_NAME_BYTES` for a long topic name (KAFKA-4893)."""
+    return f"{topic_partition}.{unique.hex}{FUTURE_DIR_SUFFIX}"
+
+
+def parse_future_dir(name: str) -> TopicPartition | None:
+    """The partition whose log is copied to a folder, None for any other name."""
+    match = _FUTURE_DIR.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None

@@ -8,10 +8,10 @@
 batch through the sparse index; `flush` moves the recovery point; `apply_retention` takes whole segments
 from the front. A crash may cost what lies above the recovery point, from the first damaged byte on, and nothing below.
 
-Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced` and
-`close` belong to one thread, the event loop's. `flush`, `verify` and `remove_deleted` may run on one other thread at
-the same time: they read the log end offset *before* the segments, hold each segment by `retain`, and flushes exclude
-one another by a lock.
+Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced`,
+`hand_over` and `close` belong to one thread, the event loop's. `flush`, `verify` and `remove_deleted` may run on one
+other thread at the same time: they read the log end offset *before* the segments, hold each segment by `retain`, and
+flushes exclude one another by a lock.
 
 Compaction has a worker thread of its own, and comes here for `replace_segments` and `aborted_transactions` only;
 `storage.segment_list` says how it, retention and `close` keep out of one another's way.
@@ -22,7 +22,7 @@ and deletes their files, `retention` chooses what goes, `loading` opens a folder
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from millrace.clock import Clock
@@ -50,7 +50,7 @@ from millrace_broker.storage.rolling import Rolling
 from millrace_broker.storage.segment import LogSegment
 from millrace_broker.storage.segment_list import SegmentList
 from millrace_broker.storage.segment_writer import SegmentWriter
-from millrace_broker.storage.segments import facts_of
+from millrace_broker.storage.segments import Segments, facts_of
 from millrace_broker.storage.transaction_index import AbortedTransaction
 from millrace_broker.storage.validation import check_records, looks_at_records, validate_produced
 from millrace_broker.storage.verification import verify_log
@@ -385,6 +385,11 @@ class Log:
     # Compaction.
 
     @property
+    def segments(self) -> Segments:
+        """All segments, as of now."""
+        return self._list.now
+
+    @property
     def closed_segments(self) -> tuple[LogSegment, ...]:
         """The segments that nothing is appended to any more, oldest first."""
         return self._list.now[:-1]
@@ -410,6 +415,22 @@ class Log:
         self._list.release_replaced()
 
     # The rest.
+
+    def hand_over(self, take: Callable[[Segments], None]) -> None:
+        """Let `take` have the log as closed and synced segments that nothing renames meanwhile, and close it then.
+
+        What `take` raises passes, and the log stays open. StorageError.
+        """
+        self.release_replaced()
+        with self._list.names_lock:
+            self._check_open()
+            if self._list.now.active.size_bytes:
+                self._writer.roll(self.log_end_offset)
+            self.flush()
+            take(self._list.now)
+            with self._flushing.lock:
+                self._closed = True
+                self._release_files()
 
     def verify(self) -> VerifyReport:
         """Read every batch that is in the log now and check bytes, offsets and indexes; StorageError."""

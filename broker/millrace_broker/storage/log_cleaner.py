@@ -8,8 +8,8 @@ A pass drops a value because a newer one is there. So the newer one must be on t
 the recovery point checkpointed, before the first segment is rewritten. A log with more keys than the map holds takes
 several passes, each of which makes some more of it clean. No pass comes to the first transaction that is still open.
 
-Threads: `run` belongs on a worker thread, and two runs exclude one another; `stop` may be called from any other. A
-log's own thread is needed for one thing, to let go of segments that were replaced (`Log.release_replaced`).
+Threads: `run` belongs on a worker thread, and two runs exclude one another; `stop` and `follow` may be called from any
+other. A log's own thread is needed for one thing, to let go of segments that were replaced (`Log.release_replaced`).
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class LogCleaner:
         self._logs = logs
         self._config = config
         self._running = Lock()
+        self._offsets_lock = Lock()
         self._stopping = Event()
         self._first_dirty: dict[TopicPartition, tuple[Log, int]] = {}
         self._set_aside: dict[TopicPartition, Log] = {}
@@ -119,6 +120,14 @@ class LogCleaner:
     def reconfigure(self, config: CleanerConfig) -> None:
         """Take other limits, from the next log on."""
         self._config = config
+
+    def follow(self, old: Log, new: Log) -> None:
+        """A log was moved to another folder, and is as clean there; on a worker thread. StorageError."""
+        with self._offsets_lock:
+            known = self._first_dirty.get(old.topic_partition)
+            if known is not None and known[0] is old:
+                self._first_dirty[old.topic_partition] = new, known[1]
+                self._write_checkpoints(old, new)
 
     def stop(self) -> None:
         """End the run that is under way, between two portions of work; returns when it has ended."""
@@ -255,13 +264,18 @@ class LogCleaner:
 
     def _remember(self, log: Log, offset: int) -> None:
         """Write the checkpoint of the log's folder; logs that were deleted meanwhile are no longer in it."""
-        self._first_dirty[log.topic_partition] = log, offset
+        with self._offsets_lock:
+            self._first_dirty[log.topic_partition] = log, offset
+            self._write_checkpoints(log)
+
+    def _write_checkpoints(self, *changed: Log) -> None:
         self._first_dirty = {key: entry for key, entry in self._first_dirty.items() if self._logs.get(key) is entry[0]}
         by_dir: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         for key, (each, first_dirty) in self._first_dirty.items():
             by_dir[os.path.dirname(each.directory)][key] = first_dirty
-        directory = os.path.dirname(log.directory)
-        write_offsets(self._fs, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT), by_dir[directory])
+        for log in changed:
+            directory = os.path.dirname(log.directory)
+            write_offsets(self._fs, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT), by_dir[directory])
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 A folder belongs to one broker of one cluster, and says by a marker whether the last shutdown synced all of
 it. The marker is removed before anything is written, so a crash at any later point means recovery.
 
-Threads: `start`, `create`, `apply_retention`, `release_replaced`, `expire_producers` and `close` belong to one thread,
-the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at the same
-time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `create_all` and `delete`
-may run on any other too, as long as neither they nor `create` and `close` run at the same time. `close` closes several
-logs of a folder at once: disks sync side by side what they would take long for one by one.
+A log can be moved from one folder to another while it is served: `begin_move` makes a copy's folder, rounds of
+`LogCopy.catch_up` fill it, `finish_move` puts the copy in the log's place (`storage.log_move`).
+
+Threads: `start`, `create`, `apply_retention`, `release_replaced`, `expire_producers`, `close` and what concerns moves
+belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at
+the same time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `create_all` and
+`delete` may run on any other too, as long as neither they nor `create` and `close` run at the same time; a partition's
+move is dropped before its log is deleted.
 
 A thousand partitions are made or deleted for the syncs of a few: what they share, their data folder, is synced once.
 """
@@ -18,35 +21,31 @@ import logging
 import os
 import uuid
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from threading import Lock
-from typing import NamedTuple
+from types import MappingProxyType
 
 from millrace.clock import Clock
 from millrace.errors import MillraceError, StorageError, TopicExistsError
 from millrace.fs import FileSystem
-from millrace_broker.storage.config import RECOVERY_THREADS, TOPIC_CONFIG, LogConfig
+from millrace_broker.storage.closing import close_all
+from millrace_broker.storage.config import RECOVERY_THREADS, LogConfig
 from millrace_broker.storage.data_dir import DataDir, remove_tree
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name
 from millrace_broker.storage.log import Log
+from millrace_broker.storage.log_copy import LogCopy
+from millrace_broker.storage.log_move import drop_copy, swap
 from millrace_broker.storage.meta_properties import make_partition_dirs, read_topic_id, write_topic_id
+from millrace_broker.storage.new_log import NewLog
 from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_dirs
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
+from millrace_broker.storage.segments import Segments
 
 logger = logging.getLogger(__name__)
 
-CLOSING_THREADS = 8  # they wait for the disk, and need no processor
-
-
-class NewLog(NamedTuple):
-    """A partition whose log is wanted."""
-
-    topic_partition: TopicPartition
-    topic_id: uuid.UUID
-    topic_config: Mapping[str, str]
+MAX_WISHES = 10_000
 
 
 class LogManager:
@@ -75,7 +74,10 @@ class LogManager:
         self._counts: Counter[str] = Counter()  # logs by data folder
         self._last_config: tuple[Mapping[str, str], LogConfig] | None = None
         self._deleted: deque[tuple[int, str]] = deque()
+        self._copies: dict[TopicPartition, LogCopy] = {}
+        self._wishes: dict[TopicPartition, str] = {}
         self._checkpoint_lock = Lock()
+        self._table_lock = Lock()
         threads = RECOVERY_THREADS.parse(defaults.get(RECOVERY_THREADS.name, str(RECOVERY_THREADS.default)))
         self._recovery_threads = int(threads)
 
@@ -86,6 +88,7 @@ class LogManager:
         left or a partition is there twice, DataDirInUseError, InconsistentClusterIdError; then no folder stays locked.
         """
         opened = open_data_dirs(
+            self._fs,
             self._dirs,
             self._open,
             cluster_id=self._cluster_id,
@@ -126,7 +129,7 @@ class LogManager:
         return self._topic_ids.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, topic_config: Mapping[str, str]) -> Log:
-        """Make a partition's log in the folder with the fewest, or give an existing one its settings.
+        """Make a partition's log in the folder that was wished for or has the fewest, or give one its settings.
 
         Until then an existing log has the broker's defaults, and retention leaves it alone. Raises TopicExistsError
         where the log belongs to another topic of this name, InvalidConfigError, StorageError.
@@ -173,20 +176,90 @@ class LogManager:
         StorageError after all were tried; a log whose folder can't be renamed stays, closed.
         """
         logs = {key: self._logs[key] for key in topic_partitions if key in self._logs}
-        self._logs = {key: log for key, log in self._logs.items() if key not in logs}
+        self._replace(without=logs)
         failures: list[StorageError] = []
         for topic_partition, log in logs.items():
             try:
                 self._delete(topic_partition, log)
             except StorageError as error:
                 logger.error("delete failed: %s", error)  # noqa: TRY400 -- the first one is raised below
-                self._logs = {**self._logs, topic_partition: log}
+                self._replace(put={topic_partition: log})
                 failures.append(error)
         for parent in dict.fromkeys(os.path.dirname(log.directory) for log in logs.values()):
             with storage_errors(parent):
                 self._fs.fsync_dir(parent)
         if failures:
             raise failures[0]
+
+    def copies(self) -> Mapping[TopicPartition, LogCopy]:
+        """The copies of logs that are being moved, as of now."""
+        return self._copies
+
+    def wish(self, topic_partition: TopicPartition, path: str) -> None:
+        """Let a log that is not here yet be made in this folder; of very many wishes the oldest is forgotten."""
+        self._wishes.pop(topic_partition, None)
+        self._wishes[topic_partition] = path
+        if len(self._wishes) > MAX_WISHES:
+            del self._wishes[next(iter(self._wishes))]
+
+    def begin_move(self, topic_partition: TopicPartition, path: str) -> LogCopy:
+        """Make the folder for a copy of a log whose topic is known, in another data folder.
+
+        StorageError, also where any folder is offline: another copy may be there (as Kafka).
+        """
+        assert topic_partition in self._configured
+        for data_dir in self._dirs:
+            if not data_dir.is_online:
+                raise StorageError(f"{data_dir.path}: offline; no log is moved meanwhile")
+        target = self._dir(path)
+        copy = LogCopy(self._fs, self._clock, topic_partition, target.path, target.health)
+        self._copies[topic_partition] = copy
+        self._counts[target.path] += 1
+        return copy
+
+    def finish_move(self, topic_partition: TopicPartition) -> Log:
+        """Copy what is left and put the copy in the log's place, which is closed; returns the log that is opened there.
+
+        Blocks meanwhile. StorageError, and the move is over: the log is served where it was, or offline with a folder.
+        """
+        log, copy, topic_id = (
+            self._logs[topic_partition],
+            self._copies[topic_partition],
+            self._topic_ids[topic_partition],
+        )
+        assert topic_id is not None
+        source, target = self._dir(os.path.dirname(log.directory)), self._dir(copy.parent)
+
+        def take(segments: Segments) -> None:
+            try:
+                copy.finish(log, segments)
+                self._open_moved(log, copy.directory, target).abandon()
+                write_topic_id(self._fs, copy.directory, topic_id)
+                self._checkpoint(target, {topic_partition: log})
+                watermark = self.high_watermark(topic_partition)
+                target.write_high_watermarks({**target.high_watermarks, topic_partition: watermark})
+            except StorageError:
+                self.drop_move(topic_partition)
+                raise
+            del self._copies[topic_partition]
+            self._remove_later(log, swap(self._fs, topic_partition, source, target, copy.directory))
+
+        with self._checkpoint_lock:
+            log.hand_over(take)
+            moved = self._open_moved(log, os.path.join(target.path, str(topic_partition)), target)
+            moved.producers.take_over(log.producers)
+            self._replace(put={topic_partition: moved})
+            self._counts[source.path] -= 1
+        return moved
+
+    def drop_move(self, topic_partition: TopicPartition) -> None:
+        """End a move, if there is one; its files go by `remove_deleted`. StorageError."""
+        copy = self._copies.pop(topic_partition, None)
+        if copy is not None:
+            copy.stop()
+            self._counts[copy.parent] -= 1
+            dropped = drop_copy(self._fs, topic_partition, self._dir(copy.parent), copy.directory)
+            self._remove_later(self._logs[topic_partition], dropped)
 
     def apply_retention(self) -> list[RetentionReport]:
         """Apply every log's retention settings; logs whose settings are not known yet are left out.
@@ -291,17 +364,35 @@ class LogManager:
             return dict(self._logs)
         return {key: log for key, log in self._logs.items() if os.path.dirname(log.directory) == data_dir.path}
 
-    def _checkpoint(self, data_dir: DataDir) -> None:
-        mine = self._logs_in(data_dir)
+    def _dir(self, path: str) -> DataDir:
+        return next(data_dir for data_dir in self._dirs if data_dir.path == path)
+
+    def _open_moved(self, log: Log, directory: str, data_dir: DataDir) -> Log:
+        """A log in its new folder, which holds all that this one does."""
+        return Log(
+            self._fs,
+            self._clock,
+            directory,
+            log.topic_partition,
+            log.config,
+            recovery_point=log.log_end_offset,
+            log_start_offset=log.log_start_offset,
+            clean=True,
+            health=data_dir.health,
+        )
+
+    def _remove_later(self, log: Log, path: str) -> None:
+        self._deleted.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, path))
+
+    def _checkpoint(self, data_dir: DataDir, arriving: Mapping[TopicPartition, Log] = MappingProxyType({})) -> None:
+        mine = {**self._logs_in(data_dir), **arriving}
         data_dir.write_checkpoints(
             {key: log.recovery_point for key, log in mine.items()},
             {key: log.log_start_offset for key, log in mine.items() if log.starts_inside_segment},
         )
 
     def _close_dir(self, data_dir: DataDir) -> None:
-        threads = max(self._recovery_threads, CLOSING_THREADS)
-        with ThreadPoolExecutor(threads, thread_name_prefix="close-log") as pool:
-            failures = [error for error in pool.map(_close, self._logs_in(data_dir).values()) if error is not None]
+        failures = close_all(self._logs_in(data_dir).values(), self._recovery_threads)
         self._checkpoint(data_dir)
         if failures:
             raise failures[0]
@@ -339,8 +430,8 @@ class LogManager:
         """The settings of a log; the partitions of a topic, which come one after the other, share theirs."""
         topic_config, last = wanted.topic_config, self._last_config
         if last is None or last[0] is not topic_config:
-            known = _known(wanted.topic_partition, topic_config)
-            last = self._last_config = topic_config, LogConfig.from_properties(self._defaults, known)
+            config = LogConfig.from_properties(self._defaults, wanted.known_properties())
+            last = self._last_config = topic_config, config
         return last[1]
 
     def _make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[tuple[NewLog, Log]]:
@@ -351,13 +442,18 @@ class LogManager:
             yield each, Log(self._fs, self._clock, directory, each.topic_partition, config, health=data_dir.health)
 
     def _dir_for_new(self, topic_partition: TopicPartition, planned: Mapping[str, int] | None = None) -> DataDir:
-        """The folder with the fewest partitions; StorageError where this one may lie in a folder that is offline."""
+        """Wished for, or with the fewest; StorageError where this one may lie in a folder that is offline."""
         for data_dir in self._dirs:
             if data_dir.may_hold_unopened(topic_partition):
                 raise StorageError(f"{data_dir.path}: offline, and {topic_partition} may be there")
         online = [data_dir for data_dir in self._dirs if data_dir.is_online]
         if not online:
             raise StorageError("no data folder is left")
+        wished = self._wishes.get(topic_partition)
+        if wished is not None:
+            if not self._dir(wished).is_online:
+                raise StorageError(f"{wished}: offline, and {topic_partition} is to be there")
+            return self._dir(wished)
         more = planned or {}
         return min(online, key=lambda data_dir: self._counts[data_dir.path] + more.get(data_dir.path, 0))
 
@@ -373,7 +469,16 @@ class LogManager:
         self._topic_ids.update((each.topic_partition, each.topic_id) for each, _ in made)
         self._configured.update(each.topic_partition for each, _ in made)
         self._counts.update(os.path.dirname(log.directory) for _, log in made)
-        self._logs = {**self._logs, **{each.topic_partition: log for each, log in made}}
+        self._replace(put={each.topic_partition: log for each, log in made})
+        for each, _ in made:
+            self._wishes.pop(each.topic_partition, None)
+
+    def _replace(
+        self, *, put: Mapping[TopicPartition, Log] = MappingProxyType({}), without: Container[TopicPartition] = ()
+    ) -> None:
+        """Put another table in the place of the table of logs."""
+        with self._table_lock:
+            self._logs = {key: log for key, log in self._logs.items() if key not in without} | dict(put)
 
     def _delete(self, topic_partition: TopicPartition, log: Log) -> None:
         """Close the log, which nobody finds any more, before its folder gets another name under the feet of a flush."""
@@ -386,19 +491,3 @@ class LogManager:
         self._configured.discard(topic_partition)
         self._counts[parent] -= 1
         self._deleted.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
-
-
-def _known(topic_partition: TopicPartition, topic_config: Mapping[str, str]) -> Mapping[str, str]:
-    unknown = sorted(set(topic_config) - set(TOPIC_CONFIG.keys))
-    if unknown:
-        logger.warning("%s: topic properties without a meaning here: %s", topic_partition, ", ".join(unknown))
-    return {name: value for name, value in topic_config.items() if name in TOPIC_CONFIG.keys}
-
-
-def _close(log: Log) -> StorageError | None:
-    try:
-        log.close()
-    except StorageError as error:
-        logger.error("close failed: %s", error)  # noqa: TRY400 -- the first one is raised by the caller
-        return error
-    return None

@@ -14,9 +14,11 @@ from typing import TypeVar
 from uuid import UUID
 
 from millrace.errors import DataDirInUseError, StorageError
+from millrace.fs import FileSystem
 from millrace_broker.storage.data_dir import DataDir
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log import Log
+from millrace_broker.storage.log_move import settle_moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +44,43 @@ OpenLog = Callable[[DataDir, TopicPartition, str], OpenedLog]
 
 
 def open_data_dirs(
-    data_dirs: Sequence[DataDir], open_log: OpenLog, *, cluster_id: str, broker_id: int, threads_per_dir: int
+    fs: FileSystem,
+    data_dirs: Sequence[DataDir],
+    open_log: OpenLog,
+    *,
+    cluster_id: str,
+    broker_id: int,
+    threads_per_dir: int,
 ) -> list[OpenedDir]:
-    """Open every folder and every log in them.
+    """Open every folder, settle the moves between them, and open every log in them.
 
     Raises StorageError where all folders fail, DataDirInUseError and InconsistentClusterIdError where one does; no log
     stays open then, and no folder locked.
     """
 
-    def open_dir(data_dir: DataDir) -> OpenedDir:
+    def claim(data_dir: DataDir) -> None:
         try:
             data_dir.open(cluster_id=cluster_id, broker_id=broker_id)
-            removed = data_dir.remove_deleted_dirs()
-            return OpenedDir(data_dir, _open_logs(data_dir, open_log, threads_per_dir), removed)
         except DataDirInUseError:
             raise
+        except StorageError as error:
+            data_dir.take_offline(str(error))
+
+    def open_dir(data_dir: DataDir) -> OpenedDir:
+        if not data_dir.is_online:
+            return OpenedDir(data_dir)
+        try:
+            removed = data_dir.remove_deleted_dirs()
+            return OpenedDir(data_dir, _open_logs(data_dir, open_log, threads_per_dir), removed)
         except StorageError as error:
             data_dir.take_offline(str(error))
             return OpenedDir(data_dir)
 
     try:
         with ThreadPoolExecutor(len(data_dirs), thread_name_prefix="open-data-dir") as pool:
+            for claimed in [pool.submit(claim, data_dir) for data_dir in data_dirs]:
+                claimed.result()
+            settle_moves(fs, data_dirs)
             opened = _results([pool.submit(open_dir, data_dir) for data_dir in data_dirs], abandon_dir)
         _check_any_online(data_dirs)
     except BaseException:

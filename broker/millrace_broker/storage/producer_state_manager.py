@@ -113,6 +113,11 @@ class ProducerStateManager:
             del self._entries[producer_id]
         return len(expired)
 
+    def take_over(self, other: ProducerStateManager) -> None:
+        """Know what another manager of the same batches knows, which is more than a snapshot holds."""
+        self._entries, self._open_transactions = dict(other._entries), dict(other._open_transactions)
+        self._completed = list(other._completed)
+
     def _entry(self, producer_id: int) -> ProducerEntry:
         return self._entries.get(producer_id) or ProducerEntry(producer_id)
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -39,6 +39,7 @@ class BrokerProcess:
         broker_id: the id in the cluster.
         listen: `HOST:PORT`; port 0 takes a free one.
         open_files: how many descriptors the operating system lets it have; as many as this process if not given.
+        more_data_dirs: further folders for logs.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class BrokerProcess:
         broker_id: int = 1,
         listen: str = "127.0.0.1:0",
         open_files: int | None = None,
+        more_data_dirs: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.data_dir = Path(data_dir)
+        self._data = [part for path in (data_dir, *more_data_dirs) for part in ("--data", str(path))]
         self.bootstrap = listen
         self._coordination = ["--standalone"] if zookeeper is None else ["--zookeeper", zookeeper]
         self._settings = [part for item in (properties or {}).items() for part in ("--set", "=".join(item))]
@@ -96,9 +99,8 @@ class BrokerProcess:
                 "millrace_broker",
                 "--listen",
                 self.bootstrap,
-                "--data",
-                str(self.data_dir),
             ),
+            *self._data,
             *("--id", str(self._broker_id), *self._coordination, *self._settings),
         ]
         self._process = subprocess.Popen(

@@ -1,0 +1,97 @@
+"""Moves partitions' logs between the broker's data folders while they are served (KIP-113).
+
+One log is copied at a time, in the order asked for, on a worker thread and no faster than
+`replica.alter.log.dirs.io.max.bytes.per.second` allows. Once `FINISH_BYTES` or less are left, the event loop's thread
+copies them, at any rate, and puts the copy in the log's place; all requests wait for so long. A move is forgotten when
+the broker stops, and what was copied goes; one that fails leaves the log where it is. Kafka goes on after a restart.
+
+Runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from millrace.errors import CompactionStoppedError, MillraceError
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.storage import Log, LogCopy, LogManager, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FINISH_BYTES = 1 << 20
+
+
+class LogDirMover:
+    """The moves of one broker; `moved(old, new)` is called on a worker thread after each."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        moved: Callable[[Log, Log], None],
+        bytes_per_second: Callable[[], float],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._moved = moved
+        self._bytes_per_second = bytes_per_second
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def copies(self) -> Mapping[TopicPartition, LogCopy]:
+        """The copies of logs that are being moved, as of now."""
+        return self._logs.copies()
+
+    def wish(self, topic_partition: TopicPartition, path: str) -> None:
+        """Let a log that is not here yet be made in this folder."""
+        self._logs.wish(topic_partition, path)
+
+    def move(self, topic_partition: TopicPartition, path: str) -> None:
+        """Begin to move a led partition's log to another folder, if it is not on its way there. StorageError."""
+        copy = self.copies().get(topic_partition)
+        if copy is not None and copy.parent == path:
+            return
+        self.drop(topic_partition)
+        copy = self._logs.begin_move(topic_partition, path)
+        task = asyncio.get_running_loop().create_task(self._move(topic_partition, copy))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """Let a log stay where it is. StorageError."""
+        self._logs.drop_move(topic_partition)
+
+    async def close(self) -> None:
+        """Drop all moves; returns when no thread is at work any more."""
+        for topic_partition in tuple(self.copies()):
+            self._drop_failed(topic_partition)
+        await asyncio.gather(*self._tasks)
+
+    async def _move(self, topic_partition: TopicPartition, copy: LogCopy) -> None:
+        async with self._turn:
+            try:
+                await self._copy(topic_partition, copy)
+            except CompactionStoppedError:
+                logger.info("%s stays where it is: the move to %s was dropped", topic_partition, copy.parent)
+            except MillraceError:
+                logger.exception("%s was to be moved to %s", topic_partition, copy.parent)
+                if self.copies().get(topic_partition) is copy:
+                    self._drop_failed(topic_partition)
+
+    async def _copy(self, topic_partition: TopicPartition, copy: LogCopy) -> None:
+        while not copy.is_stopped:
+            log = self._replicas.partition(topic_partition).log
+            await asyncio.to_thread(copy.catch_up, log, self._bytes_per_second())
+            if not copy.is_stopped and copy.rest_bytes(log.segments) <= FINISH_BYTES:
+                moved = self._replicas.finish_move(topic_partition)
+                logger.info("%s was moved to %s", topic_partition, copy.parent)
+                await asyncio.to_thread(self._moved, log, moved)
+                return
+
+    def _drop_failed(self, topic_partition: TopicPartition) -> None:
+        try:
+            self._logs.drop_move(topic_partition)
+        except MillraceError:
+            logger.exception("the copy of %s is left for the next start", topic_partition)
