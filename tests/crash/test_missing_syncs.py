@@ -27,9 +27,8 @@ def load(name):
     return module
 
 
-LOG, MANAGER, PRODUCER, COMPACTION, REPAIR = (
-    load(f"{name}_crash") for name in ("log", "log_manager", "producer", "compaction", "repair")
-)
+CRASH_TESTS = ("log", "log_manager", "producer", "compaction", "repair", "log_move", "full_disk")
+LOG, MANAGER, PRODUCER, COMPACTION, REPAIR, MOVE, FULL_DISK = (load(f"{name}_crash") for name in CRASH_TESTS)
 
 
 def with_seeds(test, seeds=(0,)):
@@ -44,6 +43,7 @@ POWER_CUT_IN_COMPACTION = with_seeds(COMPACTION.test_each_keys_last_value_surviv
 OTHER_ORDER_IN_COMPACTION = with_seeds(
     COMPACTION.test_each_keys_last_value_survives_a_power_cut_at_any_operation, (1, 2)
 )
+POWER_CUT_IN_MOVE = with_seeds(MOVE.test_one_log_counts_after_a_power_cut_at_any_operation_of_a_move)
 CLEAN_STOP = MANAGER.test_a_clean_shutdown_survives_a_power_cut_and_recovers_nothing
 
 
@@ -55,6 +55,7 @@ def repairs_at_any_operation():
 NOTICED_BY = {
     "segment.LogSegment.sync_batches": POWER_CUT_IN_LOG,
     "index_file.IndexFile.sync": CLEAN_STOP,
+    "index_file.IndexFile.withdraw": FULL_DISK.test_no_aborted_transaction_is_forgotten_where_its_index_found_no_room,
     "flushing.Flushing.flush": POWER_CUT_IN_LOG,
     "loading._unlink": LOG.test_a_segment_that_was_dropped_never_comes_back_behind_new_batches,
     "meta_properties.make_partition_dirs": POWER_CUT_IN_MANAGER,
@@ -72,6 +73,9 @@ NOTICED_BY = {
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,
     "segment_swap._finish_swap": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
     "segment_swap.finish_swaps": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
+    "log_copy.LogCopy.finish": POWER_CUT_IN_MOVE,
+    "log_copy.LogCopy._written": POWER_CUT_IN_MOVE,
+    "log_move.swap": POWER_CUT_IN_MOVE,
     "repair.repair_segment": repairs_at_any_operation,
     "repair._copy": lambda: REPAIR.test_a_repair_is_whole(REPAIR.damaged_disk()),
     "repair._sync": REPAIR.test_a_raised_recovery_point_speaks_for_synced_bytes_only,

@@ -70,8 +70,7 @@ class LogCopy:
         self._copied: dict[LogSegment, _CopiedSegment] = {}
         self._stopping = Event()
         with self._writing(self.directory):
-            fs.mkdir(self.directory)
-            fs.fsync_dir(parent)
+            fs.mkdir(self.directory)  # whose name the checkpoints of this data folder sync, before the swap
 
     @property
     def size_bytes(self) -> int:

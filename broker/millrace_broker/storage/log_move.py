@@ -64,8 +64,7 @@ def drop_copy(fs: FileSystem, topic_partition: TopicPartition, data_dir: DataDir
     """Put a copy out of sight; returns the path to remove. StorageError takes the folder offline."""
     deleted = os.path.join(data_dir.path, deleted_dir_name(topic_partition, uuid.uuid4()))
     with data_dir.health.guard(copy):
-        fs.rename(copy, deleted)
-        fs.fsync_dir(data_dir.path)
+        fs.rename(copy, deleted)  # or else the next start drops it
     return deleted
 
 
@@ -92,8 +91,7 @@ def _settle(
         logger.warning("%s: left as it is: the log may be in a folder that is offline", copy)
     elif fs.exists(os.path.join(copy, PARTITION_METADATA)):
         with data_dir.health.guard(copy):
-            fs.rename(copy, os.path.join(data_dir.path, str(topic_partition)))
-            fs.fsync_dir(data_dir.path)
+            fs.rename(copy, os.path.join(data_dir.path, str(topic_partition)))  # or else the next start does
         logger.info("%s: the log was being moved here; it is in place", copy)
     else:
         drop_copy(fs, topic_partition, data_dir, copy)

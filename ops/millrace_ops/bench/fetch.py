@@ -16,6 +16,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.records.batch import walk
@@ -59,6 +60,8 @@ def _beside_peer(peer: Peer) -> list[Figure]:
 def _peer_figures(ours: Subject, theirs: Subject, size_bytes: int, count: int) -> list[Figure]:
     topic = f"fetch-{size_bytes}"
     for subject in (ours, theirs):
+        with Cluster(subject.bootstrap) as cluster:
+            Admin(cluster).create_topic(topic, 1)
         with Client(PRODUCER, SETTINGS | {"bootstrap.servers": subject.bootstrap}) as client:
             client.produce(topic, text(size_bytes * DISTINCT_VALUES), size_bytes, count)
 
