@@ -39,13 +39,15 @@ MIN_LIMIT = 16
 
 
 def file_limit(process_limit: int, max_connections: int) -> int:
-    """How many of a process's descriptors files may have: what connections leave, half of them at least.
+    """How many of a process's descriptors files may have: what connections leave, three quarters of them at least.
+
+    Thousands of logs that are written to in turn want one each; a connection that finds none is accepted a little later.
 
     `process_limit` is RLIMIT_NOFILE's; -1 means there is none.
     """
     if process_limit == resource.RLIM_INFINITY:
         return sys.maxsize
-    return max(process_limit - min(max_connections + OTHER_USES, process_limit // 2), MIN_LIMIT)
+    return max(process_limit - min(max_connections + OTHER_USES, process_limit // 4), MIN_LIMIT)
 
 
 class _File:

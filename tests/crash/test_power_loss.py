@@ -131,7 +131,9 @@ def check_survivors(broker, acknowledged, promise, cut_s):
         losses, oldest_s = losses + len(lost), max(oldest_s, age_s)
     request = urllib.request.Request(f"{broker.admin_url}/maintenance/verify", method="POST")
     with urllib.request.urlopen(request, timeout=30) as answer:
-        assert [report["findings"] for report in json.load(answer)["partitions"]] == [[]] * PARTITIONS
+        reports = json.load(answer)["partitions"]
+    assert len(reports) >= PARTITIONS  # the topic of committed offsets may be there too
+    assert [report for report in reports if report["findings"]] == []
     return losses, oldest_s
 
 

@@ -214,13 +214,13 @@ def test_a_file_closed_while_it_is_used_stays_until_then(tmp_path):
 @pytest.mark.parametrize(
     ("process_limit", "max_connections", "files"),
     [
-        (20_000, 10_000, 10_000),
-        (1024, 10_000, 512),
-        (1_048_576, 10_000, 1_038_512),
+        (20_000, 10_000, 15_000),
+        (1024, 10_000, 768),
+        (1_048_576, 10_000, 1_038_768),
         (1024, 100, 860),
         (20, 100, 16),
         (-1, 100, sys.maxsize),
     ],
 )
-def test_files_get_what_connections_leave_but_half_at_least(process_limit, max_connections, files):
+def test_files_get_what_connections_leave_but_three_quarters_at_least(process_limit, max_connections, files):
     assert file_limit(process_limit, max_connections) == files

@@ -7,7 +7,7 @@ large parts have writes of their own, and the socket is corked meanwhile: the pe
 
 A region of a file is read when its turn has come and the socket has room, a piece at a time, so a reader that does not
 take its answer costs a piece or two of memory. With `fetch.sendfile.enable` it leaves by `sendfile` instead (spec B10;
-docs/adr/0004 has what was measured).
+docs/adr/0005 has what was measured).
 """
 
 from __future__ import annotations

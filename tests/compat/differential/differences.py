@@ -112,7 +112,9 @@ BETWEEN_KAFKAS = {
 BY_CHOICE = {
     "ApiVersions: bytes that are a name that is not UTF-8": "Kafka takes them for a name, here they are no request",
     "ApiVersions: bytes that are an array of a negative length": "Kafka takes any negative length for null; only -1 is",
+    "DescribeConfigs: a topic twice": "told once: a name is short, what is told of it is long",
     "DescribeConfigs: the broker's max.connections": "connections are bounded by default",
+    "DescribeGroups: several, with operations": "told once: a name is short, what is told of it is long",
     "IncrementalAlterConfigs: a broker's unknown one": "Kafka keeps any name, for its plugins; here it is refused",
     "IncrementalAlterConfigs: an unknown operation": "both Kafkas answer UNKNOWN_SERVER_ERROR",
     "ListOffsets: after all, by the times of segments": "a segment's time is its newest record's, in Kafka its file's",
