@@ -41,7 +41,7 @@ MIN_LIMIT = 16
 def file_limit(process_limit: int, max_connections: int) -> int:
     """How many of a process's descriptors files may have: what connections leave, three quarters of them at least.
 
-    Thousands of logs that are written to in turn want one each; a connection that finds none is accepted a little later.
+    Thousands of logs that are written to in turn want one each; a connection that finds none is accepted later.
 
     `process_limit` is RLIMIT_NOFILE's; -1 means there is none.
     """
