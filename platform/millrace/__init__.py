@@ -1,3 +1,28 @@
-"""Millrace's shared core: records, wire protocol, clients, ZooKeeper, configuration."""
+"""Millrace's shared core: records, wire protocol, clients, ZooKeeper, configuration.
+
+The clients are here by name, and imported when they are first used: `from millrace import Producer`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millrace.client.producer import Producer as Producer
+    from millrace.client.producer import ProducerRecord as ProducerRecord
+    from millrace.client.simple_consumer import SimpleConsumer as SimpleConsumer
 
 __version__ = "0.1.0"
+
+_CLIENTS = {
+    "Producer": "millrace.client.producer",
+    "ProducerRecord": "millrace.client.producer",
+    "SimpleConsumer": "millrace.client.simple_consumer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CLIENTS:
+        return getattr(import_module(_CLIENTS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

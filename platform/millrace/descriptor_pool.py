@@ -3,7 +3,7 @@
     descriptor handed out  ->  file  ->  descriptor of the operating system, or none at the moment
 
 The descriptors that `PooledFileSystem` hands out are its own, and there may be any number of them. At most `limit`
-have an open file behind them: the file that was used longest ago gives its descriptor back, and is opened again when
+have an open file behind them: a file that has long not been used gives its descriptor back, and is opened again when
 it is used. Users notice nothing of it, because a file that has none
 
     is renamed, itself or its folder    and is opened again by the new name: all names are changed through here
@@ -15,7 +15,16 @@ it is used. Users notice nothing of it, because a file that has none
 
 So there are more than `limit` only where those in use at one moment, deleted and locked are more by themselves.
 
-Threads: any. A file in use is never closed, and names change under the lock that opening takes.
+Those that hold a descriptor stand in line for giving it back. One that was used since it got its place gets another one
+at the end instead ("second chance"): nearly the order of use, for no more than a flag at each use.
+
+Threads: any. Descriptors come and go, and names change, under a lock; a file that has its descriptor is used without:
+
+    who uses a file      leaves a pin on it, then asks whether it `is_at_hand`: if not, takes the lock and opens it
+    who takes it away    says that it is not, then looks for pins: if there is one, says that it is and leaves it
+
+Whoever is first, one sees what the other did, so a file in use is never closed. That takes steps which all threads see
+in their order, and an `append` and a `pop` of lists which are done at once: CPython's interpreter lock gives both.
 """
 
 from __future__ import annotations
@@ -51,14 +60,16 @@ def file_limit(process_limit: int, max_connections: int) -> int:
 
 
 class _File:
-    """A file that somebody has open. `users` are the calls that run on it right now."""
+    """A file that somebody has open. `pins` has one for each call that runs on it right now."""
 
-    __slots__ = ("error", "fd", "is_closed", "is_kept", "is_unsynced", "path", "users")
+    __slots__ = ("error", "fd", "is_at_hand", "is_closed", "is_kept", "is_unsynced", "path", "pins", "was_used")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self.fd = fd
-        self.users = 0
+        self.pins: list[None] = []
+        self.is_at_hand = True
+        self.was_used = False
         self.is_kept = False
         self.is_closed = False
         self.is_unsynced = False
@@ -76,7 +87,7 @@ class PooledFileSystem:
         self._files: dict[int, _File] = {}
         self._folders: dict[str, dict[_File, None]] = {}
         self._open_count = 0
-        # Files that could give their descriptor back, the one used longest ago first.
+        # Those in line. One that was written to since it came is in the wrong one, and is sent over in its turn.
         self._synced: OrderedDict[_File, None] = OrderedDict()
         self._unsynced: OrderedDict[_File, None] = OrderedDict()
 
@@ -102,10 +113,9 @@ class PooledFileSystem:
         with self._lock:
             file = self._files.pop(fd)
             self._remove(file)
+            self._leave_line(file)
             file.is_closed = True
-            if not file.users:
-                self._idle(file).pop(file, None)
-                self._give_back(file)
+            self._take_away(file)
 
     def size(self, fd: int) -> int:
         """Bytes in the file."""
@@ -121,7 +131,9 @@ class PooledFileSystem:
         try:
             return self._fs.pread(file.fd, length, position)
         finally:
-            self._leave(file)
+            file.pins.pop()  # as `_leave` does
+            if file.is_closed:
+                self._left(file)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         """Write at a position."""
@@ -130,7 +142,9 @@ class PooledFileSystem:
         try:
             return self._fs.pwritev(file.fd, buffers, position)
         finally:
-            self._leave(file)
+            file.pins.pop()  # as `_leave` does
+            if file.is_closed:
+                self._left(file)
 
     def truncate(self, fd: int, size: int) -> None:
         """Set the file's size."""
@@ -168,14 +182,16 @@ class PooledFileSystem:
             if file.error is not None:
                 error, file.error = file.error, None
                 raise error
+            self._stand_with_synced(file)
         finally:
             self._leave(file)
 
     def lock(self, fd: int) -> None:
         """Lock; the file keeps its descriptor from now on."""
         file = self._use(fd)
-        file.is_kept = True
         try:
+            with self._lock:
+                self._keep(file)
             self._fs.lock(file.fd)
         finally:
             self._leave(file)
@@ -241,72 +257,115 @@ class PooledFileSystem:
             pass
 
     def _make_room(self) -> bool:
-        """Let the file that was used longest ago give its descriptor back; false where none can."""
-        idle = self._synced or self._unsynced
-        if not idle:
-            return False
-        file, _ = idle.popitem(last=False)
-        try:
+        """Let the file whose turn it is give its descriptor back; false where none can."""
+        for file in _turns(self._synced):
             if file.is_unsynced:
-                file.is_unsynced = False
-                self._fs.fsync(file.fd)
-        except OSError as error:
-            file.error = error
-        finally:
-            self._give_back(file)
+                self._unsynced[file] = None
+            elif self._take_away(file):
+                return True
+            else:
+                self._synced[file] = None
+        for file in _turns(self._unsynced):
+            if self._take_away(file):
+                return True
+            self._unsynced[file] = None
+        return False
+
+    def _take_away(self, file: _File) -> bool:
+        """Let a file that nobody uses give its descriptor back; false where somebody does."""
+        file.is_at_hand = False
+        if file.pins:
+            file.is_at_hand = file.fd != NO_DESCRIPTOR
+            return False
+        if file.fd != NO_DESCRIPTOR:
+            try:
+                if file.is_unsynced and not file.is_closed:
+                    file.is_unsynced = False
+                    self._fs.fsync(file.fd)
+            except OSError as error:
+                file.error = error
+            finally:
+                fd, file.fd = file.fd, NO_DESCRIPTOR
+                self._open_count -= 1
+                self._fs.close(fd)
         return True
 
-    def _give_back(self, file: _File) -> None:
-        if file.fd != NO_DESCRIPTOR:
-            fd, file.fd = file.fd, NO_DESCRIPTOR
-            self._open_count -= 1
-            self._fs.close(fd)
+    def _bring(self, file: _File) -> None:
+        """Open a file that has no descriptor."""
+        if file.fd == NO_DESCRIPTOR:
+            file.fd = self._open(file.path)
+        file.is_at_hand = True
 
-    def _idle(self, file: _File) -> OrderedDict[_File, None]:
-        return self._unsynced if file.is_unsynced else self._synced
+    def _stand(self, file: _File) -> None:
+        (self._unsynced if file.is_unsynced else self._synced)[file] = None
+
+    def _stand_with_synced(self, file: _File) -> None:
+        with self._lock:
+            if file in self._unsynced and not file.is_unsynced:
+                del self._unsynced[file]
+                self._synced[file] = None
+
+    def _leave_line(self, file: _File) -> None:
+        self._synced.pop(file, None)
+        self._unsynced.pop(file, None)
+
+    def _keep(self, file: _File) -> None:
+        self._leave_line(file)
+        file.is_kept = True
 
     @contextmanager
     def _losing_name(self, path: str) -> Iterator[None]:
         """Who has this name open keeps a descriptor to the end, unless the body fails and the name stays."""
-        files = [file for file in self._named(path) if not file.is_kept]
+        kept: list[_File] = []
         try:
-            for file in files:
-                self._idle(file).pop(file, None)
-                file.is_kept = True
-                if file.fd == NO_DESCRIPTOR:
-                    file.fd = self._open(path)
+            for file in self._named(path):
+                if not file.is_kept:
+                    kept.append(file)
+                    self._keep(file)
+                    self._bring(file)
             yield
         except OSError:
-            for file in files:
+            for file in kept:
                 file.is_kept = False
-                if file.fd != NO_DESCRIPTOR and not file.users:
-                    self._idle(file)[file] = None
+                if file.is_at_hand:
+                    self._stand(file)
             self._shrink()
             raise
 
-    # A file is used and left again.
+    # A file is used and left again. The caller does not hold the lock.
 
     def _use(self, fd: int) -> _File:
-        with self._lock:
-            file = self._files.get(fd)
-            if file is None:
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            if file.fd == NO_DESCRIPTOR:
-                file.fd = self._open(file.path)
-            elif not file.users:
-                (self._unsynced if file.is_unsynced else self._synced).pop(file, None)
-            file.users += 1
-            return file
+        file = self._files.get(fd)
+        if file is None:
+            raise _bad_descriptor()
+        file.pins.append(None)
+        if not file.is_at_hand:
+            self._use_again(file)
+        file.was_used = True
+        return file
+
+    def _use_again(self, file: _File) -> None:
+        """Wait for what happens to the file, and open it if it has no descriptor then."""
+        try:
+            with self._lock:
+                if file.is_closed and file.fd == NO_DESCRIPTOR:
+                    raise _bad_descriptor()
+                if not file.is_at_hand:
+                    self._bring(file)
+                    self._stand(file)
+        except OSError:
+            self._leave(file)
+            raise
 
     def _leave(self, file: _File) -> None:
+        file.pins.pop()
+        if file.is_closed:
+            self._left(file)
+
+    def _left(self, file: _File) -> None:
+        """A file was left that is closed: the last one to leave it gives its descriptor back."""
         with self._lock:
-            file.users -= 1
-            if file.users:
-                return
-            if file.is_closed:
-                self._give_back(file)
-            elif not file.is_kept:
-                (self._unsynced if file.is_unsynced else self._synced)[file] = None
+            self._take_away(file)
 
     # Which file has which name. The caller holds the lock.
 
@@ -327,3 +386,19 @@ class PooledFileSystem:
         self._remove(file)
         file.path = path
         self._enter(file)
+
+
+def _turns(line: OrderedDict[_File, None]) -> Iterator[_File]:
+    """Those in line, taken out of it one by one: first the ones that were not used since they came, then all."""
+    for is_second in (False, True):
+        for _ in range(len(line)):
+            file, _ = line.popitem(last=False)
+            if file.was_used and not is_second:
+                file.was_used = False
+                line[file] = None
+            else:
+                yield file
+
+
+def _bad_descriptor() -> OSError:
+    return OSError(errno.EBADF, os.strerror(errno.EBADF))

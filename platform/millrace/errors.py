@@ -17,6 +17,8 @@
     │   │   ├── InvalidProducerEpochError      a newer instance of the producer has written
     │   │   ├── InvalidTransactionStateError   not transactional though its transaction is open
     │   │   ├── TransactionalIdError           transactional without a transactional id that it may use
+    │   │   ├── UnknownProducerIdError         not the producer of its transactional id
+    │   │   ├── TransactionAbortableError      a partition that was not added to its transaction
     │   │   └── CoordinatorFencedError         a marker of an older transaction coordinator
     │   ├── ProducerIdsExhaustedError  none is left
     │   ├── StorageError               the disk failed; nothing was appended
@@ -49,6 +51,9 @@
     ├── ClientError            a broker's answer, or no answer, as a client sees it
     │   ├── BrokerUnreachableError
     │   │   └── AnswerLostError        a request went out and its answer did not come
+    │   ├── QueueFullError             a producer's queue has no room in time
+    │   ├── DeliveryTimeoutError       a record's time is over, or that of a flush
+    │   ├── ProducerClosedError        closed, or made before a fork
     │   └── BrokerError                carries the code that the broker answered
     ├── SetupError             this machine lacks something (Java, a free port, a package)
     ├── PlatformError          a process of the platform ended, or did not come up
@@ -59,16 +64,28 @@ Protocol codes: Apache Kafka protocol guide, "Error codes".
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from millrace.error_codes import ErrorCode as ErrorCode  # noqa: PLC0414  # given on to whoever imports errors
-
-
-class MillraceError(Exception):
-    """Root of the tree. `code` goes on the wire; `retriable` says whether the same call may succeed later."""
-
-    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
-    retriable: ClassVar[bool] = False
+from millrace.error_codes import ErrorCode as ErrorCode
+from millrace.group_errors import (
+    CoordinatorLoadInProgressError as CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError as CoordinatorNotAvailableError,
+    FencedInstanceIdError as FencedInstanceIdError,
+    FencedMemberEpochError as FencedMemberEpochError,
+    GroupError as GroupError,
+    GroupIdNotFoundError as GroupIdNotFoundError,
+    GroupMaxSizeReachedError as GroupMaxSizeReachedError,
+    IllegalGenerationError as IllegalGenerationError,
+    InconsistentGroupProtocolError as InconsistentGroupProtocolError,
+    InvalidGroupIdError as InvalidGroupIdError,
+    InvalidGroupRequestError as InvalidGroupRequestError,
+    InvalidRegularExpressionError as InvalidRegularExpressionError,
+    NotCoordinatorError as NotCoordinatorError,
+    RebalanceInProgressError as RebalanceInProgressError,
+    StaleMemberEpochError as StaleMemberEpochError,
+    UnknownMemberIdError as UnknownMemberIdError,
+    UnreleasedInstanceIdError as UnreleasedInstanceIdError,
+    UnsupportedAssignorError as UnsupportedAssignorError,
+)
+from millrace.root_error import MillraceError as MillraceError
 
 
 class RecordError(MillraceError):
@@ -162,6 +179,18 @@ class TransactionalIdError(ProducerError):
     """A batch of a transaction from a producer that may not write under a transactional id, or has none."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+class UnknownProducerIdError(ProducerError):
+    """A batch of a transaction from a producer that its transactional id does not know."""
+
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class TransactionAbortableError(ProducerError):
+    """A batch for a partition that is not in the transaction: its producer has to abort, and may go on then."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
 
 
 class CoordinatorFencedError(ProducerError):
@@ -296,117 +325,6 @@ class PolicyViolationError(MillraceError):
     code = ErrorCode.POLICY_VIOLATION
 
 
-class GroupError(MillraceError):
-    """A group can't be served here and now, or refuses what its member asks."""
-
-
-class CoordinatorNotAvailableError(GroupError):
-    """The topic of committed offsets is not there, or can't be written."""
-
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    retriable = True
-
-
-class CoordinatorLoadInProgressError(GroupError):
-    """The group's partition is being read."""
-
-    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    retriable = True
-
-
-class InvalidGroupIdError(GroupError):
-    """A group id that can't be kept."""
-
-    code = ErrorCode.INVALID_GROUP_ID
-
-
-class NotCoordinatorError(GroupError):
-    """Another broker leads the group's partition."""
-
-    code = ErrorCode.NOT_COORDINATOR
-    retriable = True
-
-
-class InvalidGroupRequestError(GroupError):
-    """A field of the request that can't be as it is."""
-
-    code = ErrorCode.INVALID_REQUEST
-
-
-class GroupIdNotFoundError(GroupError):
-    """No such group, or it is of another type."""
-
-    code = ErrorCode.GROUP_ID_NOT_FOUND
-
-
-class UnknownMemberIdError(GroupError):
-    """The group has no member of this id: it has left, or was removed after a timeout."""
-
-    code = ErrorCode.UNKNOWN_MEMBER_ID
-
-
-class GroupMaxSizeReachedError(GroupError):
-    """The group takes no more members."""
-
-    code = ErrorCode.GROUP_MAX_SIZE_REACHED
-
-
-class FencedMemberEpochError(GroupError):
-    """The member is not at the epoch that the coordinator knows: it gives up its partitions and joins again."""
-
-    code = ErrorCode.FENCED_MEMBER_EPOCH
-
-
-class StaleMemberEpochError(GroupError):
-    """Offsets of a member that is not at this epoch (any more); it goes on after its next heartbeat."""
-
-    code = ErrorCode.STALE_MEMBER_EPOCH
-    retriable = True
-
-
-class FencedInstanceIdError(GroupError):
-    """Another member holds this static member's instance id."""
-
-    code = ErrorCode.FENCED_INSTANCE_ID
-
-
-class UnreleasedInstanceIdError(GroupError):
-    """The instance id is in use by a member that has not left."""
-
-    code = ErrorCode.UNRELEASED_INSTANCE_ID
-
-
-class UnsupportedAssignorError(GroupError):
-    """A server-side assignor that this broker does not have."""
-
-    code = ErrorCode.UNSUPPORTED_ASSIGNOR
-
-
-class InvalidRegularExpressionError(GroupError):
-    """A subscription's regular expression that can't be read."""
-
-    code = ErrorCode.INVALID_REGULAR_EXPRESSION
-
-
-class IllegalGenerationError(GroupError):
-    """A generation that is not the group's."""
-
-    code = ErrorCode.ILLEGAL_GENERATION
-
-
-class RebalanceInProgressError(GroupError):
-    """The member has to join again."""
-
-    code = ErrorCode.REBALANCE_IN_PROGRESS
-    retriable = True
-
-
-class InconsistentGroupProtocolError(GroupError):
-    """Protocols of which the group's members have none in common."""
-
-    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
 class WireError(MillraceError):
     """The peer's bytes are not a request that is served."""
 
@@ -467,6 +385,22 @@ class BrokerUnreachableError(ClientError):
 
 class AnswerLostError(BrokerUnreachableError):
     """A request went out and its answer did not come: whether it was carried out is not known."""
+
+
+class QueueFullError(ClientError):
+    """A producer's queue has no room within `queue.enqueue.timeout.ms`: the record was not taken."""
+
+    retriable = True
+
+
+class DeliveryTimeoutError(ClientError):
+    """A record was not acknowledged within `delivery.timeout.ms`, or not all were when a flush had to end."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class ProducerClosedError(ClientError):
+    """A producer that is closed takes no records, nor does one whose process has been forked off its own."""
 
 
 class BrokerError(ClientError):

@@ -20,7 +20,14 @@ from millrace.client.addresses import Address, parse_bootstrap
 from millrace.client.answers import check, is_retriable
 from millrace.client.connection import Connection
 from millrace.client.metadata import ClusterMetadata, metadata_of
-from millrace.errors import AnswerLostError, BrokerError, BrokerUnreachableError, ErrorCode, UnknownTopicError
+from millrace.errors import (
+    AnswerLostError,
+    BrokerError,
+    BrokerUnreachableError,
+    ErrorCode,
+    MillraceError,
+    UnknownTopicError,
+)
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import ZERO_UUID, field
 
@@ -28,6 +35,7 @@ RETRY_ATTEMPTS = 10
 RETRY_WAIT_MIN_S = 0.05
 RETRY_WAIT_MAX_S = 1.0
 GROUP_KEY_TYPE = 0
+TRANSACTION_KEY_TYPE = 1
 
 Result = TypeVar("Result")
 
@@ -47,6 +55,7 @@ class Cluster:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._brokers: tuple[Address, ...] = ()
         self._leaders: dict[tuple[str, int], Address] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}
         self._connections: dict[Address, Connection] = {}
 
     def __enter__(self) -> Self:
@@ -75,7 +84,7 @@ class Cluster:
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        metadata = metadata_of(self._on_any(lambda connection: connection.request(ApiKey.METADATA, fields)))
+        metadata = metadata_of(self.on_any(lambda connection: connection.request(ApiKey.METADATA, fields)))
         self._brokers = tuple(broker.address for broker in metadata.brokers.values())
         return metadata
 
@@ -134,7 +143,7 @@ class Cluster:
             metadata = self.metadata([])
             controller = metadata.brokers.get(metadata.controller_id)
             if controller is None:  # a cluster that hides its controller takes such requests anywhere
-                return action(self._on_any(lambda connection: connection))
+                return action(self.on_any(lambda connection: connection))
             return action(self._connection(controller.address))
 
         def again(error: BaseException) -> bool:
@@ -142,14 +151,20 @@ class Cluster:
 
         return self._retrying(again, _do_nothing)(attempt)
 
-    def on_coordinator(self, group_id: str, action: Callable[[Connection], Result]) -> Result:
-        """Run an action on the connection of a group's coordinator, again while that moves or loads."""
+    def on_coordinator(
+        self, key: str, action: Callable[[Connection], Result], *, key_type: int = GROUP_KEY_TYPE
+    ) -> Result:
+        """Run an action on a connection to the coordinator of a group, or a transactional id; again as it moves."""
 
         def attempt() -> Result:
-            fields = {"key": group_id, "key_type": GROUP_KEY_TYPE}
-            found = self._on_any(lambda connection: connection.request(ApiKey.FIND_COORDINATOR, fields))
-            check(found.error_code, f"group {group_id}", field(found, "error_message", None))
-            return action(self._connection(Address(found.host, found.port)))
+            address = self._coordinators.get((key_type, key)) or self._find_coordinator(key, key_type)
+            try:
+                result = action(self._connection(address))
+            except MillraceError:
+                self._coordinators.pop((key_type, key), None)
+                raise
+            self._coordinators[key_type, key] = address
+            return result
 
         return self._retrying(_is_passing, _do_nothing)(attempt)
 
@@ -170,6 +185,13 @@ class Cluster:
             reraise=True,
         )
 
+    def _find_coordinator(self, key: str, key_type: int) -> Address:
+        fields = {"key": key, "key_type": key_type}
+        found = self.on_any(lambda connection: connection.request(ApiKey.FIND_COORDINATOR, fields))
+        kind = "group" if key_type == GROUP_KEY_TYPE else "transactional id"
+        check(found.error_code, f"{kind} {key}", field(found, "error_message", None))
+        return Address(found.host, found.port)
+
     def _find_leader(self, topic: str, partition: int, create_missing: bool) -> Address:
         return self._metadata_of(topic, create_missing).leader(topic, partition).address
 
@@ -179,7 +201,7 @@ class Cluster:
             check(metadata.topics[topic].error_code, f"topic {topic}")
         return metadata
 
-    def _on_any(self, action: Callable[[Connection], Result]) -> Result:
+    def on_any(self, action: Callable[[Connection], Result]) -> Result:
         """Run an action on the first broker that answers it, those with open connections first."""
         failures: list[str] = []
         for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers)):

@@ -38,7 +38,9 @@ CLIENT_VERSIONS = {
     ApiKey.FETCH: VersionRange(4, 12),
     ApiKey.LIST_OFFSETS: VersionRange(1, 7),
     ApiKey.METADATA: VersionRange(4, 12),
+    ApiKey.OFFSET_COMMIT: VersionRange(2, 9),
     ApiKey.OFFSET_FETCH: VersionRange(2, 7),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(0, 4),
     ApiKey.FIND_COORDINATOR: VersionRange(0, 3),
     ApiKey.DESCRIBE_GROUPS: VersionRange(0, 5),
     ApiKey.LIST_GROUPS: VersionRange(0, 5),
@@ -46,6 +48,10 @@ CLIENT_VERSIONS = {
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 5),
     ApiKey.DELETE_RECORDS: VersionRange(0, 2),
+    ApiKey.INIT_PRODUCER_ID: VersionRange(0, 4),
+    ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
+    ApiKey.END_TXN: VersionRange(0, 4),  # the next ones change the producer's epoch (KIP-890)
+    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 4),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
@@ -124,6 +130,12 @@ class Connection:
     def send(self, api_key: ApiKey, fields: Fields) -> None:
         """Send a message that has no answer: Produce with acks=0."""
         self._send(api_key, self.version(api_key), fields)
+
+    def detach(self) -> socket.socket:
+        """The socket, which blocks no more, for one who keeps several requests on their way; this is closed then."""
+        detached = socket.socket(fileno=self._socket.detach())
+        detached.setblocking(False)
+        return detached
 
     def close(self) -> None:
         """Close the socket; fine if it is closed."""

@@ -6,7 +6,7 @@ topics [name string, partitions [i32]]); every version of it begins like this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from millrace.client.answers import check
@@ -19,6 +19,7 @@ from millrace.wire.decoder import Decoder
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 DEAD = "Dead"
+NO_GENERATION = -1
 
 Partition = tuple[str, int]
 
@@ -93,13 +94,22 @@ class Groups:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
         return described
 
-    def offsets(self, group_id: str) -> Mapping[Partition, GroupOffset]:
-        """All its committed offsets."""
+    def offsets(self, group_id: str, partitions: Iterable[Partition] | None = None) -> Mapping[Partition, GroupOffset]:
+        """All its committed offsets; or those of some partitions, once no transaction changes them any more."""
+        fields: dict[str, Any] = {"group_id": group_id, "topics": None, "require_stable": False}
+        if partitions is not None:
+            by_topic: dict[str, list[int]] = {}
+            for topic, index in partitions:
+                by_topic.setdefault(topic, []).append(index)
+            topics = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic.items()]
+            fields |= {"topics": topics, "require_stable": True}
 
         def action(connection: Connection) -> Mapping[Partition, GroupOffset]:
-            fields = {"group_id": group_id, "topics": None, "require_stable": False}
             answer = connection.request(ApiKey.OFFSET_FETCH, fields)
             check(answer.error_code, f"group {group_id}")
+            for topic in answer.topics:
+                for one in topic.partitions:
+                    check(one.error_code, f"offset of group {group_id} in {topic.name}-{one.partition_index}")
             return {
                 (topic.name, one.partition_index): GroupOffset(one.committed_offset, one.metadata or "")
                 for topic in answer.topics
@@ -107,6 +117,26 @@ class Groups:
             }
 
         return self._cluster.on_coordinator(group_id, action)
+
+    def commit(self, group_id: str, offsets: Mapping[Partition, GroupOffset]) -> None:
+        """Commit offsets of a group that has no members; BrokerError where it has some, or takes none."""
+        by_topic: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), (offset, metadata) in offsets.items():
+            wanted = {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
+            by_topic.setdefault(topic, []).append(wanted)
+        fields: dict[str, Any] = {
+            "group_id": group_id,
+            "generation_id_or_member_epoch": NO_GENERATION,
+            "member_id": "",
+            "topics": [{"name": topic, "partitions": wanted} for topic, wanted in by_topic.items()],
+        }
+
+        def action(connection: Connection) -> None:
+            for topic in connection.request(ApiKey.OFFSET_COMMIT, fields).topics:
+                for one in topic.partitions:
+                    check(one.error_code, f"offset of group {group_id} in {topic.name}-{one.partition_index}")
+
+        self._cluster.on_coordinator(group_id, action)
 
     def delete(self, group_id: str) -> None:
         """Delete a group without members, and its offsets; BrokerError where that is not possible."""
@@ -126,7 +156,7 @@ def _consumer_group(connection: Connection, group_id: str) -> GroupDescription |
         return None
     asked = {"group_ids": [group_id], "include_authorized_operations": False}
     group = connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, asked).groups[0]
-    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+    if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):  # Kafka 3.9 with ZooKeeper
         return None
     check(group.error_code, f"group {group_id}")
     members = tuple(

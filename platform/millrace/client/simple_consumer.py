@@ -7,13 +7,19 @@ not, the limit is doubled until the batch is whole.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
-from millrace.client.answers import check
+from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
-from millrace.errors import RecordTooLargeError
-from millrace.records.batch import LOG_OVERHEAD_BYTES
+from millrace.errors import ClientError, InvalidRequestError, MillraceError, RecordTooLargeError
+from millrace.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, check_crc, walk
+from millrace.records.committed import AbortedTransactions
+from millrace.records.record import Record, decompress_body, records_of
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import field
 
@@ -25,23 +31,102 @@ NO_OFFSET = -1
 CONSUMER = -1
 
 
+class IsolationLevel(IntEnum):
+    """What of transactions is read: everything, or only up to the last stable offset, aborted ones named (KIP-98)."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class AbortedTransaction(NamedTuple):
+    """A producer's transaction that was aborted, from its first offset on to the producer's next abort marker."""
+
+    producer_id: int
+    first_offset: int
+
+
 class FetchedData(NamedTuple):
-    """Batches of one partition, and where its log ends and begins."""
+    """Batches of one partition, and where its log ends and begins.
+
+    `aborted` names the aborted transactions among the batches, of a read that asks for committed ones alone.
+    """
 
     records: bytes
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    def batches(self) -> Iterator[FetchedBatch]:
+        """Each whole batch; a tail that is cut short is left out. Control batches and aborted ones have no records."""
+        filter_ = AbortedTransactions(self.aborted)
+        view = memoryview(self.records)
+        for position, header in walk(view):
+            batch = view[position : position + header.size_bytes]
+            is_aborted = filter_.has_aborted(header, batch)
+            yield FetchedBatch(header, batch, is_passed_over=is_aborted or header.is_control)
+
+    def messages(self, from_offset: int = 0) -> Iterator[Record]:
+        """The records from an offset on, batch by batch. RecordError for damaged ones."""
+        for batch in self.batches():
+            for record in batch.records():
+                if record.offset >= from_offset:
+                    yield record
+
+
+class FetchedBatch(NamedTuple):
+    """A batch as it was fetched, decoded when asked for."""
+
+    header: BatchHeader
+    data: memoryview
+    is_passed_over: bool
+
+    def records(self) -> list[Record]:
+        """Its records, the CRC checked; none of one that readers pass over."""
+        if self.is_passed_over:
+            return []
+        check_crc(self.data, 0, self.header)
+        return records_of(self.header, decompress_body(self.header, self.data))
+
+
+class EpochEnd(NamedTuple):
+    """The largest leader epoch not above the one asked for, and where it ends; -1 where the broker does not know."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class FetchRequest(NamedTuple):
+    """One partition's part of a `multifetch`."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int = FETCH_MAX_BYTES
 
 
 class SimpleConsumer:
-    """Reads from the leaders of a cluster.
+    """Reads from the leaders of a cluster, which is given as such or as `HOST:PORT[,HOST:PORT…]`.
 
     Every call may raise UnknownTopicError, BrokerError or BrokerUnreachableError after the cluster's retries.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster | str) -> None:
+        self._owns_cluster = isinstance(cluster, str)
+        self._cluster = Cluster(cluster) if isinstance(cluster, str) else cluster
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, unless they are a given cluster's."""
+        if self._owns_cluster:
+            self._cluster.close()
 
     def fetch(
         self,
@@ -52,43 +137,179 @@ class SimpleConsumer:
         max_bytes: int = FETCH_MAX_BYTES,
         max_wait_ms: int = 0,
         min_bytes: int = 1,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> FetchedData:
         """Batches from `offset` on, up to `max_bytes` but at least one if there is any.
 
         The broker holds the request up to `max_wait_ms` until it has `min_bytes`. Raises OffsetOutOfRangeError for an
         offset that the log does not have, RecordTooLargeError for a batch above 512 MiB.
         """
+        limits: dict[str, int] = {"max_wait": max_wait_ms, "min_bytes": min_bytes, "isolation_level": isolation}
         while True:
-            fetched = self._fetch(
-                topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms, min_bytes=min_bytes
-            )
+            fetched = self._fetch(topic, partition, offset, max_bytes, limits)
             if not starts_with_cut_batch(fetched.records):
                 return fetched
             if max_bytes >= LARGEST_FETCH_BYTES:
                 raise RecordTooLargeError(f"{topic}-{partition}: the batch at {offset} is above {max_bytes} bytes")
             max_bytes = min(2 * max_bytes, LARGEST_FETCH_BYTES)
 
+    def multifetch(
+        self,
+        requests: Sequence[FetchRequest],
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> list[FetchedData | MillraceError]:
+        """As `fetch`, of many partitions: one request to each of their leaders. A partition has its data or its error.
+
+        A batch above the `max_bytes` of its partition is fetched by itself; so is what a leader refuses that has moved.
+        """
+        limits: dict[str, int] = {"max_wait": max_wait_ms, "min_bytes": min_bytes, "isolation_level": isolation}
+        found: dict[FetchRequest, FetchedData | MillraceError] = {}
+        by_leader: dict[tuple[Connection, int], list[FetchRequest]] = {}
+        named: Counter[tuple[str, int]] = Counter()  # a request names a partition once
+        for request in dict.fromkeys(requests):
+            try:
+                connection = self._cluster.leader_connection(request.topic, request.partition)
+                by_leader.setdefault((connection, named[request[:2]]), []).append(request)
+                named[request[:2]] += 1
+            except MillraceError as error:
+                found[request] = error
+        for (connection, _), wanted in by_leader.items():
+            found |= self._multifetch_from(connection, wanted, limits)
+        return [found[request] for request in requests]
+
+    def messages(
+        self,
+        topic: str,
+        partition: int,
+        offset: int = EARLIEST,
+        *,
+        until_offset: int | None = None,
+        max_bytes: int = FETCH_MAX_BYTES,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> Iterator[Record]:
+        """The records from an offset on, up to the log's end as it is now; to rewind, ask from an offset again.
+
+        `offset` may be EARLIEST or LATEST. Control batches are passed over, and with READ_COMMITTED what was aborted.
+        """
+        end = self.latest(topic, partition, isolation) if until_offset is None else until_offset
+        if offset < 0:
+            offset = self._offset(topic, partition, offset, isolation)
+        while offset < end:
+            fetched = self.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation)
+            for batch in fetched.batches():
+                for record in batch.records():
+                    if offset <= record.offset < end:
+                        yield record
+                offset = max(offset, batch.header.next_offset)
+            if not fetched.records:
+                return
+
+    def get_offsets_before(self, topic: str, partition: int, time: int, max_num_offsets: int) -> list[int]:
+        """At most so many offsets to begin from, in descending order, all of records older than `time` in ms.
+
+        For LATEST the log's end comes first, for EARLIEST there is its beginning alone. Brokers of this protocol's age
+        know an offset for any time, so there is that of the time, and the log's beginning.
+        """
+        if max_num_offsets <= 0:
+            raise InvalidRequestError(f"max_num_offsets={max_num_offsets}: at least one is to be asked for")
+        earliest = self.earliest(topic, partition)
+        if time == EARLIEST:
+            return [earliest]
+        found = self.latest(topic, partition) if time == LATEST else self.offset_for_time(topic, partition, time)
+        newest = self.latest(topic, partition) if found is None else found
+        return list(dict.fromkeys((newest, earliest)))[:max_num_offsets]
+
     def earliest(self, topic: str, partition: int) -> int:
         """The log start offset."""
         return self._offset(topic, partition, EARLIEST)
 
-    def latest(self, topic: str, partition: int) -> int:
-        """The offset that the next readable record will get: the high watermark."""
-        return self._offset(topic, partition, LATEST)
+    def latest(self, topic: str, partition: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> int:
+        """The offset that the next readable record will get: the high watermark, or the last stable offset."""
+        return self._offset(topic, partition, LATEST, isolation)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset whose record is not older than the time; None where all are."""
         offset = self._offset(topic, partition, timestamp_ms)
         return None if offset == NO_OFFSET else offset
 
-    def _fetch(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, max_wait_ms: int, min_bytes: int
-    ) -> FetchedData:
+    def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> EpochEnd:
+        """How far the log goes in a leader epoch (KIP-101): below what was read of it, the log has been truncated."""
+        wanted = {"partition": partition, "leader_epoch": leader_epoch}
+        fields: dict[str, Any] = {"replica_id": CONSUMER, "topics": [{"topic": topic, "partitions": [wanted]}]}
+
+        def action(connection: Connection) -> EpochEnd:
+            answer = connection.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, fields).topics[0].partitions[0]
+            check(answer.error_code, f"leader epochs of {topic}-{partition}")
+            return EpochEnd(int(field(answer, "leader_epoch", NO_OFFSET)), int(answer.end_offset))
+
+        return self._cluster.on_leader(topic, partition, action)
+
+    def _multifetch_from(
+        self, connection: Connection, requests: Sequence[FetchRequest], limits: dict[str, int]
+    ) -> dict[FetchRequest, FetchedData | MillraceError]:
+        fields: dict[str, Any] = {
+            "replica_id": CONSUMER,
+            "max_bytes": min(sum(one.max_bytes for one in requests), LARGEST_FETCH_BYTES),
+            "topics": [
+                {
+                    "topic": one.topic,
+                    "partitions": [
+                        {
+                            "partition": one.partition,
+                            "fetch_offset": one.offset,
+                            "partition_max_bytes": one.max_bytes,
+                        }
+                    ],
+                }
+                for one in requests
+            ],
+            "forgotten_topics_data": (),
+        }
+        try:
+            answer = connection.request(ApiKey.FETCH, fields | limits, wait_s=limits["max_wait"] / 1000)
+            check(field(answer, "error_code", 0), "multifetch")
+        except MillraceError as error:
+            return {request: self._fetched_alone(request, error, limits) for request in requests}
+        answered = {(topic.topic, one.partition_index): one for topic in answer.responses for one in topic.partitions}
+        return {one: self._fetched_of(one, answered.get((one.topic, one.partition)), limits) for one in requests}
+
+    def _fetched_of(self, request: FetchRequest, partition: Any, limits: dict[str, int]) -> FetchedData | MillraceError:
+        subject = f"fetch of {request.topic}-{request.partition} at offset {request.offset}"
+        if partition is None:
+            return ClientError(f"{subject}: the broker's answer leaves it out")
+        try:
+            fetched = _fetched(partition, subject)
+        except MillraceError as error:
+            return self._fetched_alone(request, error, limits)
+        is_left_out = not fetched.records and request.offset < fetched.high_watermark
+        if is_left_out or starts_with_cut_batch(fetched.records):
+            return self._fetched_alone(request, RecordTooLargeError(subject), limits, is_cut=True)
+        return fetched
+
+    def _fetched_alone(
+        self, request: FetchRequest, error: MillraceError, limits: dict[str, int], *, is_cut: bool = False
+    ) -> FetchedData | MillraceError:
+        """What `fetch` gives, where another attempt may help."""
+        if not is_cut and not is_retriable(error):
+            return error
+        try:
+            return self.fetch(
+                request.topic,
+                request.partition,
+                request.offset,
+                max_bytes=request.max_bytes,
+                isolation=IsolationLevel(limits["isolation_level"]),
+            )
+        except MillraceError as again:
+            return again
+
+    def _fetch(self, topic: str, partition: int, offset: int, max_bytes: int, limits: dict[str, int]) -> FetchedData:
         wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         fields: dict[str, Any] = {
             "replica_id": CONSUMER,
-            "max_wait": max_wait_ms,
-            "min_bytes": min_bytes,
             "max_bytes": max_bytes,
             "topics": [{"topic": topic, "partitions": [wanted]}],
             "forgotten_topics_data": (),
@@ -96,17 +317,23 @@ class SimpleConsumer:
         subject = f"fetch of {topic}-{partition} at offset {offset}"
 
         def action(connection: Connection) -> FetchedData:
-            answer = connection.request(ApiKey.FETCH, fields, wait_s=max_wait_ms / 1000)
+            answer = connection.request(ApiKey.FETCH, fields | limits, wait_s=limits["max_wait"] / 1000)
             check(field(answer, "error_code", 0), subject)
             return _fetched(answer.responses[0].partitions[0], subject)
 
         return self._cluster.on_leader(topic, partition, action)
 
-    def _offset(self, topic: str, partition: int, timestamp_ms: int) -> int:
+    def _offset(
+        self,
+        topic: str,
+        partition: int,
+        timestamp_ms: int,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> int:
         wanted = {"partition_index": partition, "timestamp": timestamp_ms}
         fields: dict[str, Any] = {
             "replica_id": CONSUMER,
-            "isolation_level": 0,
+            "isolation_level": isolation,
             "topics": [{"name": topic, "partitions": [wanted]}],
         }
 
@@ -132,4 +359,5 @@ def _fetched(partition: Any, subject: str) -> FetchedData:
         int(partition.high_watermark),
         int(partition.last_stable_offset),
         int(field(partition, "log_start_offset", NO_OFFSET)),
+        tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in partition.aborted_transactions or ()),
     )

@@ -1,250 +1,146 @@
-"""Batches to Arrow columns: what bulk readers (warehouse loads, Spark) use in place of `records.record`.
+"""What a log or a fetch holds as Arrow columns: what bulk readers (warehouse loads, Spark) use, not record by record.
 
-A record is found by its length alone, so one short Python loop walks the records' lengths; every field
-after that is decoded for all records at once by numpy:
+    bytes ──runs of one format──► batches ──CRC, decompress──► bodies ──at most BLOCK_BYTES──► block ──► RecordBatch
 
-    batches ──decompress──► one block of record bytes ──scan──► begins[n]
-    begins ──varints──► timestamps[n], offsets[n], key spans[n], value spans[n], header counts[n]
-    spans ──take──► Arrow binary columns
+A block is decoded by the compiled kernel (`records.arrow_kernel`), or where there is none by numpy
+(`records.arrow_numpy`; message sets by `records.arrow_messages`). Both give the same columns and refuse the same bytes
+with the same class of error; only its words differ. A block is at most `BLOCK_BYTES` of record bytes, or one batch, so
+that columns stay below Arrow's 2 GiB.
 
-The spans of one field never overlap and only grow, so `begin0, end0, begin1, end1, …` are the offsets of an
-Arrow array that lies over the block itself: its even elements are the field's values, its odd ones what is
-between. Arrow's `take` of the even ones is the only copy made of a key or a value.
-
-A block is at most `BLOCK_BYTES` of record bytes, or one batch, so that columns stay below Arrow's 2 GiB.
-The result equals `records.record.decode_records`, except that a timestamp which is none (-1), or lies beyond
-64 bits of microseconds, is null.
+The result equals `records.record.decode_records` and `records.message_set.decode_message_set`, except that a timestamp
+which is none (-1), or lies beyond 64 bits of microseconds, is null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.errors import CorruptRecordError
-from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer, check_crc, walk
+from millrace import kernel
+from millrace.records import arrow_kernel, arrow_messages, arrow_numpy
+from millrace.records.arrow_messages import MessageBody, message_bodies
+from millrace.records.arrow_schema import MICROSECONDS_LIMIT, RECORD_FIELDS, RECORD_SCHEMA, TIMESTAMP_TYPE, Body
+from millrace.records.batch import HEADER_BYTES, MAGIC_V2, Buffer, check_crc, walk
+from millrace.records.committed import AbortedTransactions
 from millrace.records.compression import Codec, codec_of, decompress
-from millrace.records.record import Header, decode_headers
-from millrace.records.varint import decode_varint
+from millrace.records.formats import runs
+
+__all__ = [
+    "BLOCK_BYTES",
+    "BLOCK_DECODERS",
+    "COMPILED",
+    "MAX_OFFSET",
+    "MICROSECONDS_LIMIT",
+    "PLAIN",
+    "RECORD_FIELDS",
+    "RECORD_SCHEMA",
+    "TIMESTAMP_TYPE",
+    "BlockDecoders",
+    "PassedOver",
+    "decode_to_arrow",
+]
 
 BLOCK_BYTES = 64 << 20
 MAX_OFFSET = 2**63 - 1
-MICROSECONDS_LIMIT = (2**63 - 1) // 1000
-
-HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
-HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
-RECORD_FIELDS: list[pa.Field[Any]] = [
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", TIMESTAMP_TYPE),
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("headers", HEADERS_TYPE),
-]
-RECORD_SCHEMA = pa.schema(RECORD_FIELDS)
-
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Octets = npt.NDArray[np.uint8]
 
 
-class _Body(NamedTuple):
-    """The record bytes of one batch, decompressed."""
+class BlockDecoders(NamedTuple):
+    """What makes columns of a block: of its batches, or its messages, those of a range of offsets."""
 
-    header: BatchHeader
-    data: Buffer
+    batches: Callable[[list[Body], int, int], pa.RecordBatch]
+    messages: Callable[[list[MessageBody], int, int], pa.RecordBatch]
 
 
-class _Spans(NamedTuple):
-    """Where one field of every record lies in the block; null where the length on the wire was -1."""
+COMPILED = BlockDecoders(arrow_kernel.decode_block, arrow_kernel.decode_message_block)
+PLAIN = BlockDecoders(arrow_numpy.decode_block, arrow_messages.decode_message_block)
+BLOCK_DECODERS = PLAIN if kernel.native is None else COMPILED
 
-    begins: Integers
-    ends: Integers
-    nulls: Flags
+
+class _HasData(Protocol):
+    @property
+    def data(self) -> Buffer: ...
+
+
+_Body = TypeVar("_Body", bound=_HasData)
+
+
+@dataclass(slots=True)
+class PassedOver:
+    """How many offsets of the range hold no record for the reader: those of markers, and of aborted transactions."""
+
+    control: int = 0
+    aborted: int = 0
 
 
 def decode_to_arrow(
-    buffer: Buffer, *, from_offset: int = 0, until_offset: int = MAX_OFFSET
+    buffer: Buffer,
+    *,
+    from_offset: int = 0,
+    until_offset: int = MAX_OFFSET,
+    aborted: Iterable[tuple[int, int]] = (),
+    passed_over: PassedOver | None = None,
+    decoders: BlockDecoders = BLOCK_DECODERS,
 ) -> Iterator[pa.RecordBatch]:
-    """Records of the whole batches in `buffer` with from_offset <= offset < until_offset, as RECORD_SCHEMA.
+    """Records with from_offset <= offset < until_offset of what is whole in `buffer`, as RECORD_SCHEMA.
 
     CRCs are checked; control batches, and a tail that is cut short, are passed over. One RecordBatch per block.
-    Raises RecordError for bytes that are not valid batches.
+
+    Args:
+        buffer: The records of one fetch: batches, or message sets of v0 and v1, or these followed by batches.
+        from_offset: First offset that is wanted.
+        until_offset: The offset after the last that is wanted.
+        aborted: (producer id, first offset) of the aborted transactions that the answer to a fetch of committed
+            records names; their batches are passed over (`records.committed`).
+        passed_over: What is passed over, and why, is added to it.
+        decoders: For tests and benchmarks, that compare them.
+
+    Raises:
+        RecordError: The bytes are not valid batches or messages.
     """
-    bodies: list[_Body] = []
+    counts = PassedOver() if passed_over is None else passed_over
+    transactions = AbortedTransactions(aborted)
+    for magic, run in runs(buffer):
+        if magic == MAGIC_V2:
+            for batches in _blocks(_bodies(run, from_offset, until_offset, transactions, counts)):
+                yield decoders.batches(batches, from_offset, until_offset)
+        else:
+            for messages in _blocks(message_bodies(run)):
+                yield decoders.messages(messages, from_offset, until_offset)
+
+
+def _blocks(bodies: Iterable[_Body]) -> Iterator[list[_Body]]:
+    block: list[_Body] = []
     size_bytes = 0
-    for body in _bodies(buffer, from_offset, until_offset):
-        if bodies and size_bytes + len(body.data) > BLOCK_BYTES:
-            yield _decode_block(bodies, from_offset, until_offset)
-            bodies, size_bytes = [], 0
-        bodies.append(body)
+    for body in bodies:
+        if block and size_bytes + len(body.data) > BLOCK_BYTES:
+            yield block
+            block, size_bytes = [], 0
+        block.append(body)
         size_bytes += len(body.data)
-    if bodies:
-        yield _decode_block(bodies, from_offset, until_offset)
+    if block:
+        yield block
 
 
-def _bodies(buffer: Buffer, from_offset: int, until_offset: int) -> Iterator[_Body]:
-    view = memoryview(buffer)
-    for position, header in walk(view):
-        if header.is_control or header.next_offset <= from_offset or header.base_offset >= until_offset:
+def _bodies(
+    run: memoryview, from_offset: int, until_offset: int, transactions: AbortedTransactions, counts: PassedOver
+) -> Iterator[Body]:
+    for position, header in walk(run):
+        batch = run[position : position + header.size_bytes]
+        has_aborted = transactions.has_aborted(header, batch)
+        offsets = min(header.next_offset, until_offset) - max(header.base_offset, from_offset)
+        if offsets <= 0:
             continue
-        check_crc(view, position, header)
-        records = view[position + HEADER_BYTES : position + header.size_bytes]
-        codec = codec_of(header.codec_id)
-        yield _Body(header, records if codec is Codec.NONE else decompress(codec, records))
+        if header.is_control:
+            counts.control += offsets
+        elif has_aborted:
+            counts.aborted += offsets
+        else:
+            check_crc(run, position, header)
+            yield Body(header, _decompressed(codec_of(header.codec_id), batch[HEADER_BYTES:]))
 
 
-def _decode_block(bodies: list[_Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    block = b"".join(body.data for body in bodies)
-    begins, ends = _record_bounds(block, bodies)
-    data = np.frombuffer(block, np.uint8)
-    lengths, at = _varints(data, begins)
-    if bool((at + lengths != ends).any()):
-        raise CorruptRecordError("a record's length is negative")
-    timestamp_deltas, at = _varints(data, at + 1)
-    offset_deltas, at = _varints(data, at)
-    keys, at = _spans(data, at)
-    values, at = _spans(data, at)
-    header_counts, after_count = _varints(data, at)
-    counts = [body.header.record_count for body in bodies]
-    offsets = _offsets(bodies, counts, offset_deltas)
-    timestamps = _timestamps(bodies, counts, timestamp_deltas)
-    headers = _headers(block, at, after_count, ends, header_counts)
-    chosen = (offsets >= from_offset) & (offsets < until_offset)
-    columns = [pa.array(offsets), timestamps, _gather(block, keys), _gather(block, values), headers]
-    records = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
-    return records if bool(chosen.all()) else records.filter(pa.array(chosen))
-
-
-def _record_bounds(block: bytes, bodies: list[_Body]) -> tuple[Integers, Integers]:
-    """First byte of each record and of what follows it."""
-    begins: list[Integers] = []
-    ends: list[Integers] = []
-    start = 0
-    for header, body in bodies:
-        bounds = np.array(_scan(block, start, start + len(body), header), dtype=np.int64)
-        begins.append(bounds[:-1])
-        ends.append(bounds[1:])
-        start += len(body)
-    return np.concatenate(begins), np.concatenate(ends)
-
-
-def _scan(block: bytes, position: int, end: int, header: BatchHeader) -> list[int]:
-    """Where each record of a batch begins, and the batch's end; negative lengths are left to the caller."""
-    bounds = [position]
-    try:
-        while position < end:
-            byte = block[position]
-            if byte < 0x80:
-                position += (byte >> 1) + 1
-            elif (second := block[position + 1]) < 0x80:
-                position += ((byte & 0x7F | second << 7) >> 1) + 2
-            else:
-                length, position = decode_varint(block, position)
-                position += max(length, 0)
-            bounds.append(position)
-    except IndexError:
-        raise CorruptRecordError(f"batch at offset {header.base_offset}: a record's length is cut short") from None
-    if position != end or len(bounds) != header.record_count + 1:
-        raise CorruptRecordError(
-            f"batch at offset {header.base_offset}: {len(bounds) - 1} records end {position - end} bytes "
-            f"after the batch's, the header says {header.record_count} records"
-        )
-    return bounds
-
-
-def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
-    """The zig-zag integer at every position, and the positions after them.
-
-    A position beyond the data reads its last byte: the caller's check of where records end finds that out.
-    """
-    last = max(data.size - 1, 0)
-    octet = data[np.minimum(at, last)]
-    zigzag = (octet & 0x7F).astype(np.uint64)
-    after = at + 1
-    more = np.flatnonzero(octet >= 0x80)
-    shift = 7
-    while more.size:
-        octet = data[np.minimum(after[more], last)]
-        if shift > 63 or (shift == 63 and bool((octet > 1).any())):
-            raise CorruptRecordError("a variable-length integer is longer than 64 bits")
-        zigzag[more] |= (octet & 0x7F).astype(np.uint64) << np.uint64(shift)
-        after[more] += 1
-        more = more[octet >= 0x80]
-        shift += 7
-    return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64), after
-
-
-def _spans(data: Octets, at: Integers) -> tuple[_Spans, Integers]:
-    """A field of bytes behind its length, for every record, and the positions after it."""
-    lengths, begins = _varints(data, at)
-    nulls = lengths == -1
-    if bool(((lengths < -1) | (lengths > data.size)).any()):
-        raise CorruptRecordError("a field's length can't be")
-    ends = begins + np.maximum(lengths, 0)
-    return _Spans(begins, ends, nulls), ends
-
-
-def _offsets(bodies: list[_Body], counts: list[int], deltas: Integers) -> Integers:
-    """Base offsets plus deltas; CorruptRecordError where one is outside of its batch or leaves 64 bits."""
-    last_deltas = np.repeat([body.header.last_offset_delta for body in bodies], counts)
-    bases = np.repeat([body.header.base_offset for body in bodies], counts)
-    if bool(((deltas < 0) | (deltas > last_deltas)).any()):
-        raise CorruptRecordError("an offset is outside of its batch")
-    if bool(_overflows(bases, deltas).any()):
-        raise CorruptRecordError("an offset is beyond 64 bits")
-    return bases + deltas
-
-
-def _overflows(left: Integers, right: Integers) -> Flags:
-    total = left + right
-    return ((left ^ total) & (right ^ total)) < 0
-
-
-def _timestamps(bodies: list[_Body], counts: list[int], deltas: Integers) -> pa.Array[Any]:
-    headers = [body.header for body in bodies]
-    bases = np.repeat([h.max_timestamp if h.is_log_append_time else h.base_timestamp for h in headers], counts)
-    deltas = np.where(np.repeat([h.is_log_append_time for h in headers], counts), 0, deltas)
-    milliseconds = bases + deltas
-    none = (milliseconds == NO_TIMESTAMP) | _overflows(bases, deltas)
-    none |= (milliseconds > MICROSECONDS_LIMIT) | (milliseconds < -MICROSECONDS_LIMIT)
-    microseconds = np.where(none, 0, milliseconds) * 1000
-    return pa.array(microseconds.view("datetime64[us]"), TIMESTAMP_TYPE, mask=none)
-
-
-def _gather(block: bytes, spans: _Spans) -> pa.Array[Any]:
-    """The bytes of every span as one binary column."""
-    count = spans.begins.size
-    if count == 0:
-        return pa.array([], pa.binary())
-    bounds = np.empty(2 * count, np.int32)
-    bounds[0::2] = spans.begins
-    bounds[1::2] = spans.ends
-    over_block = pa.Array.from_buffers(
-        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds.data), pa.py_buffer(block)]
-    )
-    return over_block.take(pa.array(np.arange(0, 2 * count, 2), pa.int64(), mask=spans.nulls))
-
-
-def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, counts: Integers) -> pa.Array[Any]:
-    """The headers column; also holds every record to the end that its length says."""
-    bare = counts == 0
-    if bool((bare & (after_count != ends)).any()):
-        raise CorruptRecordError("a record's fields end elsewhere than its length says")
-    flat: list[Header] = []
-    sizes = np.zeros(counts.size + 1, np.int32)
-    for index in np.flatnonzero(~bare):
-        headers, position = decode_headers(block, int(at[index]))
-        if position != ends[index]:
-            raise CorruptRecordError(f"a record ends at {position}, its length says {ends[index]}")
-        flat.extend(headers)
-        sizes[index + 1] = len(headers)
-    names = pa.array([name for name, _ in flat], pa.string())
-    values = pa.array([value for _, value in flat], pa.binary())
-    structs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
-    starts = pa.array(np.cumsum(sizes, dtype=np.int32), pa.int32())
-    return pa.ListArray.from_arrays(starts, structs, type=HEADERS_TYPE)
+def _decompressed(codec: Codec, records: memoryview) -> Buffer:
+    return records if codec is Codec.NONE else decompress(codec, records)

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from millrace.errors import CorruptRecordError, UnsupportedMagicError
+from millrace.errors import CorruptRecordError, RecordError, UnsupportedMagicError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -146,21 +146,26 @@ def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> 
     """
     # What `_make` does, at half the cost: the struct has as many fields.
     header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
+    _, length, _, magic, _, _, last_offset_delta, _, _, _, _, _, record_count = header
+    if magic == MAGIC_V2 and length >= HEADER_BYTES - LOG_OVERHEAD_BYTES and last_offset_delta >= 0 <= record_count:
+        return header
+    raise _no_header(header, position, buffer_position)
+
+
+def _no_header(header: BatchHeader, position: int, buffer_position: int) -> RecordError:
     if header.magic != MAGIC_V2:
         place = f"at position {buffer_position + position}"
         if header.magic in (0, 1):
-            raise UnsupportedMagicError(f"message format v{header.magic} {place} is not served")
-        raise CorruptRecordError(f"magic {header.magic} {place} is no message format")
+            return UnsupportedMagicError(f"message format v{header.magic} {place} is not served")
+        return CorruptRecordError(f"magic {header.magic} {place} is no message format")
     if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
-        raise CorruptRecordError(
+        return CorruptRecordError(
             f"batch length {header.batch_length} at position {buffer_position + position} is below a header's"
         )
-    if header.last_offset_delta < 0 or header.record_count < 0:
-        raise CorruptRecordError(
-            f"last offset delta {header.last_offset_delta} or record count {header.record_count} "
-            f"at position {buffer_position + position} is negative"
-        )
-    return header
+    return CorruptRecordError(
+        f"last offset delta {header.last_offset_delta} or record count {header.record_count} "
+        f"at position {buffer_position + position} is negative"
+    )
 
 
 def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:

@@ -16,12 +16,13 @@ all else that is not as it should be raises RecordError.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from millrace.errors import InvalidRecordError, UnsupportedCodecError
-from millrace.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, Buffer, check_crc, new_header, walk
+from millrace.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, BatchHeader, Buffer, check_crc, new_header, walk
 from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of
 from millrace.records.message_set import encode_message_set, open_messages
 from millrace.records.record import Record, decode_body, decompress_body, encode_records
@@ -57,7 +58,12 @@ def up_convert(
 
 
 def down_convert(
-    batches: Buffer, magic: int, *, from_offset: int = 0, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+    batches: Buffer,
+    magic: int,
+    *,
+    from_offset: int = 0,
+    max_bytes: int = sys.maxsize,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> bytes:
     """The message set, of magic 0 or 1, of v2 batches; CRCs are checked.
 
@@ -65,27 +71,36 @@ def down_convert(
         batches: any number of whole batches.
         magic: the format to write.
         from_offset: records below it are left out.
-        limit_bytes: of all that the batches hold decompressed; RecordTooLargeError above.
+        max_bytes: batches by which there would be more are left out, but for the first one.
+        limit_bytes: of what one batch holds decompressed; RecordTooLargeError above.
     """
     view = memoryview(batches)
     entries: list[bytes] = []
-    left_bytes = limit_bytes
     for position, header in walk(view):
         if header.is_control or header.last_offset < from_offset:
             continue
-        batch = view[position : position + header.size_bytes]
-        check_crc(batch, 0, header)
-        codec = codec_of(header.codec_id)
-        if codec is Codec.ZSTD:
-            raise UnsupportedCodecError(f"batch at offset {header.base_offset} is zstd, which v{magic} does not have")
-        body = decompress_body(header, batch, left_bytes)
-        left_bytes -= len(body)
-        records = [one for one in decode_body(header, body) if one.offset >= from_offset]
-        if records:
-            entries.append(
-                encode_message_set(records, magic=magic, codec=codec, log_append_time=header.is_log_append_time)
-            )
+        entry = _down_converted(header, view[position : position + header.size_bytes], magic, from_offset, limit_bytes)
+        max_bytes -= len(entry)
+        if max_bytes < 0 and entries:
+            break
+        if entry:
+            entries.append(entry)
     return b"".join(entries)
+
+
+def _down_converted(header: BatchHeader, batch: memoryview, magic: int, from_offset: int, limit_bytes: int) -> bytes:
+    check_crc(batch, 0, header)
+    codec = codec_of(header.codec_id)
+    if codec is Codec.ZSTD:
+        raise UnsupportedCodecError(f"batch at offset {header.base_offset} is zstd, which v{magic} does not have")
+    body = decompress_body(header, batch, limit_bytes)
+    records = (one for one in decode_body(header, body) if one.offset >= from_offset)
+    first = next(records, None)
+    if first is None:
+        return b""
+    return encode_message_set(
+        chain((first,), records), magic=magic, codec=codec, log_append_time=header.is_log_append_time
+    )
 
 
 @dataclass(slots=True)

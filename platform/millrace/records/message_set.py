@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from io import BytesIO
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, InvalidRecordError, UnsupportedMagicError
@@ -70,16 +71,22 @@ def walk_messages(buffer: Buffer) -> Iterator[tuple[int, Message]]:
 
     Raises CorruptRecordError, or UnsupportedMagicError for another format.
     """
+    for position, entry in walk_entries(buffer):
+        yield position, read_message(entry, position)
+
+
+def walk_entries(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
+    """Yield (position, bytes) of each whole entry as `walk_messages`, but unread."""
     view = memoryview(buffer)
     position = 0
     while len(view) - position >= ENTRY.size:
-        offset, size = ENTRY.unpack_from(view, position)
+        _, size = ENTRY.unpack_from(view, position)
         if size < MIN_MESSAGE_BYTES:
             raise CorruptRecordError(f"message of {size} bytes at position {position} is below a header's")
         end = position + ENTRY.size + size
         if end > len(view):
             return
-        yield position, _read_message(offset, view[position + ENTRY.size : end], position)
+        yield position, view[position:end]
         position = end
 
 
@@ -96,11 +103,16 @@ def open_messages(
         if message.codec is Codec.NONE:
             yield message, [Record(message.offset, message.timestamp_ms, message.key, message.value)]
             continue
-        if message.value is None:
-            raise CorruptRecordError(f"wrapper at offset {message.offset} has no value")
-        block = decompress_block(message.codec, message.value, left_bytes)
+        block = unwrap(message, left_bytes)
         left_bytes -= len(block)
-        yield message, _inner_records(message, block)
+        yield message, inner_records(message, block)
+
+
+def unwrap(wrapper: Message, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
+    """The message set in a wrapper, at most `limit_bytes` of it; errors as those of `decompress`."""
+    if wrapper.value is None:
+        raise CorruptRecordError(f"wrapper at offset {wrapper.offset} has no value")
+    return decompress_block(wrapper.codec, wrapper.value, limit_bytes)
 
 
 def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
@@ -110,26 +122,34 @@ def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYT
 
 
 def encode_message_set(
-    records: Sequence[Record], *, magic: int, codec: Codec = Codec.NONE, log_append_time: bool = False
+    records: Iterable[Record], *, magic: int, codec: Codec = Codec.NONE, log_append_time: bool = False
 ) -> bytes:
     """A set of at least one record: an entry for each, or one wrapper if there is a codec.
 
     What the format has no place for is left out: headers, and in v0 timestamps. InvalidRecordError for numbers beyond
     their fields, UnsupportedCodecError for zstd.
     """
-    if not records:
-        raise ValueError("a message set holds at least one record")
     time_flag = TIMESTAMP_TYPE_FLAG if log_append_time and magic == MAGIC_V1 else 0
+    is_relative = codec is not Codec.NONE and magic == MAGIC_V1
+    entries = BytesIO()
+    base_offset, last, largest_timestamp = -1, None, NO_TIMESTAMP
+    for record in records:
+        if last is None:
+            base_offset = record.offset if is_relative else 0
+        entries.write(_encode_entry(record, record.offset - base_offset, magic, time_flag))
+        last, largest_timestamp = record, max(largest_timestamp, record.timestamp_ms)
+    if last is None:
+        raise ValueError("a message set holds at least one record")
     if codec is Codec.NONE:
-        return b"".join(_encode_entry(record, magic, time_flag) for record in records)
-    base_offset = records[0].offset if magic == MAGIC_V1 else 0
-    inner = b"".join(_encode_entry(one._replace(offset=one.offset - base_offset), magic, time_flag) for one in records)
-    largest_timestamp = max(record.timestamp_ms for record in records)
-    wrapper = Record(records[-1].offset, largest_timestamp, None, compress_block(codec, inner, magic))
-    return _encode_entry(wrapper, magic, codec | time_flag)
+        return entries.getvalue()
+    wrapper = Record(last.offset, largest_timestamp, None, compress_block(codec, entries.getbuffer(), magic))
+    return _encode_entry(wrapper, wrapper.offset, magic, codec | time_flag)
 
 
-def _read_message(offset: int, message: memoryview, position: int) -> Message:
+def read_message(entry: memoryview, position: int = 0) -> Message:
+    """The message of exactly one entry, its CRC checked; errors, as of `walk_messages`, name the position."""
+    offset, _ = ENTRY.unpack_from(entry)
+    message = entry[ENTRY.size :]
     crc, magic, attributes = START.unpack_from(message)
     if magic not in (MAGIC_V0, MAGIC_V1):
         raise UnsupportedMagicError(f"magic {magic} at position {position} is not that of a message set")
@@ -165,7 +185,8 @@ def _integer(form: struct.Struct, message: memoryview, at: int) -> int:
         raise CorruptRecordError(f"message of {len(message)} bytes ends inside a field") from None
 
 
-def _inner_records(wrapper: Message, block: bytes) -> list[Record]:
+def inner_records(wrapper: Message, block: Buffer) -> list[Record]:
+    """The records of a wrapper, of which `block` is what `unwrap` gives; RecordError for what can't be read."""
     messages = [message for _, message in walk_messages(block)]
     rest_bytes = len(block) - sum(message.size_bytes for message in messages)
     if not messages or rest_bytes:
@@ -203,12 +224,12 @@ def _base_offset(wrapper: Message, last_offset: int) -> int:
     return max(wrapper.offset - last_offset, 0) if wrapper.magic == MAGIC_V1 else 0
 
 
-def _encode_entry(record: Record, magic: int, attributes: int) -> bytes:
+def _encode_entry(record: Record, offset: int, magic: int, attributes: int) -> bytes:
     try:
         timestamp = TIMESTAMP.pack(record.timestamp_ms) if magic == MAGIC_V1 else b""
         fields = _encode_nullable(record.key) + _encode_nullable(record.value)
         covered = struct.pack(">bb", magic, attributes) + timestamp + fields
-        return ENTRY.pack(record.offset, CRC_BYTES + len(covered)) + zlib.crc32(covered).to_bytes(4, "big") + covered
+        return ENTRY.pack(offset, CRC_BYTES + len(covered)) + zlib.crc32(covered).to_bytes(4, "big") + covered
     except struct.error as error:
         raise InvalidRecordError(f"record at offset {record.offset} has no place in a message: {error}") from error
 

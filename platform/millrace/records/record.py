@@ -12,10 +12,11 @@ The broker's hot path never comes here: it stores batches as they are. Bulk deco
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
+from millrace.kernel import native
 from millrace.records.batch import (
     CRC_POSITION,
     HEADER,
@@ -130,10 +131,40 @@ def decode_body(header: BatchHeader, body: bytes) -> Iterator[Record]:
         raise CorruptRecordError(f"{len(body) - position} bytes after the last record of batch {header.base_offset}")
 
 
+def records_of(header: BatchHeader, body: Buffer) -> list[Record]:
+    """What `decode_body` gives, all at once: by the compiled kernel where there is one, at many times the rate."""
+    if native is None:
+        return list(decode_body(header, bytes(body)))
+    return native.read_records(kernel_batch(header, body), Record)
+
+
+def kernel_batch(header: BatchHeader, body: Buffer) -> tuple[Buffer, int, int, int, int, bool]:
+    """A batch as the compiled kernel takes it."""
+    same_timestamp = header.is_log_append_time
+    timestamp = header.max_timestamp if same_timestamp else header.base_timestamp
+    return body, header.base_offset, header.last_offset_delta, timestamp, header.record_count, same_timestamp
+
+
+def encode_bodies(placed: Iterable[tuple[int, NewRecord | Record]], base_timestamp: int) -> bytes:
+    """The bytes of records, each with its offset delta: by the compiled kernel where there is one."""
+    if native is None:
+        return encode_bodies_plainly(placed, base_timestamp)
+    return native.write_records(
+        [
+            (delta, record.timestamp_ms - base_timestamp, record.key, record.value, record.headers)
+            for delta, record in placed
+        ]
+    )
+
+
+def encode_bodies_plainly(placed: Iterable[tuple[int, NewRecord | Record]], base_timestamp: int) -> bytes:
+    """As `encode_bodies`, by Python alone."""
+    return b"".join(_encode_record(record, delta, base_timestamp) for delta, record in placed)
+
+
 def _encode(header: BatchHeader, placed: Sequence[tuple[int, NewRecord | Record]]) -> bytes:
     base_timestamp, max_timestamp = _times(header, [record.timestamp_ms for _, record in placed])
-    records = b"".join(_encode_record(record, delta, base_timestamp) for delta, record in placed)
-    body = compress(codec_of(header.codec_id), records)
+    body = compress(codec_of(header.codec_id), encode_bodies(placed, base_timestamp))
     out = bytearray(HEADER_BYTES + len(body))
     whole = header._replace(
         batch_length=len(out) - LOG_OVERHEAD_BYTES,

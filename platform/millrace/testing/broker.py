@@ -3,8 +3,8 @@
     with BrokerProcess(tmp_path / "data") as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
-A restart listens where the first start did, so clients find it again. Needs the `broker` extra, no container,
-and, without `zookeeper`, no Java.
+A restart listens where the first start did, so clients find it again. It ends with the tests, however they end.
+Needs the `broker` extra, no container, and, without `zookeeper`, no Java.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from types import TracebackType
 from typing import IO, Self
 
 from millrace.errors import SetupError
+from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace.ports import free_port
 
 READY_PREFIX = "listening "
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+PORT_ATTEMPTS = 10
 LOG_TAIL_LINES = 20
 
 
@@ -40,6 +43,7 @@ class BrokerProcess:
         listen: `HOST:PORT`; port 0 takes a free one.
         open_files: how many descriptors the operating system lets it have; as many as this process if not given.
         more_data_dirs: further folders for logs.
+        program: what Python is to run in place of the broker's module.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class BrokerProcess:
         listen: str = "127.0.0.1:0",
         open_files: int | None = None,
         more_data_dirs: Sequence[str | os.PathLike[str]] = (),
+        program: Sequence[str] = ("-m", "millrace_broker"),
     ) -> None:
         self.data_dir = Path(data_dir)
         self._data = [part for path in (data_dir, *more_data_dirs) for part in ("--data", str(path))]
@@ -59,10 +64,15 @@ class BrokerProcess:
         self._coordination = ["--standalone"] if zookeeper is None else ["--zookeeper", zookeeper]
         self._settings = [part for item in (properties or {}).items() for part in ("--set", "=".join(item))]
         self._broker_id = broker_id
+        self._program = program
         self._limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process: subprocess.Popen[bytes]
-        self.start()
+        host, _, port = listen.rpartition(":")
+        if port == "0":
+            self._start_on_a_free_port(host)
+        else:
+            self.start()
 
     def __enter__(self) -> Self:
         return self
@@ -90,13 +100,33 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start the broker, which must not be running."""
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_on_a_free_port(self, host: str) -> None:
+        """A port that another took in the meantime is not free: the next one then."""
+        for _ in range(PORT_ATTEMPTS - 1):
+            self.bootstrap = f"{host}:{free_port(host)}"
+            try:
+                return self._start()
+            except SetupError as error:
+                self.stop()
+                if f"{self.bootstrap} is in use" not in str(error):
+                    self._log.close()
+                    raise
+        self.bootstrap = f"{host}:{free_port(host)}"
+        return self.start()
+
+    def _start(self) -> None:
         (self.data_dir / "admin.address").unlink(missing_ok=True)  # a killed broker leaves it
         command = [
             *(
                 *self._limit,
                 sys.executable,
-                "-m",
-                "millrace_broker",
+                *self._program,
                 "--listen",
                 self.bootstrap,
             ),
@@ -104,21 +134,25 @@ class BrokerProcess:
             *("--id", str(self._broker_id), *self._coordination, *self._settings),
         ]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
+            with_lifeline(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
         )
-        try:
-            self.bootstrap = self._await_listening()
-        except BaseException:
-            self.close()
-            raise
+        self.bootstrap = self._await_listening()
 
     def stop(self) -> int:
-        """SIGTERM, a wait, and the exit status; SIGKILL where it takes more than 30 s."""
+        """SIGTERM, a wait, and the exit status; SIGKILL where it takes more than a minute."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
         """SIGKILL: what a crash of the process does."""
         return self._end(signal.SIGKILL)
+
+    def send_signal(self, signal_number: signal.Signals) -> None:
+        """Send it a signal: SIGSTOP pauses it, SIGCONT lets it go on."""
+        self._process.send_signal(signal_number)
 
     def restart(self) -> None:
         """Stop it, unless it has ended, and start it at the same address."""
@@ -142,6 +176,7 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             status = self._process.wait()
+        cut_lifeline(self._process)
         if self._process.stdout is not None:
             self._process.stdout.close()
         return status

@@ -14,29 +14,31 @@ Every JVM has a bounded heap and ends with its test. Kafka's settings are those 
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from millrace.client.cluster import Cluster
+from millrace.client.simple_consumer import IsolationLevel, SimpleConsumer
 from millrace.errors import SetupError
 from millrace.java import find_java
+from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace.ports import LOOPBACK, free_port
 from millrace.testing.kafka_settings import with_kraft, with_zookeeper
 
 PEERS = ".peers"
-LOOPBACK = "127.0.0.1"
 STARTED = ("[KafkaServer id={}] started", "[KafkaRaftServer nodeId={}] Kafka Server started")
 CLUSTER_ID = "MillracePeerCluster0wA"  # 16 bytes in URL-safe base64, as every cluster id
 JAVA_FLAGS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 LOG_FLAGS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true")
-TOOL_TIMEOUT_S = 60.0
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+TOOL_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
+MARKERS_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.05
 LOG_TAIL_CHARACTERS = 4000
 
@@ -58,7 +60,7 @@ class Kafka:
         return [str(find_java()), *self.java_flags, *flags, "-cp", self.class_path, main_class, *arguments]
 
     def run(self, main_class: str, *arguments: str, stdin: bytes = b"") -> str:
-        """What a tool prints on both streams; SetupError where it fails or takes longer than a minute."""
+        """What a tool prints on both streams; SetupError where it fails or takes longer than three minutes."""
         command = self.command(main_class, *arguments, flags=("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",))
         try:
             result = subprocess.run(
@@ -136,7 +138,11 @@ class KafkaBroker:
         command = self._kafka.command("kafka.Kafka", str(settings), flags=LOG_FLAGS)
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                with_lifeline(command),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         try:
             self._await_started()
@@ -145,7 +151,7 @@ class KafkaBroker:
             raise
 
     def stop(self) -> int:
-        """SIGTERM and a wait; SIGKILL where it takes more than 30 s. A clean stop of a JVM has exit status 143."""
+        """SIGTERM and a wait; SIGKILL where it takes more than a minute. A clean stop of a JVM has exit status 143."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
@@ -160,10 +166,12 @@ class KafkaBroker:
         if self._process.poll() is None:
             self._process.send_signal(signal_number)
         try:
-            return self._process.wait(STOP_TIMEOUT_S)
+            status = self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            return self._process.wait()
+            status = self._process.wait()
+        cut_lifeline(self._process)
+        return status
 
     def _await_started(self) -> None:
         """It serves a little before its controller has told it that it is there, and makes no topic till then."""
@@ -181,7 +189,20 @@ class KafkaBroker:
             return self._broker_id in cluster.metadata([]).brokers
 
 
+def await_markers(bootstrap: str, topic: str, partitions: Iterable[int] = (0,)) -> None:
+    """Wait until a topic without open transactions is readable to its end; SetupError after a minute.
+
+    Kafka answers EndTxn once the decision is stored, and writes the markers thereafter: until then readers of committed
+    records don't see what was committed, and what others append may come to lie before the marker.
+    """
+    deadline = time.monotonic() + MARKERS_TIMEOUT_S
+    with SimpleConsumer(bootstrap) as consumer:
+        for partition in partitions:
+            while consumer.latest(topic, partition, IsolationLevel.READ_COMMITTED) < consumer.latest(topic, partition):
+                if time.monotonic() > deadline:
+                    raise SetupError(f"{topic}-{partition}: no marker within {MARKERS_TIMEOUT_S:.0f} s")
+                time.sleep(POLL_INTERVAL_S)
+
+
 def _free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return f"{LOOPBACK}:{probe.getsockname()[1]}"
+    return f"{LOOPBACK}:{free_port()}"

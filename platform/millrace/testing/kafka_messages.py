@@ -21,6 +21,7 @@ from millrace.testing.kafka import Kafka
 from millrace.testing.kafka_definitions import NUMBERS, Definition, Field, Versions, read_definitions
 
 API_VERSIONS = 18
+UNKNOWN_TAG, UNKNOWN_CONTENT = 10_000, b"of a later version"
 Fields = Mapping[str, Any]
 
 
@@ -38,10 +39,10 @@ class Messages:
         return self._definitions[f"{api}Request"][0].api_key
 
     def api_names(self) -> dict[int, str]:
-        """Every API by its number."""
+        """Every API by its number, with its newest name."""
         return {
             one.api_key: name.removesuffix("Request")
-            for name, (one, *_) in self._definitions.items()
+            for name, (one, *_) in reversed(self._definitions.items())
             if name.endswith("Request")
         }
 
@@ -52,10 +53,13 @@ class Messages:
                 return definition
         raise SetupError(f"no definition of {name} v{version}")
 
-    def encode(self, name: str, version: int, fields: Fields) -> bytes:
-        """A message by its full name, like `ConsumerProtocolSubscription`."""
+    def encode(self, name: str, version: int, fields: Fields, *, unknown_tags: bool = False) -> bytes:
+        """A message by its full name, like `ConsumerProtocolSubscription`.
+
+        With `unknown_tags` each structure of a flexible version has a tagged field that no definition knows.
+        """
         definition = self.definition(name, version)
-        writer = Writer(version, definition.flexible)
+        writer = Writer(version, definition.flexible, unknown_tags=unknown_tags)
         writer.struct(definition.fields, fields)
         return bytes(writer.out)
 
@@ -66,7 +70,9 @@ class Messages:
         reader.expect_end(f"{name} v{version}")
         return message
 
-    def encode_request(self, api: str, version: int, correlation_id: int, fields: Fields) -> bytes:
+    def encode_request(
+        self, api: str, version: int, correlation_id: int, fields: Fields, *, unknown_tags: bool = False
+    ) -> bytes:
         """A request with its header, without the frame's length."""
         definition = self.definition(f"{api}Request", version)
         header = {
@@ -76,7 +82,8 @@ class Messages:
             "clientId": "judge",
         }
         header_version = 2 if version in definition.flexible else 1
-        return self.encode("RequestHeader", header_version, header) + self.encode(definition.name, version, fields)
+        parts = (("RequestHeader", header_version, header), (definition.name, version, fields))
+        return b"".join(self.encode(*part, unknown_tags=unknown_tags) for part in parts)
 
     def decode_response(self, api: str, version: int, frame: bytes) -> tuple[int, dict[str, Any]]:
         """(correlation id, message) of a whole frame."""
@@ -91,10 +98,11 @@ class Messages:
 class Writer:
     """Writes one message of one version."""
 
-    def __init__(self, version: int, flexible: Versions) -> None:
+    def __init__(self, version: int, flexible: Versions, *, unknown_tags: bool = False) -> None:
         self.out = bytearray()
         self._version = version
         self._flexible = version in flexible
+        self._unknown_tags = unknown_tags
 
     def struct(self, fields: tuple[Field, ...], values: Fields) -> None:
         """A struct's fields, then those of them that are tagged and differ from their default."""
@@ -111,13 +119,18 @@ class Writer:
             self._tagged(sorted(tagged, key=lambda one: one.tag), given)
 
     def _tagged(self, fields: list[Field], given: Fields) -> None:
-        self.varint(len(fields))
+        self.varint(len(fields) + self._unknown_tags)
         for one in fields:
-            inner = Writer(self._version, Versions(self._version, self._version))
+            inner = Writer(self._version, Versions(self._version, self._version), unknown_tags=self._unknown_tags)
             inner._value(one, given[one.name])
-            self.varint(one.tag)
-            self.varint(len(inner.out))
-            self.out += inner.out
+            self._tag(one.tag, inner.out)
+        if self._unknown_tags:
+            self._tag(UNKNOWN_TAG, UNKNOWN_CONTENT)
+
+    def _tag(self, tag: int, content: bytes | bytearray) -> None:
+        self.varint(tag)
+        self.varint(len(content))
+        self.out += content
 
     def varint(self, value: int) -> None:
         """An unsigned varint."""

@@ -7,7 +7,8 @@ Most values are such as a client would send (`random_words`), the others are lim
 are damaged: flips, cuts, insertions, repetitions, the tail of another request, lengths that are not true,
 varints longer than they need be, another header.
 
-Versions that kio has no schema for are told by what they lack of a later one.
+Versions that kio has no schema for are told by what they lack of a later one. Structures of flexible versions may end
+with tagged fields that no schema has (`UnknownTags`), which a broker passes over.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ OLD_VERSIONS = {
     (ApiKey.DELETE_TOPICS, 0): _Old(1),
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, 0): _NO_EPOCH,
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, 1): _NO_EPOCH,
+    (ApiKey.WRITE_TXN_MARKERS, 0): _Old(1),
     (ApiKey.DESCRIBE_CONFIGS, 0): _Old(1, frozenset({"include_synonyms"})),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, 0): _Old(1),
     (ApiKey.DESCRIBE_LOG_DIRS, 0): _Old(1),
@@ -93,8 +95,8 @@ def schema(api_key: ApiKey, version: int) -> tuple[bool, tuple[SchemaField, ...]
     old = OLD_VERSIONS.get((api_key, version))
     if old is None:
         return kio_schema(api_key, version, Direction.REQUEST)
-    is_flexible, fields = kio_schema(api_key, old.version, Direction.REQUEST)
-    return is_flexible, _as_old(fields, old)
+    _, fields = kio_schema(api_key, old.version, Direction.REQUEST)
+    return is_flexible(api_key, version), _as_old(fields, old)
 
 
 def _as_old(fields: Sequence[SchemaField], old: _Old) -> tuple[SchemaField, ...]:
@@ -106,14 +108,31 @@ def _as_old(fields: Sequence[SchemaField], old: _Old) -> tuple[SchemaField, ...]
     return tuple(kept)
 
 
+class UnknownTags:
+    """Tagged fields that no schema has, by random numbers of their own."""
+
+    def __init__(self, random: Random, likelihood: float) -> None:
+        self._random = random
+        self._likelihood = likelihood
+
+    def beside(self, known: Sequence[SchemaField]) -> dict[int, bytes]:
+        """Contents by tags that none of the structure's fields has; mostly none."""
+        random = self._random
+        if random.random() >= self._likelihood:
+            return {}
+        tags = {random.choice((random.randrange(8), random.randrange(1 << 31))) for _ in range(random.randint(1, 3))}
+        return {tag: random.randbytes(random.choice((0, 1, 2, 200))) for tag in tags - {one.tag for one in known}}
+
+
 class _Message:
     """One message being written, and where its lengths are."""
 
-    def __init__(self, random: Random, words: Words, *, is_flexible: bool) -> None:
+    def __init__(self, random: Random, words: Words, unknown_tags: UnknownTags, *, is_flexible: bool) -> None:
         self.out = bytearray()
         self.lengths: list[Length] = []
         self._random = random
         self._words = words
+        self._unknown_tags = unknown_tags
         self._is_flexible = is_flexible
         self._inside = ""
 
@@ -123,24 +142,26 @@ class _Message:
             if one.tag is None:
                 self._field(one)
         if self._is_flexible:
-            self._tagged([one for one in fields if one.tag is not None and self._random.random() < 0.3])
+            self.tagged(fields)
 
     def string(self, value: str | None) -> None:
         """A string or null."""
         raw = None if value is None else value.encode("utf-8", "surrogatepass")
         self._sized(raw if self._is_flexible or raw is None else raw[:MAX_PLAIN_BYTES], INTEGERS["int16"])
 
-    def _tagged(self, fields: Sequence[SchemaField]) -> None:
-        unknown = self._random.random() < 0.02
-        self.out += unsigned_varint(len(fields) + unknown)
-        for one in sorted(fields, key=lambda one: one.tag or 0):
-            inner = _Message(self._random, self._words, is_flexible=True)
-            inner._field(one)
-            self.out += unsigned_varint(one.tag or 0)
-            self._length(len(inner.out), INTEGERS["int32"], null_is_zero=False)
-            self.out += inner.out
-        if unknown:
-            self.out += unsigned_varint(self._random.randrange(1 << 31)) + b"\x02ab"
+    def tagged(self, fields: Sequence[SchemaField]) -> None:
+        """The end of a structure: some of its tagged fields."""
+        unknown = self._unknown_tags.beside(fields)
+        known = {one.tag: one for one in fields if one.tag is not None and self._random.random() < 0.3}
+        self.out += unsigned_varint(len(known) + len(unknown))
+        for tag in sorted(known.keys() | unknown.keys()):
+            self.out += unsigned_varint(tag)
+            if tag in known:
+                inner = _Message(self._random, self._words, self._unknown_tags, is_flexible=True)
+                inner._field(known[tag])
+            content = inner.out if tag in known else unknown[tag]
+            self._length(len(content), INTEGERS["int32"], null_is_zero=False)
+            self.out += content
 
     def _field(self, one: SchemaField) -> None:
         if not one.is_array:
@@ -190,6 +211,7 @@ class RequestFuzzer:
     def __init__(self, random: Random, apis: Mapping[int, VersionRange], words: Words) -> None:
         self._random = random
         self._words = words
+        self._some_tags = UnknownTags(random, 0.02)
         self._apis = {ApiKey(key): range(versions.minimum, versions.maximum + 1) for key, versions in apis.items()}
         self._keys = list(self._apis)
         self._last = bytearray(b"\x00")
@@ -204,15 +226,20 @@ class RequestFuzzer:
         self._last = frame
         return bytes(damaged)
 
-    def whole(self, api_key: ApiKey, version: int) -> tuple[bytearray, list[Length]]:
+    def whole(
+        self, api_key: ApiKey, version: int, unknown_tags: UnknownTags | None = None
+    ) -> tuple[bytearray, list[Length]]:
         """An undamaged request, and where its lengths are."""
+        tags = unknown_tags or self._some_tags
         compact, fields = schema(api_key, version)
-        header = _Message(self._random, self._words, is_flexible=False)
+        header = _Message(self._random, self._words, tags, is_flexible=False)
         header.out += struct.pack(">hhi", api_key, version, self._random.randrange(1 << 31))
         header.string(self._words.text(self._random, "client_id", "", is_nullable=True))
         if is_flexible(api_key, version):
-            header.out += b"\x00"
-        message = _Message(self._random, self._words, is_flexible=compact)
+            end_of_header = _Message(self._random, self._words, tags, is_flexible=True)
+            end_of_header.tagged(())
+            header.out += end_of_header.out
+        message = _Message(self._random, self._words, tags, is_flexible=compact)
         message.structure(fields)
         start = len(header.out)
         lengths = [one._replace(position=one.position + start) for one in message.lengths]

@@ -17,7 +17,7 @@ from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import CORRELATION_ID, encode_request_header, has_tagged_response_header
 
 CLIENT_ID = "raw"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class RawConnection:
@@ -53,6 +53,13 @@ class RawConnection:
         """The body of the answer to one request's body."""
         self.send(api_key, version, body)
         return self.receive(api_key, version)
+
+    def exchange_frame(self, frame: bytes) -> bytes:
+        """The body of the answer to a request with its header, in which the correlation id is put in place."""
+        api_key, version = struct.unpack_from(">hh", frame)
+        self._sent += 1
+        self._socket.sendall(framed(frame[:4], CORRELATION_ID.pack(self._sent), frame[4 + CORRELATION_ID.size :]))
+        return self.receive(ApiKey(api_key), version)
 
     def send(self, api_key: ApiKey, version: int, body: bytes) -> None:
         """Send a request and do not wait."""

@@ -57,9 +57,8 @@ def decoder(api_key: int, version: int, direction: Direction) -> Callable[[memor
 
     def decode_body(body: memoryview | bytes) -> Any:
         try:
-            walk(body, max_elements)
-            message, _ = read(body, 0)
-        except (SerialError, ValueError, OverflowError, KeyError) as error:  # a KeyError is an unknown tagged field
+            message, _ = read(walk(body, max_elements), 0)
+        except (SerialError, ValueError, OverflowError) as error:
             name = f"{ApiKey(api_key).name} v{version} {direction.name.lower()}"
             raise MalformedRequestError(f"{name} can't be decoded: {error}") from error
         return message

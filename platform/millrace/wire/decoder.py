@@ -110,9 +110,7 @@ class Decoder:
         length = self._varint_length() if self._flexible else self._length(INT32)
         if length > len(self._data) - self.position:
             raise self._error(f"{length} elements at {self.position} can't be in {len(self._data)} bytes")
-        self._elements += length
-        if self._elements > MAX_ELEMENTS:
-            raise self._error(f"{length} elements at {self.position} make it more than {MAX_ELEMENTS} in all")
+        self._count_elements(length)
         return length
 
     def tagged_fields(self) -> None:
@@ -127,11 +125,17 @@ class Decoder:
         return self._read_tagged_fields(count)
 
     def _read_tagged_fields(self, count: int) -> dict[int, memoryview]:
+        self._count_elements(count)
         fields: dict[int, memoryview] = {}
         for _ in range(count):
             tag = self.unsigned_varint()
             fields[tag] = self._take(self.unsigned_varint())
         return fields
+
+    def _count_elements(self, count: int) -> None:
+        self._elements += count
+        if self._elements > MAX_ELEMENTS:
+            raise self._error(f"{count} elements at {self.position} make it more than {MAX_ELEMENTS} in all")
 
     def unsigned_varint(self) -> int:
         """One to five bytes, seven bits each, the lowest first."""

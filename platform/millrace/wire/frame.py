@@ -66,11 +66,10 @@ class FrameBuffer:
     def received(self, count: int) -> Iterator[memoryview]:
         """Take in `count` bytes; yield each whole body. FrameSizeError for a size that is not acceptable."""
         if self._partial_size:
-            yield from self._received_partial(count)
-            return
+            return self._received_partial(count)
         end = len(self._size_prefix) + count
         self._size_prefix = b""
-        yield from self._cut(self._scratch_view[:end].toreadonly(), end)
+        return self._cut(self._scratch_view[:end].toreadonly(), end)
 
     def _cut(self, view: memoryview, end: int) -> Iterator[memoryview]:
         position = 0

@@ -9,6 +9,7 @@ response v1  correlationId i32, tagged fields: for flexible versions, ApiVersion
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import NamedTuple
 
 from millrace.errors import MalformedRequestError
@@ -19,6 +20,7 @@ CORRELATION_ID = struct.Struct(">i")
 SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 SIZE_CORRELATION_ID_AND_NO_TAGS = struct.Struct(">iix")
 NO_TAGGED_FIELDS = b"\x00"
+MAX_TAGGED_FIELDS = 4096  # none is known yet: they are passed over one by one
 
 
 class RequestHeader(NamedTuple):
@@ -41,9 +43,13 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     position = FIXED.size + client_id_length if client_id_length > 0 else FIXED.size
     if position > len(frame) or client_id_length < -1:
         raise MalformedRequestError(f"client id of {client_id_length} bytes runs over its request")
-    client_id = None if client_id_length < 0 else _text(frame[FIXED.size : position])
+    try:
+        client_id = None if client_id_length < 0 else str(frame[FIXED.size : position], "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError(f"client id is not UTF-8: {error}") from None
     if api_version >= FIRST_FLEXIBLE_VERSION.get(api_key, 1 << 16):
-        position = _skip_tagged_fields(frame, position)
+        has_none = position < len(frame) and not frame[position]
+        position = position + 1 if has_none else _skip_tagged_fields(frame, position)
     fields = (api_key, api_version, correlation_id, client_id, position, len(frame))
     return tuple.__new__(RequestHeader, fields)  # what `_make` does, at half the cost
 
@@ -61,6 +67,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
     return header + NO_TAGGED_FIELDS if has_tagged_response_header(api_key, api_version) else header
 
 
+@cache
 def start_of_responses(api_key: int, api_version: int) -> tuple[struct.Struct, int]:
     """How the frames of answers begin, packed of size and correlation id; what that size counts beside the message."""
     if has_tagged_response_header(api_key, api_version):
@@ -73,17 +80,10 @@ def has_tagged_response_header(api_key: int, api_version: int) -> bool:
     return api_key != ApiKey.API_VERSIONS and api_version >= FIRST_FLEXIBLE_VERSION[api_key]
 
 
-def _text(raw: memoryview) -> str:
-    try:
-        return str(raw, "utf-8")
-    except UnicodeDecodeError as error:
-        raise MalformedRequestError(f"client id is not UTF-8: {error}") from None
-
-
 def _skip_tagged_fields(frame: memoryview, position: int) -> int:
-    if position < len(frame) and not frame[position]:
-        return position + 1
     count, position = _unsigned_varint(frame, position)
+    if count > MAX_TAGGED_FIELDS:
+        raise MalformedRequestError(f"a header of {count} tagged fields; the limit is {MAX_TAGGED_FIELDS}")
     for _ in range(count):
         _, position = _unsigned_varint(frame, position)
         size, position = _unsigned_varint(frame, position)

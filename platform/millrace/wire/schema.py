@@ -1,11 +1,14 @@
 """The fields of a message, and a walk over its bytes that believes no length.
 
     walk = walker(fields, is_flexible=True)
-    walk(body, elements_max)        ValueError where the bytes are no such message
+    body = walk(body, elements_max)     ValueError where the bytes are no such message
 
 A native decoder takes room for as many elements as an array says it has, before it reads one; so five bytes that
 say four billion would end the process. After the walk every array is known to have its bytes, and none is null
 that must not be. Fields of fixed size cost nothing but an addition, so a small request is walked in about two µs.
+
+A newer client may send tagged fields that a schema does not have, which a broker passes over; kio's decoder can't. So
+the walk notes where they are and gives back the message without them, their counts and the sizes around them mended.
 
 Lengths are varints one above in flexible versions, else i16 of strings and i32 of bytes and arrays (KIP-482).
 """
@@ -17,12 +20,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from millrace.wire.encoder import MAX_STRING_BYTES
+from millrace.wire.encoder import MAX_STRING_BYTES, unsigned_varint
 
 Buffer = bytes | bytearray | memoryview
-Walk = Callable[[Buffer, int], None]
-# From a position to the one behind; the list has the number of elements that there may still be.
-_Step = Callable[[Buffer, int, list[int]], int]
+Walk = Callable[[Buffer, int], Buffer]
+# What stands in the place of bytes: (start, end, instead).
+_Edit = tuple[int, int, bytes]
+# From a position to the one behind; the first list has the number of elements that there may still be.
+_Step = Callable[[Buffer, int, list[int], list[_Edit]], int]
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
@@ -48,15 +53,26 @@ def walker(fields: Sequence[SchemaField], *, is_flexible: bool) -> Walk:
     """The walk for one version of a message."""
     step = _struct(fields, is_flexible=is_flexible)
 
-    def walk(body: Buffer, elements_max: int) -> None:
+    def walk(body: Buffer, elements_max: int) -> Buffer:
+        edits: list[_Edit] = []
         try:
-            end = step(body, 0, [elements_max])
+            end = step(body, 0, [elements_max], edits)
         except (IndexError, struct.error):
             end = len(body) + 1
         if end > len(body):
             raise ValueError(f"it does not end within its {len(body)} bytes")
+        return _edited(body, edits) if edits else body
 
     return walk
+
+
+def _edited(body: Buffer, edits: list[_Edit]) -> bytes:
+    parts: list[Buffer] = []
+    position = 0
+    for start, end, instead in sorted(edits):
+        parts += (body[position:start], instead)
+        position = end
+    return b"".join((*parts, body[position:]))
 
 
 def _struct(fields: Sequence[SchemaField], *, is_flexible: bool) -> _Step:
@@ -73,9 +89,9 @@ def _struct(fields: Sequence[SchemaField], *, is_flexible: bool) -> _Step:
         steps.append((skipped, _tagged({one.tag: one for one in fields if one.tag is not None})))
         skipped = 0
 
-    def step(body: Buffer, position: int, left: list[int]) -> int:
+    def step(body: Buffer, position: int, left: list[int], edits: list[_Edit]) -> int:
         for fixed_bytes, inner in steps:
-            position = inner(body, position + fixed_bytes, left)
+            position = inner(body, position + fixed_bytes, left, edits)
         return position + skipped
 
     return step
@@ -90,7 +106,7 @@ def _field(one: SchemaField, *, is_flexible: bool) -> _Step:
 def _one(one: SchemaField, *, is_flexible: bool) -> _Step:
     if one.kind in FIXED_BYTES:
         size_bytes = FIXED_BYTES[one.kind]
-        return lambda _, position, __: position + size_bytes
+        return lambda _, position, *__: position + size_bytes
     if one.kind == "struct":
         inner = _struct(one.fields, is_flexible=is_flexible)
         return _nullable(inner) if one.is_nullable and not one.is_array else inner
@@ -100,17 +116,21 @@ def _one(one: SchemaField, *, is_flexible: bool) -> _Step:
 
 def _nullable(inner: _Step) -> _Step:
     """A struct after a byte that says whether it is there."""
-    return lambda body, position, left: inner(body, position + 1, left) if body[position] < 0x80 else position + 1
+
+    def step(body: Buffer, position: int, left: list[int], edits: list[_Edit]) -> int:
+        return inner(body, position + 1, left, edits) if body[position] < 0x80 else position + 1
+
+    return step
 
 
 def _compact(one: SchemaField, *, is_nullable: bool) -> _Step:
     longest = MAX_STRING_BYTES if one.kind == "string" else sys.maxsize
 
-    def step(body: Buffer, position: int, _: list[int]) -> int:
+    def step(body: Buffer, position: int, _: list[int], __: list[_Edit]) -> int:
         length = body[position]
         position += 1
         if length > 0x7F:
-            length, position = _varint(body, position - 1)
+            length, position = read_varint(body, position - 1)
             if length > longest + 1:
                 raise ValueError(f"{one.name} has length {length - 1}")
         if length:
@@ -125,7 +145,7 @@ def _compact(one: SchemaField, *, is_nullable: bool) -> _Step:
 def _sized(one: SchemaField, *, is_nullable: bool) -> _Step:
     form = INT16 if one.kind == "string" else INT32
 
-    def step(body: Buffer, position: int, _: list[int]) -> int:
+    def step(body: Buffer, position: int, _: list[int], __: list[_Edit]) -> int:
         (length,) = form.unpack_from(body, position)
         if length >= 0:
             return position + form.size + int(length)
@@ -140,12 +160,12 @@ def _array(one: SchemaField, *, is_flexible: bool) -> _Step:
     element, element_bytes = _one(one, is_flexible=is_flexible), _least_bytes(one, is_flexible=is_flexible)
     is_fixed = one.kind in FIXED_BYTES
 
-    def step(body: Buffer, position: int, left: list[int]) -> int:
+    def step(body: Buffer, position: int, left: list[int], edits: list[_Edit]) -> int:
         if is_flexible:
             count = body[position] - 1
             position += 1
             if count > 0x7E:
-                count, position = _varint(body, position - 1)
+                count, position = read_varint(body, position - 1)
                 count -= 1
         else:
             (count,) = INT32.unpack_from(body, position)
@@ -162,7 +182,7 @@ def _array(one: SchemaField, *, is_flexible: bool) -> _Step:
         if is_fixed:
             return position + count * element_bytes
         for _ in range(count):
-            position = element(body, position, left)
+            position = element(body, position, left, edits)
         return position
 
     return step
@@ -171,25 +191,45 @@ def _array(one: SchemaField, *, is_flexible: bool) -> _Step:
 def _tagged(fields: dict[int, SchemaField]) -> _Step:
     steps = {tag: _field(one, is_flexible=True) for tag, one in fields.items()}
 
-    def step(body: Buffer, position: int, left: list[int]) -> int:
+    def step(body: Buffer, position: int, left: list[int], edits: list[_Edit]) -> int:
         if not body[position]:
             return position + 1
-        count, position = _varint(body, position)
+        start = position
+        count, position = read_varint(body, position)
+        left[0] -= count
+        if left[0] < 0:
+            raise ValueError(f"{count} tagged fields make it too many elements in all")
+        behind_count, known = position, count
         for _ in range(count):
-            tag, position = _varint(body, position)
-            size_bytes, position = _varint(body, position)
-            if tag not in steps:
-                raise ValueError(f"unknown tagged field {tag}")
-            if steps[tag](body, position, left) != position + size_bytes:
-                raise ValueError(f"tagged field {tag} does not have its {size_bytes} bytes")
-            position += size_bytes
+            tag, size_position = read_varint(body, position)
+            size_bytes, content = read_varint(body, size_position)
+            end = content + size_bytes
+            if tag in steps:
+                _known(steps[tag], body, (size_position, content, end), left, edits)
+            else:
+                edits.append((position, end, b""))
+                known -= 1
+            position = end
+        if known < count:
+            edits.append((start, behind_count, unsigned_varint(known)))
         return position
 
     return step
 
 
-def _varint(body: Buffer, position: int) -> tuple[int, int]:
-    """(the number, the position behind it)."""
+def _known(step: _Step, body: Buffer, place: tuple[int, int, int], left: list[int], edits: list[_Edit]) -> None:
+    """A tagged field, by the positions of its size, of its content and of its end."""
+    size_position, content, end = place
+    before = len(edits)
+    if step(body, content, left, edits) != end:
+        raise ValueError(f"a tagged field does not have its {end - content} bytes")
+    if len(edits) > before:
+        longer_bytes = sum(len(instead) - (cut_end - cut_start) for cut_start, cut_end, instead in edits[before:])
+        edits.append((size_position, content, unsigned_varint(end - content + longer_bytes)))
+
+
+def read_varint(body: Buffer, position: int) -> tuple[int, int]:
+    """(the number, the position behind it); ValueError where it is too long, IndexError where it is cut short."""
     value = 0
     for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
         byte = body[position]

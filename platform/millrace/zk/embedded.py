@@ -1,12 +1,10 @@
-"""A real ZooKeeper as a child process, from the jars that PySpark carries.
+"""A real ZooKeeper, or an ensemble of several, as child processes, from the jars that PySpark carries.
 
     DIR/zoo.cfg         written at every start        DIR/zookeeper.log   what the server prints
     DIR/version-2/      snapshots and transaction log, ZooKeeper's own; a start on the same folder keeps the data
 
 It is ready when `srvr` answers with a mode (`ruok` answers too early) and `conf` names our folder: another
-server may have taken the port. It ends with its parent, however that ends: a shell that becomes the server
-leaves a watcher behind, in the same process group, which waits for the end of a pipe that the parent holds.
-(The kernel's own parent-death signal goes by thread: a server started from a worker thread would end with that.)
+server may have taken the port. It ends with its parent, however that ends (millrace.lifeline).
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +22,9 @@ from typing import Self
 
 from millrace.errors import SetupError
 from millrace.java import find_java
+from millrace.lifeline import with_lifeline
+from millrace.ports import LOOPBACK, free_port
 
-LOOPBACK = "127.0.0.1"
 JARS = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
 JAVA_FLAGS = (
     *("-Xms16m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss512k"),
@@ -35,15 +35,16 @@ CONFIG = """\
 clientPort={port}
 clientPortAddress={host}
 dataDir={directory}
-tickTime=1000
+tickTime=500
 minSessionTimeout=2000
 maxSessionTimeout=60000
 maxClientCnxns=0
 admin.enableServer=false
 4lw.commands.whitelist=*
 """
-DIE_WITH_PARENT = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 $$; } & exec "$@" 3<&-'
-START_TIMEOUT_S = 30.0
+QUORUM_SETTINGS = ("initLimit=20", "syncLimit=6")
+QUORUM_MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 POLL_INTERVAL_S = 0.02
 ANSWER_TIMEOUT_S = 2.0
@@ -57,10 +58,12 @@ class EmbeddedZooKeeper:
     Args:
         directory: for its data; made if it is not there, kept at the end.
         port: 0 takes a free one at the first start and keeps it for the next.
+        settings: further lines of its configuration.
     """
 
-    def __init__(self, directory: Path, port: int = 0) -> None:
+    def __init__(self, directory: Path, port: int = 0, settings: str = "") -> None:
         self.directory = directory.absolute()
+        self._settings = settings
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -96,7 +99,7 @@ class EmbeddedZooKeeper:
             return
         attempts = 1 if self.port else PORT_ATTEMPTS
         for _ in range(attempts):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             if self._start_on(port):
                 self.port = port
                 return
@@ -112,10 +115,10 @@ class EmbeddedZooKeeper:
         self._end(signal.SIGKILL)
 
     def _start_on(self, port: int) -> bool:
-        command = server_command(self.directory, port)
+        command = server_command(self.directory, port, self._settings)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", DIE_WITH_PARENT, "sh", *command],
+                with_lifeline(command),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -158,7 +161,56 @@ class EmbeddedZooKeeper:
         return self.log_file.read_text(errors="replace")[-1000:].strip() or "it printed nothing"
 
 
-def server_command(directory: Path, port: int) -> tuple[str, ...]:
+class EmbeddedEnsemble:
+    """Several servers that agree, each in a folder of its own: DIR/1, DIR/2 …; it serves while most of them run.
+
+    `servers[n]` can be killed and started again by itself.
+    """
+
+    def __init__(self, directory: Path, size: int = 3) -> None:
+        peers = [(free_port(), free_port()) for _ in range(size)]
+        lines = [
+            f"server.{number}={LOOPBACK}:{quorum}:{election}" for number, (quorum, election) in enumerate(peers, 1)
+        ]
+        settings = "\n".join((*QUORUM_SETTINGS, *lines, ""))
+        self.servers = [EmbeddedZooKeeper(directory / str(number + 1), 0, settings) for number in range(size)]
+        for number, server in enumerate(self.servers, 1):
+            server.directory.mkdir(parents=True, exist_ok=True)
+            (server.directory / "myid").write_text(f"{number}\n", encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """All servers, with commas between."""
+        return ",".join(server.address for server in self.servers)
+
+    def start(self) -> None:
+        """Start all at once: none serves before most of them run. SetupError as for one server."""
+        with ThreadPoolExecutor(len(self.servers)) as pool:
+            list(pool.map(EmbeddedZooKeeper.start, self.servers))
+
+    def stop(self) -> None:
+        """Stop all of them."""
+        for server in self.servers:
+            server.stop()
+
+    def leader(self) -> EmbeddedZooKeeper:
+        """The server that leads; SetupError while none does."""
+        for server in self.servers:
+            if mode_of(LOOPBACK, server.port) == "leader":
+                return server
+        raise SetupError("no server of the ensemble leads")
+
+
+def server_command(directory: Path, port: int, settings: str = "") -> tuple[str, ...]:
     """Write the configuration for a server in `directory`; the command that runs it on the loopback interface.
 
     Raises:
@@ -167,18 +219,29 @@ def server_command(directory: Path, port: int) -> tuple[str, ...]:
     java, class_path = find_java(), ":".join(str(jar) for jar in _jars())
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "zoo.cfg"
-    config.write_text(CONFIG.format(port=port, host=LOOPBACK, directory=directory.absolute()), encoding="utf-8")
-    return (str(java), *JAVA_FLAGS, "-cp", class_path, MAIN_CLASS, str(config))
+    lines = CONFIG.format(port=port, host=LOOPBACK, directory=directory.absolute()) + settings
+    config.write_text(lines, encoding="utf-8")
+    main_class = QUORUM_MAIN_CLASS if "server." in settings else MAIN_CLASS
+    return (str(java), *JAVA_FLAGS, "-cp", class_path, main_class, str(config))
 
 
 def is_serving(host: str, port: int, directory: Path | None = None) -> bool:
     """Whether a ZooKeeper answers there with a mode, and keeps its data in `directory` if that is given."""
     try:
-        if "Mode:" not in _ask(host, port, b"srvr"):
+        if mode_of(host, port) is None:
             return False
         return directory is None or f"dataDir={directory.absolute()}/" in _ask(host, port, b"conf")
     except OSError:
         return False
+
+
+def mode_of(host: str, port: int) -> str | None:
+    """`standalone`, `leader` or `follower`; None where no server serves."""
+    try:
+        _, found, rest = _ask(host, port, b"srvr").partition("Mode:")
+    except OSError:
+        return None
+    return rest.split(maxsplit=1)[0] if found else None
 
 
 def _ask(host: str, port: int, word: bytes) -> str:
@@ -205,9 +268,3 @@ def _jars() -> list[Path]:
 def _is_taken(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((LOOPBACK, port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])

@@ -8,7 +8,9 @@
 /config/brokers/[id]                          a broker's live configuration; that of all is named <default>
 /config/changes/config_change_[sequence]      which configuration was changed
 /admin/delete_topics/[topic]                  a topic that shall be deleted
-/consumers/[group]/offsets/[topic]/[n]        an offset of a client from before 0.8.2
+/consumers/[group]/ids/[consumer]             ephemeral: a live member and what it subscribes
+/consumers/[group]/owners/[topic]/[n]         ephemeral: the consumer thread that owns a partition
+/consumers/[group]/offsets/[topic]/[n]        how far the group has come; a client from before 0.8.2 writes it as well
 /latest_producer_id_block                     the producer ids that a broker has reserved last
 """
 
@@ -22,6 +24,7 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
+CONSUMERS = "/consumers"
 PRODUCER_IDS = "/latest_producer_id_block"
 PERSISTENT = ("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETE_TOPICS)
 
@@ -71,9 +74,34 @@ def partition_state(name: str, index: int) -> str:
     return f"{partition(name, index)}/state"
 
 
+def consumer_ids(group_id: str) -> str:
+    """The parent of a group's live members."""
+    return f"{CONSUMERS}/{group_id}/ids"
+
+
+def consumer_id(group_id: str, member: str) -> str:
+    """A live member."""
+    return f"{consumer_ids(group_id)}/{member}"
+
+
+def owners(group_id: str, topic_name: str = "") -> str:
+    """The parent of a topic's owners; without a topic, of all the group's."""
+    return f"{CONSUMERS}/{group_id}/owners/{topic_name}".rstrip("/")
+
+
+def owner(group_id: str, topic_name: str, index: int) -> str:
+    """Who owns a partition."""
+    return f"{owners(group_id, topic_name)}/{index}"
+
+
+def consumer_offsets(group_id: str, topic_name: str = "") -> str:
+    """The parent of a topic's offsets; without a topic, of all the group's."""
+    return f"{CONSUMERS}/{group_id}/offsets/{topic_name}".rstrip("/")
+
+
 def consumer_offset(group_id: str, topic_name: str, index: int) -> str:
-    """A committed offset of OffsetCommit v0."""
-    return f"/consumers/{group_id}/offsets/{topic_name}/{index}"
+    """A committed offset."""
+    return f"{consumer_offsets(group_id, topic_name)}/{index}"
 
 
 def topic_of(path: str) -> str | None:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
@@ -39,11 +39,12 @@ EVERYTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a persistent node; a sequential one's name goes on with a number of ZooKeeper's."""
+    """Make a node; a sequential one's name goes on with a number of ZooKeeper's, an ephemeral one ends with us."""
 
     path: str
     data: bytes = b""
     sequential: bool = False
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,24 @@ class Delete:
     path: str
 
 
-Operation = Create | SetData | Delete
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Do nothing, and let the other operations be done only if a node's data has been set `version` times."""
+
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+
+
+class Node(NamedTuple):
+    """A node: its data, how often that was set, the transaction that made it, and the session it ends with, or 0."""
+
+    data: bytes
+    version: int
+    created_zxid: int
+    session_id: int
 
 
 class ZooKeeperSession:
@@ -86,6 +104,8 @@ class ZooKeeperSession:
             timeout=self._session_timeout_s,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=RETRY_INTERVAL_S),
         )
+        self._granted_timeout_ms = session_timeout_ms
+        self._note_granted_timeout()
         self._registrations: dict[str, bytes] = {}
         self._work = threading.Condition()
         self._changed: set[str] = set()
@@ -108,6 +128,20 @@ class ZooKeeperSession:
         self._make_chroot()
         self._worker = threading.Thread(target=self._run, name="zookeeper-session", daemon=True)
         self._worker.start()
+
+    @property
+    def timeout_ms(self) -> int:
+        """The session's timeout as ZooKeeper has granted it, which may be less than what was asked for."""
+        return self._granted_timeout_ms
+
+    def confirm(self) -> int | None:
+        """Hear from the ensemble's leader that our session lives: its id; None where it changed meanwhile.
+
+        A read would not do: a server that has lost its leader answers it from its own memory for a while.
+        """
+        before = self.client_id
+        self._wait(self._client.sync_async("/"), "/")
+        return before[0] if before is not None and before == self.client_id else None
 
     def close(self) -> None:
         """End the session, and with it our ephemeral nodes."""
@@ -132,14 +166,18 @@ class ZooKeeperSession:
 
     def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[bytes | None]:
         """Many nodes' data, with several reads on their way at once. A watch is set on those that are there."""
+        return [None if node is None else node.data for node in self.nodes(paths, watch=watch)]
+
+    def nodes(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
+        """As `get_many`, with what ZooKeeper knows of each node."""
         watcher = self._node_changed if watch else None
-        answers: list[bytes | None] = []
+        answers: list[Node | None] = []
         for begin in range(0, len(paths), READS_IN_FLIGHT):
             window = paths[begin : begin + READS_IN_FLIGHT]
             waiting = [self._client.get_async(path, watch=watcher) for path in window]
             for path, result in zip(window, waiting, strict=True):
                 answer = self._wait(result, path, missing_ok=True)
-                answers.append(None if answer is None else answer[0])
+                answers.append(None if answer is None else _node(*answer))
         return answers
 
     def get_with_version(self, path: str) -> tuple[bytes, int] | None:
@@ -187,12 +225,14 @@ class ZooKeeperSession:
         request = self._client.transaction()
         for operation in operations:
             match operation:
-                case Create(path, data, sequential):
-                    request.create(path, data, sequence=sequential)
+                case Create(path, data, sequential, ephemeral):
+                    request.create(path, data, ephemeral=ephemeral, sequence=sequential)
                 case SetData(path, data):
                     request.set_data(path, data)
                 case Delete(path):
                     request.delete(path)
+                case Check(path, version):
+                    request.check(path, version)
         for operation, outcome in zip(operations, self._wait(request.commit_async(), "transaction"), strict=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, RolledBackError):
                 return operation.path
@@ -216,6 +256,18 @@ class ZooKeeperSession:
         with self._work:
             self._registrations[path] = data
         return None
+
+    def _note_granted_timeout(self) -> None:
+        """Kazoo keeps the granted timeout to itself: it reads for two thirds of it, and says so on each connect."""
+        connection = self._client._connection  # noqa: SLF001 -- there is no other way to it
+        connect = connection._connect  # noqa: SLF001
+
+        def noting(*server: Any) -> Any:
+            read_timeout_ms, connect_timeout_ms = connect(*server)
+            self._granted_timeout_ms = round(read_timeout_ms * 1.5)
+            return read_timeout_ms, connect_timeout_ms
+
+        connection._connect = noting  # noqa: SLF001
 
     def _make_chroot(self) -> None:
         chroot, self._client.chroot = self._client.chroot, ""
@@ -309,3 +361,7 @@ class ZooKeeperSession:
 
     def _error(self, path: str, error: Exception) -> ZooKeeperError:
         return ZooKeeperError(f"ZooKeeper at {self._connect}, {path}: {type(error).__name__} {error}".rstrip())
+
+
+def _node(data: bytes, stat: Any) -> Node:
+    return Node(bytes(data), int(stat.version), int(stat.czxid), int(stat.ephemeralOwner))

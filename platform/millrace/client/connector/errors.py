@@ -1,0 +1,29 @@
+"""What a member of a ZooKeeper-backed group may be told."""
+
+from __future__ import annotations
+
+from millrace.errors import ClientError
+
+
+class ConsumerTimeoutError(ClientError):
+    """A stream had nothing to hand out for `consumer.timeout.ms`; the stream can be read on."""
+
+    retriable = True
+
+
+class RebalanceFailedError(ClientError):
+    """After `rebalance.max.retries` attempts others still hold partitions that are this member's."""
+
+    retriable = True
+
+
+class ConsumerIdTakenError(ClientError):
+    """A live member of the group has this `consumer.id`."""
+
+
+class OwnershipLostError(ClientError):
+    """A commit for a partition that is this member's no longer; nothing was committed for it."""
+
+
+class GroupHasMembersError(ClientError):
+    """Offsets of a group can't be set while it has live members, which would go on from where they are."""

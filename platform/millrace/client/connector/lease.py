@@ -1,0 +1,68 @@
+"""How long a member may believe that its owner nodes stand: the lease (docs/consumer-groups.md).
+
+    asked ──────► leader of ZooKeeper: the session lives ──────► answered
+      │◄──────────────── session timeout ─────────────────────────────────────────►│ the nodes may be gone
+      │◄──────── lease: two thirds of it ───────────────►│◄── margin ─────────────►│
+
+The time counts from before the question was asked, by a clock that runs on while the process is stopped and while
+the machine sleeps. Whoever wakes finds the lease ended, and hands out nothing until ZooKeeper has been heard again,
+under the same session. The margin covers clocks of different speed, and the tick by which a follower tells its leader.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+LEASE_THIRDS = 2
+NANOSECONDS_PER_MS = 1_000_000
+NANOSECONDS_PER_S = 1_000_000_000
+NO_SESSION = 0
+
+
+class Term(NamedTuple):
+    """A session, and until when it is sure to live."""
+
+    session_id: int
+    ends_ns: int
+
+
+def lease_clock_ns() -> int:
+    """Nanoseconds that pass in sleep as well: CLOCK_BOOTTIME, or the monotonic clock where there is none."""
+    return _clock()
+
+
+def _suspended_time_clock() -> Callable[[], int]:
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return time.monotonic_ns
+    return lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+_clock = _suspended_time_clock()
+
+
+class Lease:
+    """The term as last confirmed; thread-safe."""
+
+    def __init__(self, clock_ns: Callable[[], int] = lease_clock_ns) -> None:
+        self.clock_ns = clock_ns
+        self._term = Term(NO_SESSION, 0)
+        self._renewed = threading.Condition()
+
+    def renew(self, session_id: int, asked_ns: int, timeout_ms: int) -> None:
+        """The session was alive when, after `asked_ns`, ZooKeeper's leader answered."""
+        with self._renewed:
+            self._term = Term(session_id, asked_ns + timeout_ms * NANOSECONDS_PER_MS * LEASE_THIRDS // 3)
+            self._renewed.notify_all()
+
+    def holding_ns(self, session_id: int) -> int | None:
+        """The time now, if what that session owns is sure to be owned still; None else."""
+        now_ns, term = self.clock_ns(), self._term
+        return now_ns if term.session_id == session_id and now_ns < term.ends_ns else None
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it is renewed, or the time has passed."""
+        with self._renewed:
+            self._renewed.wait(timeout_s)

@@ -1,0 +1,153 @@
+"""Records on their way from the threads that send to the one that delivers: bounded, batched, in order.
+
+One lock holds it all. A record costs one append to its batch's list; what happens once a batch costs more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from millrace.client.producer.batch import RECORD_OVERHEAD_BYTES, Batch, headers_size_bytes
+from millrace.client.producer.message import Delivery, OnDelivery
+from millrace.client.producer.partition import PartitionQueue
+from millrace.client.producer.settings import ProducerSettings
+from millrace.errors import DeliveryTimeoutError, MillraceError, ProducerClosedError, QueueFullError
+from millrace.records.record import Header
+
+now_ns, monotonic = time.time_ns, time.monotonic
+
+
+class Accumulator:
+    """`wake` tells the sender of a new batch, `on_full` those who choose partitions that a topic's batch is full."""
+
+    def __init__(self, settings: ProducerSettings, wake: Callable[[], None], on_full: Callable[[str], object]) -> None:
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.queues: dict[tuple[str, int], PartitionQueue] = {}
+        self.active: dict[PartitionQueue, None] = {}
+        self.refusal: MillraceError | None = None
+        self.record_count = 0
+        self.size_bytes = 0
+        self.hurried = 0
+        self._wake = wake
+        self._on_full = on_full
+        self._linger_s = 0.0 if settings.is_sync else settings.queue_time / 1000
+        self._delivery_s = settings.delivery_timeout_ms / 1000
+        self._batch_records = settings.batch_size
+        self._batch_bytes = settings.batch_bytes
+        self._max_records = settings.queue_size
+        self._max_bytes = settings.buffer_memory
+        self._enqueue_timeout_ms = settings.queue_enqueue_timeout_ms
+
+    def append(  # noqa: PLR0917 -- called once a record: by position is cheapest
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        key: bytes | None,
+        headers: tuple[Header, ...],
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        """Take a record. QueueFullError where there is no room in time, ProducerClosedError after the end."""
+        size_bytes = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size_bytes += len(value)
+        if key is not None:
+            size_bytes += len(key)
+        if headers:
+            size_bytes += headers_size_bytes(headers)
+        if timestamp_ms is None:
+            timestamp_ms = now_ns() // 1_000_000
+        with self.lock:
+            if self.refusal is not None or self.record_count >= self._max_records or self.size_bytes >= self._max_bytes:
+                self._await_room()
+            queue = self.queues.get((topic, partition))
+            if queue is None:
+                queue = self.queues[topic, partition] = PartitionQueue(topic, partition)
+            batch = queue.open
+            if (
+                batch is None
+                or batch.size_bytes + size_bytes > self._batch_bytes
+                or len(batch.records) >= self._batch_records
+            ):
+                batch = self._new_batch(queue, timestamp_ms)
+            records = batch.records
+            index = len(records)
+            records.append((index, timestamp_ms - batch.base_timestamp_ms, key, value, headers))
+            batch.size_bytes += size_bytes
+            self.size_bytes += size_bytes
+            self.record_count += 1
+            if on_delivery is not None:
+                batch.callbacks.append((index, on_delivery))
+        return Delivery(batch, index)
+
+    def refuse(self, error: MillraceError) -> None:
+        """Take no record any more; who waits for room is refused too."""
+        with self.lock:
+            self.refusal = error
+            self.changed.notify_all()
+
+    def release(self, batch: Batch) -> None:
+        """A batch is done: there is room again, and perhaps nothing left to flush. Under the lock."""
+        batch.release()
+        self.record_count -= batch.count
+        self.size_bytes -= batch.size_bytes
+        self.changed.notify_all()
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Wait until all that was taken is done; DeliveryTimeoutError says how many records are not."""
+        deadline = None if timeout_s is None else monotonic() + timeout_s
+        with self.lock:
+            self.hurried += 1
+            try:
+                self._wake()
+                for batch in [batch for queue in self.active for batch in queue.batches()]:
+                    while not batch.is_released:
+                        left_s = None if deadline is None else deadline - monotonic()
+                        if left_s is not None and left_s <= 0:
+                            raise DeliveryTimeoutError(f"{self.record_count} records are not acknowledged yet")
+                        self.changed.wait(left_s)
+            finally:
+                self.hurried -= 1
+
+    def abandon(self) -> None:
+        """In a forked child: locks may be held by threads that are not here, so there are new ones."""
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.refusal = ProducerClosedError("the producer was made before a fork, by the parent: make one after it")
+        self.active.clear()
+
+    def _await_room(self) -> None:
+        deadline = monotonic() + self._enqueue_timeout_ms / 1000
+        while self.refusal is None and (self.record_count >= self._max_records or self.size_bytes >= self._max_bytes):
+            left_s = deadline - monotonic() if self._enqueue_timeout_ms >= 0 else None
+            if left_s is not None and left_s <= 0:
+                raise QueueFullError(
+                    f"{self.record_count} records of {self.size_bytes} bytes wait; "
+                    f"no room came within {self._enqueue_timeout_ms} ms"
+                )
+            self.hurried += 1
+            self._wake()
+            self.changed.wait(left_s)
+            self.hurried -= 1
+        if self.refusal is not None:
+            raise self.refusal
+
+    def _new_batch(self, queue: PartitionQueue, timestamp_ms: int) -> Batch:
+        if queue.open is not None:
+            queue.close_open()
+            self._on_full(queue.topic)
+        now_s = monotonic()
+        batch = queue.open = Batch(
+            queue.topic,
+            queue.partition,
+            base_timestamp_ms=timestamp_ms,
+            ready_s=now_s + self._linger_s,
+            deadline_s=now_s + self._delivery_s,
+        )
+        self.active[queue] = None
+        self._wake()
+        return batch

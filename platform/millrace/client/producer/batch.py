@@ -1,0 +1,246 @@
+"""Records of one partition that share a batch, from the first `send` to their acknowledgement.
+
+Records lie in the form that the record kernel writes: (offset delta, timestamp delta, key, value, headers). Once the
+batch is on its way they are only kept as far as reports need them: their times.
+
+A batch that a broker finds too large is split in two, and each again, down to the one record that is (KIP-126).
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from millrace.errors import MillraceError
+from millrace.kernel import native
+from millrace.records.batch import (
+    CRC_POSITION,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    compute_crc,
+    new_header,
+)
+from millrace.records.compression import Codec, compress
+from millrace.records.record import Header, NewRecord, decode_records, encode_bodies_plainly
+
+PlacedRecord = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
+RECORD_OVERHEAD_BYTES = 24  # of a record without headers, but for its key and value; seldom more than half of it
+MAX_SEQUENCE = 2**31 - 1
+
+
+class Identity(NamedTuple):
+    """Who sends, for brokers that drop what comes twice (KIP-98)."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+
+
+NOBODY = Identity()
+
+
+class Batch:
+    """Filled under the producer's lock; then the sender's thread alone changes it."""
+
+    __slots__ = (
+        "_body",
+        "_done",
+        "_finished",
+        "_is_released",
+        "_timestamp_deltas",
+        "attempts",
+        "base_offset",
+        "base_timestamp_ms",
+        "callbacks",
+        "deadline_s",
+        "error",
+        "identity",
+        "is_done",
+        "last_error",
+        "log_append_time_ms",
+        "may_be_appended",
+        "order",
+        "partition",
+        "parts",
+        "ready_s",
+        "record_count",
+        "records",
+        "sequence",
+        "size_bytes",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, partition: int, *, base_timestamp_ms: int, ready_s: float, deadline_s: float
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.base_timestamp_ms = base_timestamp_ms
+        self.ready_s = ready_s
+        self.deadline_s = deadline_s
+        self.records: list[PlacedRecord] = []
+        self.record_count = 0
+        self.size_bytes = 0
+        self.callbacks: list[tuple[int, Callable[[Any], None]]] = []  # (index, told of its report)
+        self.identity = NOBODY
+        self.sequence = NO_SEQUENCE
+        self.attempts = 0
+        self.last_error = "it was not sent"
+        self.order: tuple[int, ...] = ()
+        self.may_be_appended = False
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.error: MillraceError | None = None
+        self.is_done = False
+        self.parts: tuple[Batch, Batch] | None = None
+        self._is_released = False
+        self._body = b""
+        self._timestamp_deltas: list[int] | None = None
+        self._finished = threading.Lock()
+        self._done: threading.Event | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the partition: `topic-0`."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return self.record_count or len(self.records)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its records are done, and their callbacks have been called too."""
+        return self._is_released if self.parts is None else all(part.is_released for part in self.parts)
+
+    def release(self) -> None:
+        """All is done."""
+        self._is_released = True
+
+    def find(self, index: int) -> tuple[Batch, int]:
+        """Where a record is by now: the batch, or a part of it, and its index there."""
+        batch = self
+        while batch.parts is not None:
+            first, second = batch.parts
+            batch, index = (first, index) if index < first.count else (second, index - first.count)
+        return batch, index
+
+    def timestamp_of(self, index: int) -> int:
+        """The producer's time of a record."""
+        if self._timestamp_deltas is None:
+            return self.base_timestamp_ms + self.records[index][1]
+        return self.base_timestamp_ms + (self._timestamp_deltas[index] if self._timestamp_deltas else 0)
+
+    def encode(self, codec: Codec) -> bytes:
+        """The batch's bytes under its identity and sequence; records are encoded once, however often it is sent."""
+        if not self.record_count:
+            self._encode_records(codec)
+        header = new_header(0, self.record_count - 1, attributes=codec)
+        out = bytearray(HEADER_BYTES + len(self._body))
+        deltas = self._timestamp_deltas
+        whole = header._replace(
+            batch_length=len(out) - LOG_OVERHEAD_BYTES,
+            base_timestamp=self.base_timestamp_ms,
+            max_timestamp=self.base_timestamp_ms + (max(deltas) if deltas else 0),
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            base_sequence=self.sequence,
+            record_count=self.record_count,
+        )
+        HEADER.pack_into(out, 0, *whole)
+        out[HEADER_BYTES:] = self._body
+        out[CRC_POSITION : CRC_POSITION + 4] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
+        return bytes(out)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until the batch is done, or split; False where it is not in time."""
+        if self.is_done:
+            return True
+        with self._finished:
+            if self._done is None:
+                self._done = threading.Event()
+                if self.is_done:
+                    self._done.set()
+        return self._done.wait(timeout_s)
+
+    def finish(self, error: MillraceError | None = None, base_offset: int = -1, log_append_time_ms: int = -1) -> None:
+        """Let those who wait know; callbacks are the sender's to call."""
+        if not self.record_count:
+            self.record_count = len(self.records)
+        self.error, self.base_offset, self.log_append_time_ms = error, base_offset, log_append_time_ms
+        self._end()
+
+    def split(self, codec: Codec) -> tuple[Batch, Batch]:
+        """Two of about the same size, with its numbers, in its stead; for one of two records or more that was sent."""
+        records = [
+            (one.offset, one.timestamp_ms - self.base_timestamp_ms, one.key, one.value, one.headers)
+            for one in decode_records(self.encode(codec))
+        ]
+        sizes = list(accumulate(size_bytes_of(key, value, headers) for _, _, key, value, headers in records))
+        middle = min(bisect_left(sizes, sizes[-1] / 2) + 1, len(records) - 1)
+        self.parts = (
+            self._part(records[:middle], 0, sizes[middle - 1]),
+            self._part(records[middle:], middle, sizes[-1] - sizes[middle - 1]),
+        )
+        self._end()
+        return self.parts
+
+    def _part(self, records: list[PlacedRecord], begin: int, size_bytes: int) -> Batch:
+        part = Batch(
+            self.topic,
+            self.partition,
+            base_timestamp_ms=self.base_timestamp_ms,
+            ready_s=self.ready_s,
+            deadline_s=self.deadline_s,
+        )
+        part.records = [(index, *record[1:]) for index, record in enumerate(records)]
+        part.size_bytes = size_bytes
+        part.callbacks = [(index - begin, one) for index, one in self.callbacks if 0 <= index - begin < len(records)]
+        part.order = (*self.order, begin)
+        part.may_be_appended = self.may_be_appended
+        if self.sequence != NO_SEQUENCE:
+            part.identity, part.sequence = self.identity, (self.sequence + begin) & MAX_SEQUENCE
+        return part
+
+    def _end(self) -> None:
+        with self._finished:
+            self.is_done = True
+            if self._done is not None:
+                self._done.set()
+        self._body = b""
+
+    def _encode_records(self, codec: Codec) -> None:
+        records = self.records
+        body = write_records(records)
+        self._body = compress(codec, body) if codec else body
+        deltas = [record[1] for record in records]
+        self._timestamp_deltas = deltas if any(deltas) else []
+        self.record_count = len(records)
+        self.records = []
+
+
+def size_bytes_of(key: bytes | None, value: bytes | None, headers: tuple[Header, ...]) -> int:
+    """What a record counts in a batch, and in what may wait: no less than it takes, and not much more."""
+    size_bytes = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    return size_bytes + headers_size_bytes(headers) if headers else size_bytes
+
+
+def headers_size_bytes(headers: tuple[Header, ...]) -> int:
+    """The headers' part of it."""
+    return sum(RECORD_OVERHEAD_BYTES + 4 * len(name) + len(value or b"") for name, value in headers)
+
+
+def write_records(records: list[PlacedRecord]) -> bytes:
+    """The bytes of a batch's records: by the compiled kernel where there is one."""
+    if native is not None:
+        return native.write_records(records)
+    return encode_bodies_plainly(
+        [(record[0], NewRecord(record[3], record[2], record[1], record[4])) for record in records], 0
+    )

@@ -1,0 +1,73 @@
+"""Finding brokers through ZooKeeper (`zk.connect`), and hearing of what changes there.
+
+    new broker, lost broker               children of /brokers/ids
+    new topic                             children of /brokers/topics
+    a broker takes on a topic             data of /brokers/topics/[topic]
+
+Each of the four has brokers and leaders asked for anew, several times within seconds, since a broker may hear of a
+change later than we do; connections to brokers that left are closed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+
+from millrace.errors import BrokerUnreachableError, ZooKeeperError
+from millrace.zk import paths
+from millrace.zk.session import ZooKeeperSession
+
+
+class BrokerWatch:
+    """Knows the live brokers; `on_change(bootstrap)` is called, on a thread of its own, after every change."""
+
+    def __init__(self, connect: str, *, session_timeout_ms: int, on_change: Callable[[str], None]) -> None:
+        self._on_change = on_change
+        self._is_watching = threading.Event()
+        self._bootstrap = ""
+        self._session = ZooKeeperSession(
+            connect,
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=session_timeout_ms,
+            on_change=self._changed,
+        )
+        self._session.start()
+        try:
+            self._bootstrap = self._read()
+        except BaseException:
+            self._session.close()
+            raise
+
+    @property
+    def bootstrap(self) -> str:
+        """`HOST:PORT` of each live broker, with commas between; BrokerUnreachableError where there is none."""
+        if not self._bootstrap:
+            raise BrokerUnreachableError("no broker is registered in ZooKeeper")
+        return self._bootstrap
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+    def _changed(self, _: frozenset[str] | None) -> None:
+        self._bootstrap = self._read()
+        if self._bootstrap:
+            self._on_change(self._bootstrap)
+
+    def _read(self) -> str:
+        """Read, and watch, brokers, topics and assignments."""
+        ids = self._session.children(paths.BROKER_IDS, watch=True)
+        topics = self._session.children(paths.TOPICS, watch=True)
+        self._session.get_many([paths.topic(name) for name in topics], watch=True)
+        nodes = self._session.get_many([f"{paths.BROKER_IDS}/{one}" for one in sorted(ids)])
+        return ",".join(_address(node) for node in nodes if node is not None)
+
+
+def _address(node: bytes) -> str:
+    try:
+        broker = json.loads(node)
+        host, port = broker["host"], int(broker["port"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ZooKeeperError(f"{paths.BROKER_IDS}: {node!r} names no broker") from error
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

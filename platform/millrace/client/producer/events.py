@@ -1,0 +1,203 @@
+"""The pipeline of `producer.type=async` with an event handler or a callback handler: a queue, a thread, batches.
+
+    send ──before_enqueue──► queue ──after_dequeuing_existing_data──► batch ──before_sending_data──► EventHandler.handle
+         ◄─after_enqueue───┘   queue.size, queue.time, batch.size     ▲ last_batch_before_close
+
+The handler that is there unless another is configured encodes the records and delivers them. Without any handler
+configured, records do not come here: they go to their batches at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from millrace.client.producer.message import DeliveryReport, ProducerRecord
+from millrace.client.producer.settings import ProducerSettings
+from millrace.errors import DeliveryTimeoutError, MillraceError, ProducerClosedError, QueueFullError
+
+logger = logging.getLogger(__name__)
+
+Records = Sequence[ProducerRecord]
+OnFailure = Callable[[Records, Exception], None]
+
+
+class EventHandler(Protocol):
+    """Gets batches of records instead of the brokers."""
+
+    def handle(self, events: Records) -> None:
+        """A batch; called by one thread. What it raises is logged and given to `CallbackHandler.on_failure`."""
+        ...
+
+
+class CallbackHandler:
+    """Hooks into the pipeline, each of which does nothing here: derive from it and override what you need."""
+
+    def before_enqueue(self, event: ProducerRecord) -> ProducerRecord | None:
+        """The record to be queued in place of this one; None drops it. In the thread that sends."""
+        return event
+
+    def after_enqueue(self, event: ProducerRecord, added: bool) -> None:
+        """Whether there was room for it. In the thread that sends."""
+
+    def after_dequeuing_existing_data(self, event: ProducerRecord | None) -> Records:
+        """What goes into the batch for a record out of the queue, or for None: `queue.time` is over."""
+        return () if event is None else (event,)
+
+    def before_sending_data(self, events: Records) -> Records:
+        """The batch to be handled in place of this one."""
+        return events
+
+    def last_batch_before_close(self) -> Records:
+        """Records to be handled last of all."""
+        return ()
+
+    def on_failure(self, events: Records, error: Exception) -> None:
+        """Records that no broker took, or that the event handler raised at."""
+
+    def close(self) -> None:
+        """The producer is closed; nothing is called after this."""
+
+
+class EventQueue:
+    """Bounded by `queue.size`; a thread of its own hands batches over until `close`."""
+
+    def __init__(self, settings: ProducerSettings, callbacks: CallbackHandler, handler: EventHandler) -> None:
+        self._settings = settings
+        self._callbacks = callbacks
+        self._handler = handler
+        self._events: deque[ProducerRecord] = deque()
+        self._handling = 0
+        self._hurried = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="millrace-producer-events", daemon=True)
+        self._thread.start()
+
+    def put(self, event: ProducerRecord) -> None:
+        """Queue a record, or drop it if `before_enqueue` says so; QueueFullError where no room comes in time."""
+        wanted = self._callbacks.before_enqueue(event)
+        if wanted is None:
+            return
+        try:
+            self._put(wanted)
+        except MillraceError:
+            self._callbacks.after_enqueue(wanted, False)
+            raise
+        self._callbacks.after_enqueue(wanted, True)
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Wait until all that is queued has been handled; DeliveryTimeoutError where it is not in time."""
+        with self._changed:
+            self._hurried += 1
+            self._changed.notify_all()
+            done = self._changed.wait_for(lambda: not self._events and not self._handling, timeout_s)
+            self._hurried -= 1
+        if not done:
+            raise DeliveryTimeoutError(f"{len(self._events) + self._handling} records are not handled yet")
+
+    def close(self, timeout_s: float | None) -> None:
+        """Handle what is queued, then the last batch; the thread ends."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise DeliveryTimeoutError(f"{len(self._events) + self._handling} records are not handled yet")
+
+    def _put(self, event: ProducerRecord) -> None:
+        timeout_ms = self._settings.queue_enqueue_timeout_ms
+        with self._changed:
+            has_room = self._changed.wait_for(
+                lambda: len(self._events) < self._settings.queue_size or self._is_closed,
+                None if timeout_ms < 0 else timeout_ms / 1000,
+            )
+            if self._is_closed:
+                raise ProducerClosedError("the producer is closed")
+            if not has_room:
+                raise QueueFullError(f"{len(self._events)} records wait; no room came within {timeout_ms} ms")
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while self._gather():
+            pass
+        self._guarded(self._last_batch)
+        self._guarded(self._callbacks.close)
+
+    def _gather(self) -> bool:
+        """Hand one batch over, once it is full or `queue.time` old; False after the last."""
+        batch: list[ProducerRecord] = []
+        deadline_s: float | None = None
+        while len(batch) < self._settings.batch_size:
+            event = self._next(deadline_s)
+            if event is None:
+                break
+            if deadline_s is None:
+                deadline_s = time.monotonic() + self._settings.queue_time / 1000
+            batch += self._guarded(partial(self._callbacks.after_dequeuing_existing_data, event)) or ()
+        batch += self._guarded(partial(self._callbacks.after_dequeuing_existing_data, None)) or ()
+        self._hand_over(batch)
+        with self._changed:
+            self._handling = 0
+            self._changed.notify_all()
+            return bool(self._events) or not self._is_closed
+
+    def _next(self, deadline_s: float | None) -> ProducerRecord | None:
+        with self._changed:
+            left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
+            hurries = self._hurried if deadline_s is not None else 0
+            self._changed.wait_for(lambda: self._events or self._is_closed or hurries, left_s)
+            if not self._events:
+                return None
+            self._handling += 1
+            self._changed.notify_all()
+            return self._events.popleft()
+
+    def _last_batch(self) -> None:
+        self._hand_over(list(self._callbacks.last_batch_before_close()))
+
+    def _hand_over(self, batch: list[ProducerRecord]) -> None:
+        if not batch:
+            return
+        try:
+            batch = list(self._callbacks.before_sending_data(batch))
+            if batch:
+                self._handler.handle(batch)
+        except Exception as error:
+            logger.exception("%d records are not handled", len(batch))
+            self._guarded(partial(self._callbacks.on_failure, batch, error))
+
+    def _guarded(self, call: Callable[[], Records | None]) -> Records | None:
+        """What the application's own code returns; what it raises must not end the thread."""
+        try:
+            return call()
+        except Exception:
+            logger.exception("a callback of the producer failed")
+            return None
+
+
+class DeliveringHandler:
+    """The event handler that delivers; what a broker does not take goes to `on_failure`."""
+
+    def __init__(self, deliver: Callable[[ProducerRecord, Callable[[DeliveryReport], None]], object]) -> None:
+        self._deliver = deliver
+        self.on_failure: OnFailure = CallbackHandler().on_failure
+
+    def handle(self, events: Records) -> None:
+        """Encode and deliver each."""
+        for event in events:
+            try:
+                self._deliver(event, partial(self._reported, event))
+            except Exception as error:  # noqa: BLE001 -- an encoder's own too
+                logger.warning("a record for %s is not delivered: %s", event.topic, error)
+                self.on_failure((event,), error)
+
+    def _reported(self, event: ProducerRecord, report: DeliveryReport) -> None:
+        if report.error is not None:
+            self.on_failure((event,), report.error)

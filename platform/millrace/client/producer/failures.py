@@ -1,0 +1,38 @@
+"""What a broker's error code means for a batch: whether it may be sent again, and whether it may be in the log."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from millrace.client.answers import RETRIABLE_CODES, TYPED_ERRORS
+from millrace.errors import ErrorCode
+
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+
+
+class Fate(Enum):
+    """Of a batch that was answered."""
+
+    DONE = auto()
+    AGAIN = auto()  # surely not appended
+    UNSURE = auto()  # perhaps appended; again all the same
+    TOO_LARGE = auto()  # not appended; its records may be, in smaller batches
+    OUT_OF_LINE = auto()  # its number, or its epoch, does not follow on what the broker knows
+    REFUSED = auto()
+
+
+def fate_of(code: int) -> Fate:
+    """The meaning of an error code in the answer to a Produce request."""
+    match code:
+        case ErrorCode.NONE | ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return Fate.DONE
+        case ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER | ErrorCode.UNKNOWN_PRODUCER_ID | ErrorCode.INVALID_PRODUCER_EPOCH:
+            return Fate.OUT_OF_LINE
+        case ErrorCode.MESSAGE_TOO_LARGE:
+            return Fate.TOO_LARGE
+        case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.NETWORK_EXCEPTION:
+            return Fate.UNSURE
+    if code == NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+        return Fate.UNSURE
+    kind = TYPED_ERRORS.get(code)
+    return Fate.AGAIN if code in RETRIABLE_CODES or (kind is not None and kind.retriable) else Fate.REFUSED

@@ -1,0 +1,264 @@
+"""`Producer`: records from any number of threads to their partitions' leaders, in batches."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, cast, overload
+
+from millrace.client.producer.discovery import BrokerWatch
+from millrace.client.producer.encoders import BytesEncoder, Encoder
+from millrace.client.producer.events import CallbackHandler, DeliveringHandler, EventHandler, EventQueue
+from millrace.client.producer.message import HANDED_OVER, Delivery, OnDelivery, ProducerRecord
+from millrace.client.producer.partitioners import Partitioner, StickyPartitioner
+from millrace.client.producer.routes import Routes, check_partition
+from millrace.client.producer.sender import Sender
+from millrace.client.producer.settings import parse_settings
+from millrace.errors import InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
+from millrace.records.record import Header
+
+logger = logging.getLogger(__name__)
+
+
+class Producer:
+    """Sends records; a context manager that closes it. Any thread may use it.
+
+        with Producer(broker_list="127.0.0.1:9092", producer_type="async") as producer:
+            delivery = producer.send("events", b"hello", key=b"you")
+
+    Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both.
+    InvalidConfigError for one that is unknown or does not fit; ZooKeeperError, BrokerUnreachableError.
+
+    A process forked off refuses the producers of its parent: it makes its own.
+    """
+
+    def __init__(self, properties: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        self._settings, plugins = parse_settings(properties or {}, keywords)
+        settings = self._settings
+        self._is_started = False
+        self._is_sync = settings.is_sync
+        self._encoder: Encoder = plugins.get("encoder") or BytesEncoder()
+        self._key_encoder: Encoder = plugins.get("key.encoder") or BytesEncoder()
+        self._encodes_value, self._encodes_key = "encoder" in plugins, "key.encoder" in plugins
+        self._partitioner: Partitioner | None = plugins.get("partitioner")
+        self._sticky = StickyPartitioner()
+        handler: EventHandler | None = plugins.get("event.handler")
+        callbacks: CallbackHandler | None = plugins.get("callback.handler")
+        if settings.is_sync and (handler is not None or callbacks is not None):
+            raise InvalidConfigError("event.handler and callback.handler need producer.type=async")
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._watch = self._watched() if settings.zk_connect else None
+        self._routes = Routes(settings, settings.broker_list if self._watch is None else self._watch.bootstrap)
+        self._sender = Sender(settings, self._routes, self._sticky.batch_is_full)
+        self._counts = self._routes.partition_counts
+        self._known: set[tuple[str, int]] = set()
+        self._append = self._sender.accumulator.append
+        self._events: EventQueue | None = None
+        if handler is not None or callbacks is not None:
+            self._events = self._event_queue(handler, callbacks or CallbackHandler())
+        self._accept = self._deliver if self._events is None else self._hand_over
+        self._is_started = True
+        _producers.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @overload
+    def send(
+        self,
+        what: str,
+        /,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: tuple[Header, ...] = (),
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery: ...
+
+    @overload
+    def send(self, what: ProducerRecord, /, *, on_delivery: OnDelivery | None = None) -> Delivery: ...
+
+    @overload
+    def send(self, what: Iterable[ProducerRecord], /, *, on_delivery: OnDelivery | None = None) -> list[Delivery]: ...
+
+    def send(
+        self,
+        what: str | ProducerRecord | Iterable[ProducerRecord],
+        /,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: tuple[Header, ...] = (),
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery | list[Delivery]:
+        """Send a value to a topic, or a record, or many records.
+
+        With `producer.type=sync` all are acknowledged on return, or the first error raised. `on_delivery` gets each
+        report in a thread of the producer's, which should not wait there.
+
+        QueueFullError as `queue.enqueue.timeout.ms` says, InvalidRecordError for what the encoder does not take,
+        UnknownTopicError, ProducerClosedError.
+        """
+        if type(what) is str:
+            delivery = self._accept(what, value, key, partition, timestamp_ms, headers, on_delivery)
+        elif isinstance(what, ProducerRecord):
+            delivery = self._accept(*cast(ProducerRecord, what), on_delivery)
+        else:
+            deliveries = [self._accept(*record, on_delivery) for record in cast(Iterable[ProducerRecord], what)]
+            if self._is_sync:
+                for each in deliveries:
+                    each.result()
+            return deliveries
+        if self._is_sync:
+            delivery.result()
+        return delivery
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was sent before has its report; DeliveryTimeoutError where it has not in time."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        if self._events is not None:
+            self._events.flush(timeout_s)
+        self._sender.accumulator.flush(None if deadline_s is None else max(deadline_s - time.monotonic(), 0))
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Deliver what was sent, for up to `close.timeout.ms`, and end; fine if it is closed.
+
+        DeliveryTimeoutError says how many records were not acknowledged; their reports say so too.
+        """
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        _producers.discard(self)
+        try:
+            self._close_within(self._settings.close_timeout_ms / 1000 if timeout_s is None else timeout_s)
+        finally:
+            self._sender.stop()
+            self._routes.close()
+            if self._watch is not None:
+                self._watch.close()
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; it is created if the cluster is set up to."""
+        return self._routes.partition_count(topic)
+
+    def _hand_over(  # noqa: PLR0917 -- called as `_deliver` is
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: tuple[Header, ...],
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        if on_delivery is not None:
+            raise InvalidConfigError("with an event handler or a callback handler, these hear of what happens")
+        cast(EventQueue, self._events).put(ProducerRecord(topic, value, key, partition, timestamp_ms, headers))
+        return HANDED_OVER
+
+    def _deliver(  # noqa: PLR0917 -- once a record: by position is cheapest
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: tuple[Header, ...],
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        original_key = key
+        if self._encodes_value or (type(value) is not bytes and value is not None):
+            value = None if value is None else self._encoder.encode(value)
+        if key is not None and (self._encodes_key or type(key) is not bytes):
+            key = self._key_encoder.encode(key)
+        if headers:
+            headers = checked_headers(headers)
+        if partition is None:
+            count = self._counts.get(topic) or self._routes.partition_count(topic)
+            if self._partitioner is None:
+                partition = self._sticky.choose(topic, key, count)
+            else:
+                partition = check_partition(topic, self._partitioner.partition(original_key, count), count)
+        elif (topic, partition) not in self._known:
+            self._known.add((topic, check_partition(topic, partition, self._routes.partition_count(topic))))
+        return self._append(topic, partition, value, key, headers, timestamp_ms, on_delivery)
+
+    def _close_within(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        if self._events is not None:
+            self._events.close(timeout_s)
+        self._sender.accumulator.refuse(ProducerClosedError("the producer is closed"))
+        self._sender.accumulator.flush(max(deadline_s - time.monotonic(), 0))
+
+    def _event_queue(self, handler: EventHandler | None, callbacks: CallbackHandler) -> EventQueue:
+        if handler is None:
+            delivering = DeliveringHandler(lambda event, report: self._deliver(*event, report))
+            delivering.on_failure = callbacks.on_failure
+            handler = delivering
+        return EventQueue(self._settings, callbacks, handler)
+
+    def _watched(self) -> BrokerWatch:
+        settings = self._settings
+        return BrokerWatch(
+            settings.zk_connect, session_timeout_ms=settings.zk_sessiontimeout_ms, on_change=self._brokers_changed
+        )
+
+    def _brokers_changed(self, bootstrap: str) -> None:
+        if self._is_started:  # the first news comes while the producer is made of the same
+            self._routes.use_brokers(bootstrap)
+            self._sender.refresh()
+
+    def _forked(self) -> None:
+        """In the child: the threads are not here, and the locks may be held by none of them for ever."""
+        self._is_closed = True
+        self._sender.abandon()
+
+
+def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
+    """The headers as a tuple; InvalidRecordError for what is no (text, bytes or None)."""
+    headers = tuple(headers)
+    for header in headers:
+        match header:
+            case (str(), bytes() | None):
+                continue
+        raise InvalidRecordError(f"{header!r} is no header: a name and bytes, or None")
+    return headers
+
+
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _flush_at_exit() -> None:
+    """What a program that just ends has sent is delivered all the same."""
+    for producer in list(_producers):
+        try:
+            producer.close()
+        except MillraceError as error:
+            logger.error("at the interpreter's end: %s", error)  # noqa: TRY400 -- the trace is this function's
+
+
+def _refuse_in_child() -> None:
+    for producer in list(_producers):
+        producer._forked()  # noqa: SLF001
+    _producers.clear()
+
+
+atexit.register(_flush_at_exit)
+os.register_at_fork(after_in_child=_refuse_in_child)

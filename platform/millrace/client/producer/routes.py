@@ -1,0 +1,122 @@
+"""Which partitions a topic has and who leads them.
+
+Metadata is asked for when a topic is first named, when a broker turns out not to lead, when ZooKeeper tells of a
+change, and after `topic.metadata.refresh.interval.ms`. One thread asks at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from millrace.client.addresses import Address
+from millrace.client.answers import is_retriable
+from millrace.client.cluster import Cluster
+from millrace.client.metadata import AbsentTopicError, ClusterMetadata
+from millrace.client.producer.settings import ProducerSettings
+from millrace.errors import InvalidConfigError, MillraceError
+
+METADATA_PAUSE_S = 0.05
+
+
+class Routes:
+    """What is known of the cluster."""
+
+    def __init__(self, settings: ProducerSettings, bootstrap: str) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._cluster = self._cluster_of(bootstrap)
+        self.partition_counts: dict[str, int] = {}
+        self._leaders: dict[tuple[str, int], Address] = {}
+        self._brokers: frozenset[Address] = frozenset()
+        self._asked_s = 0.0
+
+    @property
+    def brokers(self) -> frozenset[Address]:
+        """Where the live brokers listen, as far as is known."""
+        return self._brokers
+
+    @property
+    def cluster(self) -> Cluster:
+        """For requests to any broker, under `lock`."""
+        return self._cluster
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Held by the thread that asks."""
+        return self._lock
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic, which is created if the cluster is set up to; waits up to `max.block.ms`."""
+        count = self.partition_counts.get(topic)
+        if count is not None:
+            return count
+        deadline = time.monotonic() + self._settings.max_block_ms / 1000
+        while True:
+            try:
+                with self._lock:
+                    if topic not in self.partition_counts:
+                        self._learn(self._cluster.metadata([topic], create_missing=True), (topic,))
+                    return self.partition_counts[topic]
+            except MillraceError as error:
+                may_come = is_retriable(error) or isinstance(error, AbsentTopicError)
+                if not may_come or time.monotonic() > deadline:
+                    raise
+            time.sleep(METADATA_PAUSE_S)
+
+    def leader(self, topic: str, partition: int) -> Address | None:
+        """Who leads a partition, as far as is known."""
+        return self._leaders.get((topic, partition))
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether what is known has become old."""
+        return now_s - self._asked_s > self._settings.topic_metadata_refresh_interval_ms / 1000
+
+    def refresh(self, topics: tuple[str, ...]) -> None:
+        """Ask for topics that were named before; retriable errors leave what is known."""
+        with self._lock:
+            self._learn(self._cluster.metadata(topics), topics, must_be_there=False)
+
+    def use_brokers(self, bootstrap: str) -> None:
+        """Other brokers to ask."""
+        with self._lock:
+            self._cluster.close()
+            self._cluster = self._cluster_of(bootstrap)
+
+    def close(self) -> None:
+        """Close the connections for metadata."""
+        with self._lock:
+            self._cluster.close()
+
+    def _cluster_of(self, bootstrap: str) -> Cluster:
+        return Cluster(
+            bootstrap, client_id=self._settings.client_id, timeout_s=self._settings.request_timeout_ms / 1000
+        )
+
+    def _learn(self, metadata: ClusterMetadata, topics: tuple[str, ...], *, must_be_there: bool = True) -> None:
+        self._asked_s = time.monotonic()
+        self._brokers = frozenset(broker.address for broker in metadata.brokers.values())
+        for name in topics:
+            try:
+                topic = metadata.topic(name)
+            except MillraceError:
+                if must_be_there:
+                    raise
+                continue
+            for index, partition in topic.partitions.items():
+                broker = metadata.brokers.get(partition.leader)
+                if broker is None:
+                    self._leaders.pop((name, index), None)
+                else:
+                    self._leaders[name, index] = broker.address
+            if topic.partitions:
+                self.partition_counts[name] = len(topic.partitions)
+            elif must_be_there:
+                raise AbsentTopicError(f"topic {name} has no partitions yet")
+
+
+def check_partition(topic: str, partition: int, count: int) -> int:
+    """The partition; InvalidConfigError where the topic has no such one."""
+    if not 0 <= partition < count:
+        raise InvalidConfigError(f"topic {topic} has no partition {partition}; it has {count}")
+    return partition

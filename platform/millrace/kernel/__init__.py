@@ -1,0 +1,44 @@
+"""The record kernel: decoding and encoding of many records at once in C, where the package was built with a compiler.
+
+`native` is the compiled module, or None: then what uses it takes its Python path, which gives the same results, and
+`description` says why. Nothing but speed depends on it. `MILLRACE_NO_KERNEL=1` in the environment leaves it out.
+
+    batches.c    record bytes of v2 batches → records      ┐
+    messages.c   message sets of v0 and v1 → records       ├ know no Python
+    columns.c    records → buffers of Arrow columns        ┘
+    objects.c    record bytes of v2 batches ↔ tuples of Python
+    pymemory.c   buffers as Python objects
+    module.c     arguments in, buffers out, the interpreter's lock released in between
+    build.py     compiles them
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+VERSION = 3
+NO_KERNEL = "MILLRACE_NO_KERNEL"
+
+
+def reason_against() -> str | None:
+    """Why the compiled kernel is not taken; None where it is."""
+    if os.environ.get(NO_KERNEL):
+        return f"{NO_KERNEL} is set"
+    try:
+        version = getattr(importlib.import_module("millrace.kernel._native"), "VERSION", 0)
+    except ModuleNotFoundError:
+        return "the package was built without a C compiler"
+    except ImportError as error:
+        return str(error)
+    return None if version == VERSION else f"the kernel compiled is of version {version}, not {VERSION}"
+
+
+_reason = reason_against()
+if _reason is None:
+    from millrace.kernel import _native as native
+
+    description = "compiled"
+else:
+    native = None  # type: ignore[assignment]  # a module or nothing
+    description = f"Python's, as {_reason}"

@@ -1,0 +1,41 @@
+# The compiled kernel (module.c).
+
+from typing import TypeAlias, TypeVar
+
+_Record = TypeVar("_Record", bound=tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]])
+
+VERSION: int
+
+# Memory that C filled: a read-only buffer.
+class Memory:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+Octets: TypeAlias = bytes | bytearray | memoryview
+
+# The record bytes of a batch, decompressed; base offset, last offset delta, base timestamp, record count; whether that
+# timestamp is every record's.
+Batch: TypeAlias = tuple[Octets, int, int, int, int, bool]
+
+# Whole entries without a codec. The magic is that of the wrapper that they were in, -1 if in none; offset, timestamp
+# and whether that is every message's are the wrapper's too.
+MessageSet: TypeAlias = tuple[Octets, int, int, int, bool]
+
+Validity: TypeAlias = Memory | None  # None: there are no nulls
+Timestamps: TypeAlias = tuple[int, Validity, Memory]  # nulls, validity, microseconds
+Binary: TypeAlias = tuple[int, Validity, Memory, Memory]  # nulls, validity, offsets, data
+Headers: TypeAlias = tuple[int, Memory, Binary, Binary]  # how many, where those of a row begin, keys, values
+Columns: TypeAlias = tuple[int, Memory, Timestamps, Binary, Binary, Headers]  # rows, offsets, …, keys, values, headers
+
+# Records with from_offset <= offset < until_offset as the buffers of Arrow columns; all are checked. RecordError for
+# bytes that are no records, ValueError for more than 2 GiB of them.
+def decode_batches(batches: list[Batch], from_offset: int, until_offset: int, /) -> Columns: ...
+def decode_message_sets(message_sets: list[MessageSet], from_offset: int, until_offset: int, /) -> Columns: ...
+
+# The records of a batch as tuples of a type: offset, timestamp, key, value, headers. CorruptRecordError.
+def read_records(batch: Batch, record_type: type[_Record], /) -> list[_Record]: ...
+
+# Offset delta, timestamp delta, key, value, headers.
+PlacedRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+# The bytes of records in a batch.
+def write_records(records: list[PlacedRecord], /) -> bytes: ...

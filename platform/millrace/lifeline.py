@@ -1,0 +1,37 @@
+"""Child processes that end with their parent, however that ends.
+
+    process = subprocess.Popen(with_lifeline(command), stdin=subprocess.PIPE, start_new_session=True)
+    …                          # `process.pid` is the command's own
+    cut_lifeline(process)      # once the command has ended, or instead of that
+
+A shell that becomes the command leaves a watcher behind, in the same process group, which waits for the end of a pipe
+that the parent holds. The kernel's own parent-death signal goes by thread: what was started from a worker thread would
+end with that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+
+DIE_WITH_PARENT = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 $$; } >/dev/null 2>&1 & exec "$@" 3<&-'
+
+
+def with_lifeline(command: Sequence[str]) -> list[str]:
+    """The command to be started in a session of its own, with a pipe as its stdin, which it gets as /dev/null."""
+    return ["/bin/sh", "-c", DIE_WITH_PARENT, "sh", *command]
+
+
+def cut_lifeline(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to the watcher, and to what runs of the command; fine if it was done before.
+
+    Until then the watcher keeps the group's number from being given to anyone else, even if the command has ended.
+    """
+    if process.stdin is None or process.stdin.closed:
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.stdin.close()

@@ -1,0 +1,71 @@
+"""Batches and message sets to Arrow columns by the compiled kernel, whose buffers are the columns' own.
+
+To be used only where `millrace.kernel.native` is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millrace.kernel import native
+from millrace.records.arrow_messages import MessageBody
+from millrace.records.arrow_schema import HEADER_TYPE, HEADERS_TYPE, RECORD_SCHEMA, TIMESTAMP_TYPE, Body
+from millrace.records.formats import first_offset
+from millrace.records.record import kernel_batch
+
+if TYPE_CHECKING:
+    from millrace.kernel._native import Binary, Columns, Headers, Memory, MessageSet
+
+NO_WRAPPER = -1
+
+
+def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
+    """Records with from_offset <= offset < until_offset of at most 2 GiB; CorruptRecordError."""
+    return _record_batch(
+        native.decode_batches([kernel_batch(body.header, body.data) for body in bodies], from_offset, until_offset)
+    )
+
+
+def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
+    """Records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for what can't be read."""
+    message_sets = [_message_set(body) for body in bodies]
+    return _record_batch(native.decode_message_sets(message_sets, from_offset, until_offset))
+
+
+def _message_set(body: MessageBody) -> MessageSet:
+    wrapper = body.wrapper
+    if wrapper is None:
+        return body.data, NO_WRAPPER, first_offset(body.data), 0, False
+    return body.data, wrapper.magic, wrapper.offset, wrapper.timestamp_ms, wrapper.is_log_append_time
+
+
+def _record_batch(columns: Columns) -> pa.RecordBatch:
+    rows, offsets, (nulls, validity, timestamps), keys, values, headers = columns
+    arrays: list[pa.Array[Any]] = [
+        pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(offsets)], 0),
+        pa.Array.from_buffers(TIMESTAMP_TYPE, rows, [_optional(validity), pa.py_buffer(timestamps)], nulls),
+        _binary(pa.binary(), rows, keys),
+        _binary(pa.binary(), rows, values),
+        _headers(rows, headers),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+def _binary(data_type: pa.DataType, rows: int, column: Binary) -> pa.Array[Any]:
+    nulls, validity, offsets, data = column
+    buffers = [_optional(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(data_type, rows, buffers, nulls)
+
+
+def _headers(rows: int, headers: Headers) -> pa.Array[Any]:
+    count, starts, keys, values = headers
+    fields = [_binary(pa.string(), count, keys), _binary(pa.binary(), count, values)]
+    structs = pa.Array.from_buffers(HEADER_TYPE, count, [None], 0, children=fields)
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(starts)], 0, children=[structs])
+
+
+def _optional(memory: Memory | None) -> pa.Buffer | None:
+    return None if memory is None else pa.py_buffer(memory)

@@ -1,0 +1,70 @@
+"""Message sets of v0 and v1 to Arrow columns: opened here, and decoded by Python where there is no compiled kernel.
+
+set ──► body: neighbours without a codec as they lie there, wrapper = None
+└─► body: what a wrapper holds, decompressed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from millrace.records.arrow_schema import HEADERS_TYPE, MICROSECONDS_LIMIT, RECORD_SCHEMA, TIMESTAMP_TYPE
+from millrace.records.batch import CODEC_MASK, NO_TIMESTAMP, Buffer
+from millrace.records.message_set import Message, inner_records, read_message, unwrap, walk_entries, walk_messages
+from millrace.records.record import Record
+
+ATTRIBUTES_POSITION = 17
+
+
+class MessageBody(NamedTuple):
+    """Whole entries, none of which has a codec, and the wrapper that they were in."""
+
+    wrapper: Message | None
+    data: Buffer
+
+
+def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
+    """What a set holds, in order; a tail that is cut short is passed over.
+
+    Of a wrapper the CRC is checked, of the rest when it is decoded. Raises RecordError for what can't be opened, also
+    for a wrapper of more than the codecs' limit.
+    """
+    view = memoryview(message_set)
+    begin = end = 0
+    for position, entry in walk_entries(view):
+        if entry[ATTRIBUTES_POSITION] & CODEC_MASK:
+            if end > begin:
+                yield MessageBody(None, view[begin:end])
+            wrapper = read_message(entry, position)
+            yield MessageBody(wrapper, unwrap(wrapper))
+            begin = position + len(entry)
+        end = position + len(entry)
+    if end > begin:
+        yield MessageBody(None, view[begin:end])
+
+
+def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
+    """Records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for what can't be read."""
+    records = [record for body in bodies for record in _records(body) if from_offset <= record.offset < until_offset]
+    columns: list[pa.Array[Any]] = [
+        pa.array([record.offset for record in records], pa.int64()),
+        pa.array([_microseconds(record.timestamp_ms) for record in records], TIMESTAMP_TYPE),
+        pa.array([record.key for record in records], pa.binary()),
+        pa.array([record.value for record in records], pa.binary()),
+        pa.array([[] for _ in records], HEADERS_TYPE),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def _records(body: MessageBody) -> list[Record]:
+    if body.wrapper is not None:
+        return inner_records(body.wrapper, body.data)
+    messages = (message for _, message in walk_messages(body.data))
+    return [Record(message.offset, message.timestamp_ms, message.key, message.value) for message in messages]
+
+
+def _microseconds(milliseconds: int) -> int | None:
+    return None if milliseconds == NO_TIMESTAMP or abs(milliseconds) > MICROSECONDS_LIMIT else milliseconds * 1000

@@ -1,0 +1,30 @@
+"""The Arrow columns of records, and the batches that become them together."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from millrace.records.batch import BatchHeader, Buffer
+
+MICROSECONDS_LIMIT = (2**63 - 1) // 1000
+
+HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
+RECORD_FIELDS: list[pa.Field[Any]] = [
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", TIMESTAMP_TYPE),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("headers", HEADERS_TYPE),
+]
+RECORD_SCHEMA = pa.schema(RECORD_FIELDS)
+
+
+class Body(NamedTuple):
+    """The record bytes of one batch, decompressed."""
+
+    header: BatchHeader
+    data: Buffer

@@ -1,0 +1,102 @@
+"""The compiled kernel against its Python path, on hostile bytes: `python -m millrace.testing.kernel_fuzz ROUNDS SEED`.
+
+Both must accept the same buffers, give the same columns for them, and refuse the others with the same class of error.
+A program of its own, so that it can run with a kernel compiled for AddressSanitizer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from millrace import kernel
+from millrace.errors import RecordError, SetupError
+from millrace.records.arrow import COMPILED, MAX_OFFSET, PLAIN, BlockDecoders, decode_to_arrow
+from millrace.records.batch import BatchHeader, walk
+from millrace.records.record import (
+    Record,
+    decode_body,
+    decompress_body,
+    encode_bodies,
+    encode_bodies_plainly,
+    records_of,
+)
+from millrace.testing.hostile_records import HostileRecords
+
+Outcome = tuple[str, Sequence[pa.RecordBatch]]
+DECODED = "decoded"
+LARGEST_TIME = 2**63
+
+
+class DisagreementError(AssertionError):
+    """The two paths differ; carries the bytes."""
+
+
+def outcome(buffer: bytes, decoders: BlockDecoders, from_offset: int, until_offset: int) -> Outcome:
+    """What decoding gives: record batches, or the name of the error."""
+    decoded = decode_to_arrow(buffer, from_offset=from_offset, until_offset=until_offset, decoders=decoders)
+    try:
+        return DECODED, list(decoded)
+    except RecordError as error:
+        return type(error).__name__, []
+
+
+def compare(buffer: bytes, from_offset: int, until_offset: int) -> str:
+    """How both ended; DisagreementError where they differ."""
+    compiled = outcome(buffer, COMPILED, from_offset, until_offset)
+    plain = outcome(buffer, PLAIN, from_offset, until_offset)
+    for batch in compiled[1]:
+        batch.validate(full=True)
+    if compiled != plain:
+        raise DisagreementError(
+            f"{compiled[0]} and {plain[0]} from {from_offset} until {until_offset} of {buffer.hex()}"
+        )
+    return compiled[0]
+
+
+def compare_records(batch: bytes) -> None:
+    """As `compare`, for the records of one batch as Python objects, and these encoded again."""
+    try:
+        ((_, header),) = walk(batch)
+        body = decompress_body(header, memoryview(batch))
+    except (RecordError, ValueError):
+        return
+    compiled, plain = (_records(decode, header, body) for decode in (records_of, decode_body))
+    if compiled != plain:
+        raise DisagreementError(f"{compiled} and {plain} of {batch.hex()}")
+    placed = [(record.offset - header.base_offset, record) for record in plain if isinstance(record, Record)]
+    if any(abs(record.timestamp_ms) >= LARGEST_TIME for _, record in placed):
+        return
+    if encode_bodies(placed, 0) != encode_bodies_plainly(placed, 0):
+        raise DisagreementError(f"records encoded of {batch.hex()}")
+
+
+def _records(decode: Callable[[BatchHeader, bytes], Iterable[Record]], header: BatchHeader, body: bytes) -> list[Any]:
+    try:
+        return list(decode(header, body))
+    except RecordError as error:
+        return [type(error)]
+
+
+def fuzz(rounds: int, seed: int) -> Counter[str]:
+    """How often buffers ended how; SetupError without a compiled kernel."""
+    if kernel.native is None:
+        raise SetupError(f"there is no compiled kernel to try: {kernel.description}")
+    chance = Random(seed)  # noqa: S311  # test data
+    hostile = HostileRecords(chance)
+    ends: Counter[str] = Counter()
+    for _ in range(rounds):
+        from_offset, until_offset = chance.choice(((0, MAX_OFFSET), (0, MAX_OFFSET), (2, MAX_OFFSET), (105, 110)))
+        ends[compare(hostile.buffer(), from_offset, until_offset)] += 1
+        compare_records(hostile.batch())
+    return ends
+
+
+if __name__ == "__main__":
+    print(json.dumps(fuzz(int(sys.argv[1]), int(sys.argv[2]))))  # noqa: T201  # a program's answer

@@ -1,0 +1,141 @@
+"""A broker of a test's own, and what tests do with one: create topics, produce, consume, kill, restart.
+
+`LocalBroker` waits; `AsyncBroker` is its face for tests that run in an event loop, which it never holds up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, TypeVar
+
+from millrace.client.admin import Admin
+from millrace.client.cluster import Cluster
+from millrace.client.simple_consumer import SimpleConsumer
+from millrace.errors import DeliveryTimeoutError, SetupError
+from millrace.records.batch import NO_TIMESTAMP
+from millrace.records.record import NewRecord, Record
+from millrace.testing.broker import BrokerProcess
+
+T = TypeVar("T")
+POLL_INTERVAL_S = 0.02
+BROKER_NEEDS = ("aiohttp", "millrace_broker", "prometheus_client", "re2")
+
+
+def check_broker_installed() -> None:
+    """SetupError where what a broker needs is not installed."""
+    missing = [name for name in BROKER_NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SetupError(f"a broker needs {', '.join(missing)}: pip install 'millrace[broker]'")
+
+
+class LocalBroker(BrokerProcess):
+    """Standalone, on a free port, with a data directory of its own unless one is given.
+
+    Beside what is here: `bootstrap`, `admin_url`, `kill()`, `stop()`, `start()`, `restart()`, `read_log()`.
+    """
+
+    def __init__(self, data_dir: str | None = None, *, properties: Mapping[str, str] | None = None) -> None:
+        check_broker_installed()
+        self._temporary = None if data_dir else tempfile.TemporaryDirectory(prefix="millrace-broker-")
+        super().__init__(data_dir or f"{self._temporary.name}/data", properties=properties)  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Stop it; a data directory of its own is removed."""
+        super().close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic; TopicExistsError."""
+        with Cluster(self.bootstrap) as cluster:
+            Admin(cluster).create_topic(name, partitions, config=config)
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        with Cluster(self.bootstrap) as cluster:
+            return sorted(Admin(cluster).topics())
+
+    def produce(
+        self, topic: str, values: Iterable[bytes | NewRecord | None], *, partition: int | None = None
+    ) -> list[int]:
+        """Append values or whole records; their offsets. The topic is created if it is not there."""
+        from millrace.client.producer import Producer, ProducerRecord  # noqa: PLC0415 -- only what is used is loaded
+
+        records = [one if isinstance(one, NewRecord) else NewRecord(one) for one in values]
+        with Producer(broker_list=self.bootstrap, producer_type="async", queue_time=0) as producer:
+            deliveries = producer.send(
+                ProducerRecord(topic, one.value, one.key, partition, _time_of(one), one.headers) for one in records
+            )
+            return [delivery.result().offset for delivery in deliveries]
+
+    def consume(
+        self, topic: str, count: int | None = None, *, partition: int | None = None, timeout_s: float = 10.0
+    ) -> list[Record]:
+        """The records of a topic from its beginning, those of partition 0 first.
+
+        With `count`, waits for so many; DeliveryTimeoutError where they do not come in time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        with Cluster(self.bootstrap) as cluster:
+            consumer = SimpleConsumer(cluster)
+            partitions = range(cluster.partition_count(topic)) if partition is None else (partition,)
+            while True:
+                records = [record for index in partitions for record in consumer.messages(topic, index)]
+                if count is None or len(records) >= count:
+                    return records[:count]
+                if time.monotonic() > deadline_s:
+                    raise DeliveryTimeoutError(f"topic {topic} has {len(records)} of {count} records")
+                time.sleep(POLL_INTERVAL_S)
+
+
+def _time_of(record: NewRecord) -> int | None:
+    return None if record.timestamp_ms == NO_TIMESTAMP else record.timestamp_ms
+
+
+class AsyncBroker:
+    """A `LocalBroker` whose calls are awaited."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        self.broker = broker
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._call(self.broker.close)
+
+    @property
+    def bootstrap(self) -> str:
+        """`HOST:PORT` where it listens."""
+        return self.broker.bootstrap
+
+    async def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """As `LocalBroker.create_topic`."""
+        await self._call(self.broker.create_topic, name, partitions, config)
+
+    async def produce(
+        self, topic: str, values: Iterable[bytes | NewRecord | None], *, partition: int | None = None
+    ) -> list[int]:
+        """As `LocalBroker.produce`."""
+        return await self._call(self.broker.produce, topic, values, partition=partition)
+
+    async def consume(
+        self, topic: str, count: int | None = None, *, partition: int | None = None, timeout_s: float = 10.0
+    ) -> list[Record]:
+        """As `LocalBroker.consume`."""
+        return await self._call(self.broker.consume, topic, count, partition=partition, timeout_s=timeout_s)
+
+    async def kill(self) -> None:
+        """SIGKILL: what a crash of the process does."""
+        await self._call(self.broker.kill)
+
+    async def restart(self) -> None:
+        """Stop it, unless it has ended, and start it at the same address."""
+        await self._call(self.broker.restart)
+
+    async def _call(self, function: Callable[..., T], *args: Any, **keywords: Any) -> T:
+        return await asyncio.to_thread(function, *args, **keywords)

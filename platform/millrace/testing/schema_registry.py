@@ -1,0 +1,103 @@
+"""A small schema registry for tests: a real HTTP server with the part of Confluent's REST interface that readers use.
+
+    GET /schemas/ids/{id}    GET /subjects/{subject}/versions    GET /subjects/{subject}/versions/{version}
+
+`register` is a method, for tests have no need to post. `failures` makes so many answers to come a 503.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import unquote
+
+
+class SchemaRegistryServer:
+    """Serves on a free port of this machine while it is used as a context manager.
+
+    Attributes:
+        failures: How many of the next requests get 503.
+        requests: Paths that were asked for.
+        credentials: What an Authorization header must be; None for none.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.requests: list[str] = []
+        self.credentials: str | None = None
+        self._schemas: dict[int, dict[str, Any]] = {}
+        self._subjects: dict[str, list[int]] = {}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="schema-registry", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def register(
+        self, subject: str, text: str, kind: str = "AVRO", references: Sequence[tuple[str, str, int]] = ()
+    ) -> int:
+        """Register a schema as the subject's next version; its id."""
+        schema_id = len(self._schemas) + 1
+        names = ("name", "subject", "version")
+        listed = [dict(zip(names, reference, strict=True)) for reference in references]
+        self._schemas[schema_id] = {"schema": text, "references": listed} | (
+            {} if kind == "AVRO" else {"schemaType": kind}
+        )
+        self._subjects.setdefault(subject, []).append(schema_id)
+        return schema_id
+
+    def answer(self, path: str) -> Any:
+        """What a GET gives; None for what is not there."""
+        match [unquote(part) for part in path.partition("?")[0].strip("/").split("/")]:
+            case ["schemas", "ids", schema_id]:
+                return self._schemas.get(int(schema_id))
+            case ["subjects", subject, "versions"]:
+                ids = self._subjects.get(subject)
+                return None if ids is None else list(range(1, len(ids) + 1))
+            case ["subjects", subject, "versions", version]:
+                found = self._subjects[subject][int(version) - 1]
+                return {"subject": subject, "id": found, "version": int(version)} | self._schemas[found]
+        return None
+
+
+def _handler(registry: SchemaRegistryServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            registry.requests.append(self.path)
+            if registry.failures > 0:
+                registry.failures -= 1
+                self._send(503, {"error_code": 50003, "message": "not now"})
+            elif registry.credentials is not None and self.headers.get("Authorization") != registry.credentials:
+                self._send(401, {"error_code": 401, "message": "Unauthorized"})
+            elif (answer := registry.answer(self.path)) is None:
+                self._send(404, {"error_code": 40403, "message": "Schema not found"})
+            else:
+                self._send(200, answer)
+
+        def _send(self, status: int, body: Any) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it
+            """Be quiet."""
+
+    return Handler

@@ -1,0 +1,202 @@
+"""Spark servers from PySpark's own package: a standalone cluster, and a Spark Connect server.
+
+    with SparkCluster(tmp_path / "cluster", workers=2) as cluster:
+        load_topic(LoadOptions(…, master=cluster.master))
+        cluster.workers[0].kill()
+    with SparkConnect(tmp_path / "connect") as server:
+        load_topic(LoadOptions(…, master=server.address))
+
+Each JVM is small, listens on loopback, and is given this process's environment, so its Python workers import what
+this process imports. What the servers print is beside their work folders.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+
+from millrace.errors import SetupError
+from millrace.java import java_home_for_spark
+from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace.ports import LOOPBACK, free_port
+
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 20.0
+POLL_INTERVAL_S = 0.05
+LOG_TAIL_CHARACTERS = 4000
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+DAEMON_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+class SparkServer:
+    """One of Spark's programs in a process group of its own; returns once it has printed `ready`, SetupError else."""
+
+    def __init__(self, name: str, command: Sequence[str], directory: Path, ready: str) -> None:
+        self._name = name
+        self._command = list(command)
+        self._directory = directory
+        self._ready = re.compile(ready)
+        self._process: subprocess.Popen[bytes]
+        self.said: re.Match[str]
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it; it must not be running."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with self._log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                with_lifeline(self._command),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._directory,
+                env=_environment(),
+                start_new_session=True,
+            )
+        try:
+            self.said = self._await_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """SIGKILL to the server and to all that it started."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        cut_lifeline(self._process)
+
+    def stop(self) -> None:
+        """SIGTERM and a wait; SIGKILL to what is left."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        cut_lifeline(self._process)
+
+    def read_log(self) -> str:
+        """All that it has printed since its last start."""
+        return self._log_file.read_text(errors="replace")
+
+    @property
+    def _log_file(self) -> Path:
+        return self._directory.parent / f"{self._directory.name}.log"
+
+    def _await_ready(self) -> re.Match[str]:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (found := self._ready.search(self.read_log())) is None:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise SetupError(f"{self._name} does not start:\n{self.read_log()[-LOG_TAIL_CHARACTERS:]}")
+            time.sleep(POLL_INTERVAL_S)
+        return found
+
+
+class SparkCluster:
+    """A standalone master and its workers, each of one core unless told otherwise."""
+
+    def __init__(self, directory: Path, *, workers: int = 2, cores: int = 1) -> None:
+        self._master = SparkServer(
+            "Spark's master",
+            [*_spark_class(MASTER), "--host", LOOPBACK, "--port", "0", "--webui-port", "0"],
+            directory / "master",
+            r"Starting Spark master at (spark://\S+)",
+        )
+        self.master = self._master.said.group(1)
+        place = ["--host", LOOPBACK, "--webui-port", "0", "--cores", str(cores), "--memory", "2g", self.master]
+        self.workers: list[SparkServer] = []
+        try:
+            for number in range(workers):
+                work = directory / f"worker-{number}"
+                command = [*_spark_class(WORKER), "--work-dir", str(work), *place]
+                self.workers.append(
+                    SparkServer("Spark's worker", command, work, r"Successfully registered with master")
+                )
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop workers and master."""
+        for worker in self.workers:
+            worker.stop()
+        self._master.stop()
+
+
+class SparkConnect:
+    """A Spark Connect server; `address` is what a session's `remote` takes."""
+
+    def __init__(
+        self, directory: Path, *, master: str = "local[2,3]", settings: Mapping[str, str] | None = None
+    ) -> None:
+        port = free_port()
+        given = {"spark.connect.grpc.binding.port": str(port), "spark.ui.enabled": "false"} | dict(settings or {})
+        configured = [part for name, value in given.items() for part in ("--conf", f"{name}={value}")]
+        submit = [
+            _program("spark-submit"),
+            "--driver-memory",
+            "1g",
+            "--class",
+            CONNECT,
+            "--master",
+            master,
+            *configured,
+            "spark-internal",
+        ]
+        self._server = SparkServer("Spark Connect", submit, directory, r"Spark Connect server started")
+        self.address = f"sc://{LOOPBACK}:{port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.stop()
+
+
+def _spark_class(main_class: str) -> list[str]:
+    return [_program("spark-class"), main_class]
+
+
+def _program(name: str) -> str:
+    return str(Path(pyspark.__file__).parent / "bin" / name)
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {
+        "JAVA_HOME": str(java_home_for_spark()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_DAEMON_MEMORY": "768m",
+        "SPARK_DAEMON_JAVA_OPTS": DAEMON_JAVA_OPTIONS,
+        "SPARK_SUBMIT_OPTS": DAEMON_JAVA_OPTIONS,
+    }
