@@ -7,6 +7,7 @@ SIGINT drain and exit 0; what prevents a start is said in one line, and the exit
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 
 from millrace.errors import MillraceError
 from millrace_broker.broker import Broker
+from millrace_broker.log_lines import LineFormatter
 from millrace_broker.options import BrokerOptions, parse_options
 
 logger = logging.getLogger("millrace_broker")
@@ -22,7 +24,9 @@ logger = logging.getLogger("millrace_broker")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until told to stop; the exit status."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    to_stderr = logging.StreamHandler(sys.stderr)
+    to_stderr.setFormatter(LineFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[to_stderr])
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     _raise_file_limit()
     try:
@@ -50,6 +54,7 @@ async def _run(options: BrokerOptions) -> None:
         print(f"listening {address}", flush=True)  # noqa: T201  # the contract with whoever started us
         admin = await broker.start_admin()
         logger.info("admin endpoint at http://%s", admin)
+        gc.freeze()  # what a start has made stays: the collector need not go through it again and again
         await stop.wait()
         logger.info("stopping")
     finally:

@@ -23,6 +23,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
 from millrace.errors import InvalidConfigError, SetupError, error_name
 from millrace.wire.api import ApiKey
@@ -58,7 +59,7 @@ API_COUNTERS = (
 )
 
 
-class BrokerCollector:
+class BrokerCollector(Collector):
     """What Prometheus is told, read from the broker's counters at the time of the request, on any thread."""
 
     def __init__(
@@ -112,24 +113,31 @@ class BrokerCollector:
         start = GaugeMetricFamily("millrace_log_start_offset", "First offset in the log.", labels=labels)
         end = GaugeMetricFamily("millrace_log_end_offset", "Offset after the last in the log.", labels=labels)
         size = GaugeMetricFamily("millrace_log_size_bytes", "Bytes in the log.", labels=labels)
+        unstable = GaugeMetricFamily(
+            "millrace_last_stable_offset_lag", "Offsets that wait for open transactions to end.", labels=labels
+        )
         for (topic, index), partition in tuple(self._replicas.partitions.items()):
             values = [topic, str(index)]
             start.add_metric(values, partition.log.log_start_offset)
             end.add_metric(values, partition.log.log_end_offset)
             size.add_metric(values, partition.log.size_bytes)
-        return start, end, size
+            high_watermark = partition.high_watermark
+            stable = partition.log.producers.first_unstable_offset(high_watermark)
+            unstable.add_metric(values, high_watermark - stable)
+        return start, end, size, unstable
 
 
 class AdminEndpoint:
     """The HTTP server."""
 
     def __init__(
-        self, maintenance: Maintenance, collector: BrokerCollector, state: Callable[[], dict[str, Any]]
+        self, maintenance: Maintenance, collectors: Iterable[Collector], state: Callable[[], dict[str, Any]]
     ) -> None:
         self._maintenance = maintenance
         self._state = state
         self._registry = CollectorRegistry()
-        self._registry.register(collector)
+        for collector in collectors:
+            self._registry.register(collector)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, token: str) -> tuple[str, int]:

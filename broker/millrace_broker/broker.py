@@ -49,6 +49,8 @@ from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, NewLog, TopicPartition
+from millrace_broker.txns.coordinator import TransactionCoordinator
+from millrace_broker.txns.markers import MarkerWriter
 
 if TYPE_CHECKING:
     from millrace_broker.admin import AdminEndpoint
@@ -80,6 +82,7 @@ class Broker:
         self._replicas: ReplicaManager
         self._metadata: MetadataCache
         self._groups: Coordinator
+        self._txns: TransactionCoordinator
         self._layers: BrokerLayers
         self._services: Services
         self._server: Server
@@ -100,7 +103,8 @@ class Broker:
         listen = self._options.listen
         host, port = await self._server.listen(listen.host, listen.port)
         self._closing.push_async_callback(self._server.drain, self._options.broker.shutdown_drain_timeout_ms / 1000)
-        self._closing.callback(self._groups.close)
+        self._closing.callback(self._groups.led.close)
+        self._closing.callback(self._txns.led.close)
         bound = Address(host=host, port=port)
         await asyncio.to_thread(self._store.register_broker, self._registration(bound))
         await self._apply(self._newest or self._store.view())
@@ -194,12 +198,23 @@ class Broker:
     def _admin_endpoint(self) -> AdminEndpoint:
         # An HTTP server takes as long to import as all the rest; clients need not wait for it.
         from millrace_broker.admin import AdminEndpoint, BrokerCollector  # noqa: PLC0415
+        from millrace_broker.collectors import (  # noqa: PLC0415
+            FetchSessionCollector,
+            GroupCollector,
+            TransactionCollector,
+        )
 
         server = self._server
         collector = BrokerCollector(
             self._metrics, self._replicas, lambda: server.connection_count, lambda: server.memory.used_bytes
         )
-        return AdminEndpoint(self, collector, self._state)
+        collectors = (
+            collector,
+            GroupCollector(self._groups),
+            TransactionCollector(self._txns),
+            FetchSessionCollector(self._services.fetch_sessions),
+        )
+        return AdminEndpoint(self, collectors, self._state)
 
     def _new_services(self) -> Services:
         configs = ConfigManager(self._options.broker_id, self._layers, self._store, self._metadata)
@@ -217,6 +232,21 @@ class Broker:
             replayers=consumer_groups.replayers,
         )
         broker_id, config = self._options.broker_id, self._layers.broker_config()
+        producer_ids = ProducerIds(
+            partial(self._store.reserve_producer_ids, broker_id),
+            lambda: max(self._replicas.first_free_producer_id(), self._txns.first_free_producer_id()),
+        )
+        self._txns = TransactionCoordinator(
+            self._options.transactions,
+            self._replicas,
+            self._metadata,
+            topics,
+            MarkerWriter(self._replicas, self._groups),
+            broker_id=broker_id,
+            producer_ids=producer_ids,
+            clock=SystemClock(),
+            call_later=self._loop.call_later,
+        )
         return Services(
             config,
             self._metadata,
@@ -229,9 +259,10 @@ class Broker:
             APIS,
             broker_id,
             FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: randrange(1, MAX_INT)),  # noqa: S311  # a session id is no secret, as in Kafka
-            ProducerIds(partial(self._store.reserve_producer_ids, broker_id), self._replicas.first_free_producer_id),
+            producer_ids,
             self._metrics.errors,
             self._new_mover(),
+            self._txns,
         )
 
     def _new_mover(self) -> LogDirMover:
@@ -313,7 +344,9 @@ class Broker:
     def _lead(self, new: NewLog, leader_epoch: int) -> None:
         try:
             self._replicas.lead(new.topic_partition, new.topic_id, leader_epoch, new.topic_config)
-            self._groups.elected(new.topic_partition)
+            self._services.log_dirs.resume(new.topic_partition)
+            self._groups.led.elected(new.topic_partition)
+            self._txns.led.elected(new.topic_partition)
         except MillraceError:
             logger.exception("%s can't be led", new.topic_partition)
 
@@ -322,7 +355,8 @@ class Broker:
         for topic_partition in topic_partitions:
             self._replicas.offline.discard(topic_partition)
             if topic_partition in self._replicas.partitions:
-                self._groups.resigned(topic_partition)
+                self._groups.led.resigned(topic_partition)
+                self._txns.led.resigned(topic_partition)
                 self._replicas.drop(topic_partition)
                 dropped.append(topic_partition)
         try:
@@ -340,12 +374,17 @@ class Broker:
         }
 
     def _start_chores(self) -> None:
-        config = self._options.broker
+        config, transactions = self._options.broker, self._options.transactions
         chores: tuple[tuple[int | Callable[[], int], Callable[[], Awaitable[Any]]], ...] = (
             (config.log_retention_check_interval_ms, self.apply_retention),
             (config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
             (config.producer_id_expiration_check_interval_ms, self.expire_producers),
             (self._options.groups.offsets_retention_check_interval_ms, self._groups.expire_offsets),
+            (transactions.transaction_abort_timed_out_transaction_cleanup_interval_ms, self._txns.abort_timed_out),
+            (
+                transactions.transaction_remove_expired_transaction_cleanup_interval_ms,
+                self._txns.expire_transactional_ids,
+            ),
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.flush_due)),
             (config.log_flush_scheduler_interval_ms, lambda: asyncio.to_thread(self._logs.remove_deleted)),
             (config.log_flush_offset_checkpoint_interval_ms, lambda: asyncio.to_thread(self._logs.checkpoint)),

@@ -1,4 +1,4 @@
-"""Counts of requests, kept as plain numbers on the hot path and given out when Prometheus asks."""
+"""Counts of requests, groups and transactions, plain numbers on the hot path, given out when Prometheus asks."""
 
 from __future__ import annotations
 
@@ -37,3 +37,32 @@ class RequestMetrics:
         api.queue_seconds += queue_seconds * requests
         api.handler_seconds += handler_seconds
         return api
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """What became of the groups whose coordinator this broker is; partitions of their topic are loaded at a start."""
+
+    rebalances: Counter[str] = field(default_factory=Counter)  # generations and epochs that were stored, by type
+    offsets_committed: int = 0
+    offsets_removed: int = 0  # for whatever reason
+    offsets_expired: int = 0  # of those
+    partitions_loaded: int = 0
+    groups_loaded: int = 0
+    offsets_loaded: int = 0
+    load_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """What became of the transactions whose coordinator this broker is, once it was stored."""
+
+    begun: int = 0
+    committed: int = 0
+    aborted: int = 0  # for whatever reason
+    timed_out: int = 0  # of those
+    fenced: int = 0  # producers whose epoch was taken away amid a transaction: by another instance, or its timeout
+    open_seconds: float = 0.0  # from the first partition to the last marker, of those that are complete
+    partitions_loaded: int = 0
+    ids_loaded: int = 0
+    load_seconds: float = 0.0

@@ -25,6 +25,7 @@ from millrace_broker.config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig, GroupConfig
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import LogConfig
+from millrace_broker.txn_config import TRANSACTION_CONFIG, TransactionConfig
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class BrokerOptions:
     broker: BrokerConfig
     groups: GroupConfig
     consumer_groups: ConsumerGroupConfig
+    transactions: TransactionConfig
     log_defaults: Mapping[str, str]
     properties: Mapping[str, str]
 
@@ -117,13 +119,22 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         consumer_groups=ConsumerGroupConfig.from_properties(
             {n: v for n, v in properties.items() if n in CONSUMER_GROUP_CONFIG.keys}
         ),
+        transactions=TransactionConfig.from_properties(
+            {n: v for n, v in properties.items() if n in TRANSACTION_CONFIG.keys}
+        ),
         log_defaults=log_defaults,
         properties=properties,
     )
 
 
 def _known(file: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    known = {*BROKER_CONFIG.keys, *GROUP_CONFIG.keys, *CONSUMER_GROUP_CONFIG.keys, *LOG_CONFIG.keys}
+    known = {
+        *BROKER_CONFIG.keys,
+        *GROUP_CONFIG.keys,
+        *CONSUMER_GROUP_CONFIG.keys,
+        *TRANSACTION_CONFIG.keys,
+        *LOG_CONFIG.keys,
+    }
     for name in given:
         if name not in known:
             raise InvalidConfigError(f"unknown property {name}")

@@ -24,12 +24,14 @@ from millrace_broker.config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
+from millrace_broker.txn_config import TRANSACTION_CONFIG
 
 Properties = Mapping[str, str]
 BROKER_KEYS: Mapping[str, ConfigKey] = {
     **BROKER_CONFIG.keys,
     **GROUP_CONFIG.keys,
     **CONSUMER_GROUP_CONFIG.keys,
+    **TRANSACTION_CONFIG.keys,
     **LOG_CONFIG.keys,
 }
 _UNITS = {synonym.name: synonyms for synonyms in BROKER_SYNONYMS.values() for synonym in synonyms}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from uuid import uuid4
 
 from millrace.errors import MetadataTimeoutError, TopicDeletionDisabledError, TopicExistsError, UnknownTopicError
@@ -17,7 +18,7 @@ from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.view import PartitionInfo, TopicInfo
 from millrace_broker.config import BrokerConfig
 
-CHANGE_TIMEOUT_S = 15.0
+CHANGE_TIMEOUT = timedelta(seconds=15)
 CheckConfig = Callable[[Mapping[str, str]], None]
 
 
@@ -41,12 +42,16 @@ class TopicManager:
         assignments: Mapping[int, Sequence[int]] | None = None,
         config: Mapping[str, str] | None = None,
         validate_only: bool = False,
+        within: timedelta = CHANGE_TIMEOUT,
     ) -> TopicInfo:
-        """Create a topic; None takes the broker's default. Raises a TopicError for what is not acceptable."""
+        """Create a topic; None takes the broker's default. Raises a TopicError for what is not acceptable.
+
+        MetadataTimeoutError when it is not seen `within` that time; it may be there later.
+        """
         topic = self._plan(name, partitions, replication_factor, assignments, config or {})
         if not validate_only:
             await asyncio.to_thread(self._store.create_topic, topic)
-            await self._until(lambda topics: name in topics, f"topic {name} was created but is not seen yet")
+            await self._until(lambda topics: name in topics, f"topic {name} was created but is not seen yet", within)
         return topic
 
     async def create_partitions(
@@ -56,8 +61,9 @@ class TopicManager:
         assignments: Sequence[Sequence[int]] | None = None,
         *,
         validate_only: bool = False,
+        within: timedelta = CHANGE_TIMEOUT,
     ) -> None:
-        """Extend a topic to `count` partitions. Raises a TopicError for what is not acceptable."""
+        """Extend a topic to `count` partitions. Raises a TopicError for what is not acceptable, and as `create`."""
         view = self._metadata.view
         topic = view.topics.get(name)
         if topic is None:
@@ -69,17 +75,18 @@ class TopicManager:
             await self._until(
                 lambda topics: name in topics and len(topics[name].partitions) >= count,
                 f"topic {name} was extended but is not seen so yet",
+                within,
             )
 
-    async def delete(self, name: str) -> TopicInfo:
-        """Delete a topic and its records. UnknownTopicError where there is none."""
+    async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT) -> TopicInfo:
+        """Delete a topic and its records. UnknownTopicError where there is none, and as `create`."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError(f"topic {name} can't be deleted: delete.topic.enable=false")
         topic = self._metadata.view.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"topic {name} does not exist")
         await asyncio.to_thread(self._store.delete_topic, name)
-        await self._until(lambda topics: name not in topics, f"topic {name} was deleted but is still seen")
+        await self._until(lambda topics: name not in topics, f"topic {name} was deleted but is still seen", within)
         return topic
 
     def _plan(
@@ -103,9 +110,9 @@ class TopicManager:
             replicas = rules.check_assignment(assignments, tuple(view.brokers))
         return TopicInfo(name, uuid4(), _partitions(replicas), dict(config))
 
-    async def _until(self, holds: Callable[[Mapping[str, TopicInfo]], bool], message: str) -> None:
+    async def _until(self, holds: Callable[[Mapping[str, TopicInfo]], bool], message: str, within: timedelta) -> None:
         try:
-            await self._metadata.until(lambda view: holds(view.topics), CHANGE_TIMEOUT_S)
+            await self._metadata.until(lambda view: holds(view.topics), within.total_seconds())
         except TimeoutError:
             raise MetadataTimeoutError(message) from None
 

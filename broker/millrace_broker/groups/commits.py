@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode
+from millrace.records.record import BatchProducer
 from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.records import (
@@ -19,6 +20,7 @@ from millrace_broker.groups.records import (
 )
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Shard
+from millrace_broker.replication.replicated import Then
 from millrace_broker.storage import TopicPartition
 
 NO_OFFSET = -1
@@ -46,6 +48,7 @@ class Fetched(NamedTuple):
 
 
 Errors = dict[TopicPartition, ErrorCode]
+Append = Callable[[Shard, Sequence[Commit], Then], None]
 
 
 def commit(
@@ -67,6 +70,29 @@ def commit(
     Raises:
         GroupError: the group is not here now.
     """
+
+    def append(shard: Shard, accepted: Sequence[Commit], then: Then) -> None:
+        now_ms = shard.now_ms()
+        shard.commit([_entry(group_id, one, now_ms, retention_ms) for one in accepted], then)
+
+    return _commit(coordinator, group_id, committer, commits, append)
+
+
+def commit_in_transaction(
+    coordinator: Coordinator, group_id: str, committer: Committer, commits: Sequence[Commit], producer: BatchProducer
+) -> asyncio.Future[Errors]:
+    """The same for offsets that count from the commit of the producer's transaction on (KIP-98)."""
+
+    def append(shard: Shard, accepted: Sequence[Commit], then: Then) -> None:
+        now_ms = shard.now_ms()
+        shard.commit_in_transaction(producer, [_entry(group_id, one, now_ms, None) for one in accepted], then)
+
+    return _commit(coordinator, group_id, committer, commits, append)
+
+
+def _commit(
+    coordinator: Coordinator, group_id: str, committer: Committer, commits: Sequence[Commit], append: Append
+) -> asyncio.Future[Errors]:
     answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
     shard = coordinator.shard(group_id)
     error = _check_commit(shard, group_id, committer)
@@ -81,8 +107,7 @@ def commit(
         if not answer.done():
             answer.set_result(errors | {one.topic_partition: error for one in accepted})
 
-    now_ms = shard.now_ms()
-    shard.commit([_entry(group_id, one, now_ms, retention_ms) for one in accepted], replicated)
+    append(shard, accepted, replicated)
     return answer
 
 
@@ -90,7 +115,7 @@ def _check_commit(shard: Shard, group_id: str, committer: Committer) -> ErrorCod
     group = shard.groups.get(group_id)
     if group is None:
         if committer.generation >= 0:
-            newer = committer.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+            newer = committer.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND and not committer.is_transactional
             return ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION
         simple_group(shard, group_id)
         return ErrorCode.NONE

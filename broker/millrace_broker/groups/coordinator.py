@@ -1,10 +1,9 @@
 """The group coordinator: which partition of `__consumer_offsets` has a group, and which of them are led here.
 
-    elected   this broker leads a partition: it is read in worker threads, piece by piece; until then requests for its
-              groups are answered COORDINATOR_LOAD_IN_PROGRESS
-    resigned  another broker leads it now, or it is gone: everyone who waits is answered NOT_COORDINATOR
+Until a led partition is read, requests for its groups are answered COORDINATOR_LOAD_IN_PROGRESS; when it is led no
+longer, everyone who waits is answered NOT_COORDINATOR.
 
-Runs on the event loop. The topic is created when a client first looks for a coordinator (spec E6).
+Runs on the event loop.
 """
 
 from __future__ import annotations
@@ -16,26 +15,24 @@ from collections.abc import Collection, Iterator, Mapping
 from millrace.clock import Clock
 from millrace.errors import (
     CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
     ErrorCode,
     InvalidGroupIdError,
-    MillraceError,
     NotCoordinatorError,
-    TopicExistsError,
 )
-from millrace.wire.encoder import contents
+from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.cluster.view import BrokerInfo
 from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import expired
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, partition_of, topic_config
+from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, topic_config
 from millrace_broker.groups.records import fits
 from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Replay, Shard
+from millrace_broker.metrics import GroupCounts
 from millrace_broker.replication.purgatory import CallLater
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -68,20 +65,25 @@ class Coordinator:
         self.config = config
         self.metadata = metadata
         self._replicas = replicas
-        self._topics = topics
+        self.topic = CoordinatorTopic(
+            OFFSETS_TOPIC,
+            metadata,
+            topics,
+            partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            config=topic_config(config),
+        )
         self._clock = clock
         self._call_later = call_later
         self._replayers = {**REPLAYERS, **(replayers or {})}
-        self._shards: dict[int, Shard] = {}
-        self._loading: set[asyncio.Task[None]] = set()
-        self._creation = asyncio.Lock()
-        self._closed = False
-
-    def partition_of(self, group_id: str) -> int:
-        """The partition that has a group, of as many as the topic has or would have."""
-        topic = self.metadata.view.topics.get(OFFSETS_TOPIC)
-        partitions = self.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-        return partition_of(group_id, partitions)
+        self.counts = GroupCounts()
+        self.led = LedShards(
+            OFFSETS_TOPIC,
+            replicas,
+            self._new_shard,
+            load_buffer_bytes=config.offsets_load_buffer_size,
+            when_loaded=self._loaded,
+        )
 
     def shard(self, group_id: str) -> Shard:
         """Where a group is; NotCoordinatorError or CoordinatorLoadInProgressError where it can't be used here now.
@@ -90,8 +92,8 @@ class Coordinator:
         """
         if not fits(group_id):
             raise InvalidGroupIdError(f"a group id of {len(group_id)} characters is too long")
-        index = self.partition_of(group_id)
-        shard = self._shards.get(index)
+        index = self.topic.partition_of(group_id)
+        shard = self.led.of_partition(index)
         if shard is None:
             raise NotCoordinatorError(f"group {group_id}: {OFFSETS_TOPIC}-{index} is not led by this broker")
         if not shard.is_loaded:
@@ -100,135 +102,77 @@ class Coordinator:
 
     def shards(self) -> Iterator[Shard]:
         """Every shard; CoordinatorLoadInProgressError while one is being loaded."""
-        for shard in self._shards.values():
+        for shard in self.led.all():
             if not shard.is_loaded:
                 raise CoordinatorLoadInProgressError(f"{shard.topic_partition} is being loaded")
             yield shard
 
-    def locate(self, group_id: str) -> BrokerInfo | None:
-        """The broker that leads a group's partition; None while the topic is not there.
-
-        CoordinatorNotAvailableError where no live broker does.
-        """
-        view = self.metadata.view
-        topic = view.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            return None
-        index = self.partition_of(group_id)
-        broker = view.brokers.get(topic.partitions[index].leader)
-        if broker is None:
-            raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC}-{index} has no leader")
-        return broker
-
-    async def create_topic(self) -> None:
-        """Create the topic of committed offsets, unless it is there. Raises a TopicError where that is not possible."""
-        async with self._creation:
-            if OFFSETS_TOPIC in self.metadata.view.topics:
-                return
-            try:
-                await self._topics.create(
-                    OFFSETS_TOPIC,
-                    partitions=self.config.offsets_topic_num_partitions,
-                    replication_factor=self.config.offsets_topic_replication_factor,
-                    config=topic_config(self.config),
-                )
-            except TopicExistsError:
-                logger.info("%s was created by another broker", OFFSETS_TOPIC)
-
-    # Leading.
-
-    def elected(self, topic_partition: TopicPartition) -> None:
-        """This broker leads a partition; nothing to do if it did so before, or if it is of another topic."""
-        index = topic_partition.partition
-        if topic_partition.topic != OFFSETS_TOPIC or index in self._shards or self._closed:
-            return
-        shard = Shard(
-            index,
+    def _new_shard(self, topic_partition: TopicPartition) -> Shard:
+        return Shard(
+            topic_partition.partition,
             self.config,
             self._replicas,
             clock=self._clock,
             call_later=self._call_later,
             replayers=self._replayers,
+            counts=self.counts,
         )
-        self._shards[index] = shard
-        log = self._replicas.partition(topic_partition).log
-        if log.log_start_offset == log.log_end_offset:
-            shard.loaded()
-            return
-        task = asyncio.get_running_loop().create_task(self._load(shard))
-        self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
 
-    def resigned(self, topic_partition: TopicPartition) -> None:
-        """This broker leads a partition no longer."""
-        if topic_partition.topic == OFFSETS_TOPIC:
-            shard = self._shards.pop(topic_partition.partition, None)
-            if shard is not None:
-                shard.close(ErrorCode.NOT_COORDINATOR)
+    def _loaded(self, shard: Shard, seconds: float) -> None:
+        self.counts.partitions_loaded += 1
+        self.counts.groups_loaded += len(shard.groups)
+        self.counts.offsets_loaded += shard.offsets.count
+        self.counts.load_seconds += seconds
+        logger.info(
+            "%s: loaded %d groups with %d offsets", shard.topic_partition, len(shard.groups), shard.offsets.count
+        )
 
-    def close(self) -> None:
-        """The broker stops: its groups find another one, or this one again."""
-        self._closed = True
-        for shard in tuple(self._shards.values()):
-            self.resigned(shard.topic_partition)
+    # Transactions.
 
-    async def _load(self, shard: Shard) -> None:
-        try:
-            await self._read(shard)
-        except MillraceError:
-            logger.exception("groups of %s can't be loaded", shard.topic_partition)
-            if not shard.is_closed:
-                self.resigned(shard.topic_partition)
-            return
-        if not shard.is_closed:
-            shard.loaded()
-            logger.info(
-                "%s: loaded %d groups with %d offsets", shard.topic_partition, len(shard.groups), shard.offsets.count
-            )
+    def is_loading(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition of the topic is led here and can't take a marker yet: its replay would not see it."""
+        shard = self.led.find(topic_partition)
+        return shard is not None and not shard.is_loaded
 
-    async def _read(self, shard: Shard) -> None:
-        """Reads belong to the event loop; what is read is taken in by a worker thread."""
-        partition = self._replicas.partition(shard.topic_partition)
-        offset, end = partition.log.log_start_offset, partition.high_watermark
-        while offset < end and not shard.is_closed:
-            batches = partition.read(offset, self.config.offsets_load_buffer_size, at_least_one=True).records
-            if not len(batches):
-                return
-            offset = await asyncio.to_thread(shard.replay, bytes(contents(batches)))
+    def transaction_ended(self, topic_partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
+        """A partition has the marker of a producer's transaction: if it is one of the topic, its offsets count now."""
+        shard = self.led.find(topic_partition)
+        if shard is not None:
+            shard.end_transaction(producer_id, is_commit=is_commit)
 
     # Housekeeping.
 
     async def expire_offsets(self) -> int:
         """Forget offsets that have outlived their retention, and groups left with nothing; how many offsets."""
         count = 0
-        for shard in tuple(self._shards.values()):
-            if shard.is_loaded:
-                for group in tuple(shard.groups.values()):
-                    count += self._expire(shard, group)
+        for shard in self.led.loaded():
+            for group in tuple(shard.groups.values()):
+                count += self._expire(shard, group)
             await asyncio.sleep(0)  # requests go before
         return count
 
     def _expire(self, shard: Shard, group: Group) -> int:
         keys = expired(group, shard.offsets, retention_ms=self.config.offsets_retention_ms, now_ms=self._clock.now_ms())
         pending = any(map(shard.offsets.is_pending, shard.offsets.keys_of(group.group_id)))
+        pending = pending or bool(shard.transactional.keys_of(group.group_id))
         goes = group.is_empty and not pending and len(keys) == len(shard.offsets.keys_of(group.group_id))
         if keys or goes:
-            shard.forget(keys, group if goes else None, lambda error: _report_expired(group, len(keys), error))
+            shard.forget(keys, group if goes else None, lambda error: self._report_expired(group, len(keys), error))
         return len(keys)
+
+    def _report_expired(self, group: Group, offsets: int, error: ErrorCode) -> None:
+        if error:
+            logger.warning("group %s: %d expired offsets stay for now: %s", group.group_id, offsets, error.name)
+        else:
+            self.counts.offsets_expired += offsets
+            logger.info("group %s: %d offsets have expired", group.group_id, offsets)
 
     def topics_deleted(self, names: Collection[str]) -> None:
         """Forget the offsets of topics that are gone."""
-        for shard in tuple(self._shards.values()):
-            keys = shard.offsets.keys_of_topics(names) if shard.is_loaded else []
+        for shard in self.led.loaded():
+            keys = shard.offsets.keys_of_topics(names)
             if keys:
                 shard.forget(keys, None, lambda error: _report_deleted(names, error))
-
-
-def _report_expired(group: Group, offsets: int, error: ErrorCode) -> None:
-    if error:
-        logger.warning("group %s: %d expired offsets stay for now: %s", group.group_id, offsets, error.name)
-    else:
-        logger.info("group %s: %d offsets have expired", group.group_id, offsets)
 
 
 def _report_deleted(names: Collection[str], error: ErrorCode) -> None:

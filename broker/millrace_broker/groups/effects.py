@@ -45,10 +45,14 @@ class CancelTimer(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Records to keep; `outcome` says to the group what they were for."""
+    """Records to keep; `outcome` says to the group what they were for.
+
+    `is_rebalance` says that they are of a new generation or epoch.
+    """
 
     records: tuple[Record, ...]
     outcome: Any
+    is_rebalance: bool = False
 
 
 class Retire(NamedTuple):

@@ -15,12 +15,16 @@ from millrace_broker.groups.records import CommittedOffset, Record
 
 
 class Committer(NamedTuple):
-    """Who commits, and by which version of OffsetCommit; a simple consumer has no member id and generation -1."""
+    """Who commits, and by which version of OffsetCommit, or of TxnOffsetCommit in a transaction.
+
+    A simple consumer has no member id and generation -1.
+    """
 
     member_id: str = ""
     instance_id: str | None = None
     generation: int = -1
     version: int = 0
+    is_transactional: bool = False
 
 
 class Group(Protocol):
@@ -41,6 +45,11 @@ class Group(Protocol):
     @property
     def protocol_type(self) -> str | None:
         """`consumer` for consumers; None for a group that only keeps offsets."""
+        ...
+
+    @property
+    def member_count(self) -> int:
+        """How many members it has."""
         ...
 
     @property

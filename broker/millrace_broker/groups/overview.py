@@ -49,5 +49,6 @@ def delete_group(coordinator: Coordinator, group_id: str) -> asyncio.Future[Erro
         if not answer.done():
             answer.set_result(error)
 
-    shard.forget(shard.offsets.keys_of(group_id), group, replicated)
+    keys = dict.fromkeys([*shard.offsets.keys_of(group_id), *shard.transactional.keys_of(group_id)])
+    shard.forget(list(keys), group, replicated)
     return answer

@@ -16,10 +16,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from millrace.clock import Clock
 from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
-from millrace.records.batch import BatchHeader, check_crc, walk
+from millrace.records.batch import TRANSACTIONAL_FLAG, BatchHeader, check_crc, walk
 from millrace.records.compression import Codec
 from millrace.records.control import ControlType, decode_marker
-from millrace.records.record import NewRecord, decode_batch, encode_batch
+from millrace.records.record import BatchProducer, NewRecord, decode_batch, encode_batch
 from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import records
 from millrace_broker.groups.effects import Answer, CancelTimer, Effects, Retire, SetTimer, Store, Succession
@@ -27,14 +27,16 @@ from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, Record
+from millrace_broker.groups.transactional_offsets import TransactionalOffsets
+from millrace_broker.metrics import GroupCounts
 from millrace_broker.replication.purgatory import CallLater, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.replicated import Then, when_replicated
 from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 Replay = Callable[["Shard", bytes, bytes | None], None]
-Then = Callable[[ErrorCode], None]
 
 STORE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_COORDINATOR,
@@ -59,19 +61,21 @@ class Shard:
         clock: Clock,
         call_later: CallLater,
         replayers: Mapping[int, Replay],
+        counts: GroupCounts,
     ) -> None:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, index)
         self.config = config
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self.transactional = TransactionalOffsets(self.offsets)
         self.is_loaded = False
         self.is_closed = False
         self._replicas = replicas
         self._clock = clock
         self._call_later = call_later
         self._replayers = replayers
+        self._counts = counts
         self._timers: dict[tuple[str, Hashable], Cancellable] = {}
-        self._transactions: dict[int, list[Record]] = {}
         self._unknown_versions: set[int] = set()
 
     def now_ms(self) -> int:
@@ -107,6 +111,8 @@ class Shard:
 
     def _store(self, group: Group, store: Store) -> None:
         def stored(error: ErrorCode) -> None:
+            if store.is_rebalance and not error:
+                self._counts.rebalances[group.type] += 1
             named = ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.MESSAGE_TOO_LARGE else error
             self.perform(group, group.stored(store.outcome, named, self.now_ms()))
 
@@ -129,23 +135,51 @@ class Shard:
 
     # Writing.
 
-    def append(self, to_append: Sequence[Record], then: Then) -> None:
+    def append(self, to_append: Sequence[Record], then: Then, producer: BatchProducer | None = None) -> None:
         """Append as one batch; `then` is told NONE once the in-sync replicas have it, an error of the group's else.
+
+        With a producer the batch belongs to its transaction.
 
         The high watermark covers it at once where there is one replica.
         """
         now_ms = self.now_ms()
         batch = [NewRecord(record.value, record.key, now_ms) for record in to_append]
+        codec = Codec(self.config.offsets_topic_compression_codec)
         try:
-            codec = Codec(self.config.offsets_topic_compression_codec)
-            _, info = self._replicas.append(self.topic_partition, encode_batch(batch, codec=codec))
+            if producer is None:
+                _, info = self._replicas.append(self.topic_partition, encode_batch(batch, codec=codec))
+            else:
+                transactional = encode_batch(batch, codec=codec, producer=producer, flags=TRANSACTIONAL_FLAG)
+                info = self._replicas.append_in_transaction(self.topic_partition, transactional)
         except MillraceError as error:
             logger.warning("%s takes no records of groups: %s", self.topic_partition, error)
             then(STORE_ERRORS.get(error.code, error.code))
             return
-        waiting = _Replicated(self._replicas, self.topic_partition, info.last_offset, then)
-        if not waiting.try_complete():
-            self._replicas.purgatory.hold(waiting, [self.topic_partition], self.config.offsets_commit_timeout_ms)
+        wait_ms = self.config.offsets_commit_timeout_ms
+        when_replicated(self._replicas, self.topic_partition, info.last_offset, wait_ms, then)
+
+    def commit_in_transaction(
+        self, producer: BatchProducer, commits: Sequence[tuple[OffsetKey, CommittedOffset]], then: Then
+    ) -> None:
+        """Append offsets that count from the commit of the producer's transaction on."""
+        for key, _ in commits:
+            self.offsets.begin(key)
+        to_append = [records.offset_record(key, committed) for key, committed in commits]
+
+        def replicated(error: ErrorCode) -> None:
+            for (key, _), record in zip(commits, to_append, strict=True):
+                if not error:
+                    self._counts.offsets_committed += 1
+                    self.transactional.add(producer.producer_id, key, record)
+                self.offsets.end(key)
+            then(ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error is ErrorCode.MESSAGE_TOO_LARGE else error)
+
+        self.append(to_append, replicated, producer)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """A marker is there: the offsets of the producer's transaction count, or are forgotten."""
+        for record in self.transactional.end(producer_id, is_commit=is_commit):
+            self._replay_record(record.key, record.value)
 
     def commit(self, commits: Sequence[tuple[OffsetKey, CommittedOffset]], then: Then) -> None:
         """Append offsets and take them in."""
@@ -156,7 +190,9 @@ class Shard:
             for key, committed in commits:
                 self.offsets.end(key)
                 if not error:
+                    self._counts.offsets_committed += 1
                     self.offsets.put(key, committed)
+                    self.transactional.supersede(key)
             then(ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error is ErrorCode.MESSAGE_TOO_LARGE else error)
 
         self.append([records.offset_record(key, committed) for key, committed in commits], replicated)
@@ -169,8 +205,10 @@ class Shard:
 
         def replicated(error: ErrorCode) -> None:
             if not error:
+                self._counts.offsets_removed += len(keys)
                 for key in keys:
                     self.offsets.remove(key)
+                    self.transactional.supersede(key)
                 if group is not None:
                     self.drop(group)
             then(error)
@@ -195,7 +233,7 @@ class Shard:
             check_crc(batches, position, header)
             batch = memoryview(batches)[position : position + header.size_bytes]
             if header.is_control:
-                self._end_transaction(header, batch)
+                self._replay_marker(header, batch)
             else:
                 self._replay_batch(header, batch)
             next_offset = header.next_offset
@@ -206,10 +244,12 @@ class Shard:
             if record.key is None:
                 logger.warning("%s: record %d has no key", self.topic_partition, record.offset)
             elif header.is_transactional:
-                self._transactions.setdefault(header.producer_id, []).append(Record(record.key, record.value))
-                self.offsets.begin(records.read_offset_key(record.key))
+                key = records.read_offset_key(record.key)
+                self.transactional.add(header.producer_id, key, Record(record.key, record.value))
             else:
                 self._replay_record(record.key, record.value)
+                if self.transactional and records.key_version(record.key) in records.OFFSET_KEY_VERSIONS:
+                    self.transactional.supersede(records.read_offset_key(record.key))
 
     def _replay_record(self, key: bytes, value: bytes | None) -> None:
         try:
@@ -223,12 +263,10 @@ class Shard:
         except CorruptRecordError:
             logger.exception("%s: a record of key %r is passed over", self.topic_partition, key)
 
-    def _end_transaction(self, header: BatchHeader, batch: memoryview) -> None:
+    def _replay_marker(self, header: BatchHeader, batch: memoryview) -> None:
         marker = decode_marker(header, batch)
-        for record in self._transactions.pop(header.producer_id, ()):
-            self.offsets.end(records.read_offset_key(record.key))
-            if marker is not None and marker.control_type is ControlType.COMMIT:
-                self._replay_record(record.key, record.value)
+        if marker is not None:
+            self.end_transaction(header.producer_id, is_commit=marker.control_type is ControlType.COMMIT)
 
     def loaded(self) -> None:
         """Every record is replayed: sessions begin anew."""
@@ -236,36 +274,11 @@ class Shard:
         for group in tuple(self.groups.values()):
             self.perform(group, group.loaded(self.now_ms()))
 
-    def close(self, error: ErrorCode) -> None:
+    def close(self) -> None:
         """Lead no longer: answer everyone who waits, and stop the timers."""
         self.is_closed = True
         for group in tuple(self.groups.values()) if self.is_loaded else ():
-            self.drop(group, error)
+            self.drop(group, ErrorCode.NOT_COORDINATOR)
         for handle in self._timers.values():
             handle.cancel()
         self._timers.clear()
-
-
-class _Replicated:
-    """An append that waits for the in-sync replicas; it ends once."""
-
-    def __init__(self, replicas: ReplicaManager, topic_partition: TopicPartition, offset: int, then: Then) -> None:
-        self._replicas = replicas
-        self._topic_partition = topic_partition
-        self._offset = offset
-        self._then = then
-
-    def try_complete(self, _: TopicPartition | None = None) -> bool:
-        """Complete once the high watermark covers it, or the partition is gone."""
-        partition = self._replicas.partitions.get(self._topic_partition)
-        if partition is None:
-            self._then(ErrorCode.NOT_COORDINATOR)
-            return True
-        if partition.high_watermark > self._offset:
-            self._then(ErrorCode.NONE)
-            return True
-        return False
-
-    def expire(self) -> None:
-        """The replicas take too long; the records may still come to stay."""
-        self._then(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -13,6 +13,8 @@ from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import encode_response
 from millrace_broker.handlers.api import Services
 
+ERROR_CODES = ("error_code", "partition_error_code")
+
 
 def answer(services: Services, api_key: ApiKey, version: int, fields: Fields) -> Parts:
     """An answer's parts, from the fields that `cold.encode` takes; its errors are counted."""
@@ -30,7 +32,7 @@ def count_errors(services: Services, api_key: ApiKey, codes: Iterable[int]) -> N
 def error_codes(fields: Fields) -> Iterator[int]:
     """Every error code of a message and of the structures in it."""
     for name, value in fields.items():
-        if name == "error_code":
+        if name in ERROR_CODES:
             yield value
         elif isinstance(value, Mapping):
             yield from error_codes(value)

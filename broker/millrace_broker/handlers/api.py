@@ -30,6 +30,7 @@ from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.txns.coordinator import TransactionCoordinator
 
 Reply = Parts | asyncio.Future[Parts] | None
 Answers = list[Parts | WireError | None]
@@ -72,3 +73,4 @@ class Services:
     producer_ids: ProducerIds
     errors: Counter[tuple[int, int]]  # by API key and error code; given out at /metrics
     log_dirs: LogDirMover
+    txns: TransactionCoordinator

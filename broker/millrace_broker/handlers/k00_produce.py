@@ -9,20 +9,20 @@
 acks=0 has no answer: an error closes the connection, which is how its producer learns of it. acks=1 and
 acks=all are answered once the high watermark covers the records, which with one replica is at once; acks=all is
 refused where min.insync.replicas is above one.
-A batch that an idempotent producer repeats is answered as it was the first time. Transactional produce is refused, and
-so are transactional batches that come without a transactional id: nothing would ever end their transaction.
+A batch that an idempotent producer repeats is answered as it was the first time. Batches of a transaction are taken in
+partitions that have been added to it, or from v12 on are added now (`handlers.produce_in_transaction`); those that come
+without a transactional id are refused: nothing would ever end their transaction.
 A batch that the log refuses is answered with the log start offset, one that does not get so far with -1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from millrace.errors import (
     CorruptRecordError,
-    InvalidRequestError,
     InvalidRequiredAcksError,
     InvalidTopicError,
     MillraceError,
@@ -44,16 +44,22 @@ from millrace.wire.produce import (
     ProduceRequest,
     TopicProduced,
     TopicToProduce,
-    encode_appended,
     encode_produce_response,
     produce_decoder,
 )
+from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
 from millrace_broker.cluster.topics import INTERNAL_TOPICS
+from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Answers, Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, led_partition
 from millrace_broker.replication.partition import Partition
-from millrace_broker.replication.produced import batches_of, check_base_offset
+from millrace_broker.replication.produced import (
+    FIRST_VERSION_WITH_ZSTD,
+    batches_of,
+    check_base_offset,
+    is_plain_batch,
+)
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import AppendOutcome, LogAppendInfo, TopicPartition
 
@@ -63,28 +69,43 @@ ACKS = (ALL_IN_SYNC, 0, 1)
 NO_OFFSET = -1
 NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # there was nothing to append
 SETTLED = (LogAppendInfo, MillraceError)
+NO_REFUSALS: Mapping[TopicPartition, MillraceError] = {}
+NONE_REFUSED: frozenset[MillraceError] = frozenset()
 NO_LOG_START = (CorruptRecordError, RecordTooLargeError, StorageError)
 
 
 class _Appends:
     """What requests that are handled together bring to one partition, in order, and what becomes of each."""
 
-    def __init__(self, services: Services, key: TopicPartition) -> None:
+    __slots__ = (
+        "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "key", "log_start_offset",
+        "outcomes",
+    )  # fmt: skip
+
+    def __init__(self, services: Services, version: int, key: TopicPartition) -> None:
         self.key = key
         self.outcomes: Iterator[AppendOutcome]
         self.log_start_offset = NO_OFFSET
-        self._partition = _writable(services, key)
+        self._partition = partition = _writable(services, key)
+        self._takes_plain_batches = (
+            version >= FIRST_VERSION_WITH_ZSTD and isinstance(partition, Partition) and partition.has_in_sync_replicas
+        )
         self._offered: list[Any] = []  # batches, or what became of them already
         self._are_batches = True
-        self._refused: set[MillraceError] = set()
+        self._refused: frozenset[MillraceError] = NONE_REFUSED
 
-    def offer(self, version: int, acks: int, records: Buffer) -> None:
+    def offer(self, version: int, acks: int, records: Buffer, *, has_transactional_id: bool = False) -> None:
         """Take what one request brings."""
+        if self._takes_plain_batches and acks in ACKS and is_plain_batch(records):
+            self._offered.append(records)
+            return
         if isinstance(self._partition, MillraceError):
             self.settle(self._partition)
             return
         try:
             batches = self._read(self._partition, version, acks, records)
+            if batches and not has_transactional_id and is_transactional(batches):
+                raise TransactionalIdError("a batch of a transaction without a transactional id")
         except MillraceError as error:
             self.refuse(error)
             return
@@ -98,7 +119,7 @@ class _Appends:
 
     def refuse(self, error: MillraceError) -> None:
         """Take what the log is not asked about."""
-        self._refused.add(error)
+        self._refused |= {error}
         self.settle(error)
 
     def settle(self, outcome: AppendOutcome) -> None:
@@ -127,8 +148,6 @@ class _Appends:
         batches = batches_of(version, records, partition.log.config)
         if acks not in ACKS:
             raise InvalidRequiredAcksError(f"acks={acks}: expected -1, 0 or 1")
-        if batches and is_transactional(batches):
-            raise TransactionalIdError("a batch of a transaction without a transactional id")
         return batches
 
     @staticmethod
@@ -143,6 +162,7 @@ def _is_settled(offered: Any) -> bool:
 
 
 _Offered = list[tuple[str, UUID, list[_Appends]]]  # where the batches of each topic's partitions went
+_OfferedOne = tuple[ProducePlace, _Appends]  # the same of a request for one partition
 
 
 class _Turn:
@@ -152,24 +172,61 @@ class _Turn:
         self._services = services
         self._version = version
         self._partitions: dict[tuple[str, int], _Appends] = {}
+        self._places: dict[bytes, tuple[ProducePlace, _Appends]] = {}
+        self._read_one = one_produce_reader(version)
+        self._decode = produce_decoder(version)
+
+    def take(self, body: memoryview) -> tuple[int, _Offered | _OfferedOne]:
+        """Take one request; its acks, and where its batches went. WireError."""
+        one = self._read_one(body)
+        if one is not None:
+            acks, place, records = one
+            found = self._places.get(place) or self._found(place)
+            if found is not None:
+                found[1].offer(self._version, acks, records)
+                return acks, found
+        message = self._decode(body)
+        return message.acks, self.offer(message)
+
+    def _found(self, place: bytes) -> _OfferedOne | None:
+        """The only partition of a request; None where its topic's id is not known."""
+        known = produce_place(self._version, place)
+        name: str | None = known.name
+        if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            name = self._services.metadata.topic_name(known.topic_id)
+        if name is None:
+            return None
+        appends = self._partitions.get((name, known.partition)) or self._appends(name, known.partition)
+        found = self._places[place] = known, appends
+        return found
 
     def offer(self, message: ProduceRequest) -> _Offered:
         """Take what one request brings."""
         offered: _Offered = []
+        in_transaction = message.transactional_id is not None
+        refusals = self._refusals(message) if in_transaction else NO_REFUSALS
         for topic in message.topic_data:
             name, topic_id, refusal = self._named(topic)
-            if message.transactional_id is not None:
-                refusal = InvalidRequestError("transactions are not served")
             places: list[_Appends] = []
             for one in topic.partition_data:
                 appends = self._partitions.get((name, one.index)) or self._appends(name, one.index)
-                if refusal is None:
-                    appends.offer(self._version, message.acks, one.records or b"")
+                refused = refusal or (refusals.get(appends.key) if refusals else None)
+                if refused is None:
+                    appends.offer(self._version, message.acks, one.records or b"", has_transactional_id=in_transaction)
                 else:
-                    appends.refuse(refusal)
+                    appends.refuse(refused)
                 places.append(appends)
             offered.append((name, topic_id, places))
         return offered
+
+    def _refusals(self, message: ProduceRequest) -> Mapping[TopicPartition, MillraceError]:
+        """The partitions that may not take what the request brings of a transaction."""
+        offered = [
+            (TopicPartition(self._named(topic)[0], one.index), one.records)
+            for topic in message.topic_data
+            for one in topic.partition_data
+        ]
+        return produce_in_transaction.refusals(self._services, self._version, message.transactional_id or "", offered)
 
     def append(self) -> None:
         """Append all of it, each partition's batches together."""
@@ -184,7 +241,8 @@ class _Turn:
         return name or "", topic_id, None if name else UnknownTopicIdError(f"no topic has id {topic_id}")
 
     def _appends(self, name: str, partition: int) -> _Appends:
-        appends = self._partitions[name, partition] = _Appends(self._services, TopicPartition(name, partition))
+        key = tuple.__new__(TopicPartition, (name, partition))  # what the class does, at half the cost
+        appends = self._partitions[key] = _Appends(self._services, self._version, key)
         return appends
 
 
@@ -199,24 +257,22 @@ def handle(services: Services, request: Request) -> Reply:
 def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
     """Append what all of them bring, each partition's batches together, and answer them in their order."""
     version = requests[0].version
-    decode = produce_decoder(version)
     turn = _Turn(services, version)
-    offered: list[tuple[int, _Offered]] = []
+    offered: list[tuple[int, _Offered | _OfferedOne]] = []
     answers: Answers = []
     end: WireError | None = None
     for request in requests:
         try:
-            message = decode(request.body)
+            offered.append(turn.take(request.body))
         except WireError as error:
             end = error
             break
-        offered.append((message.acks, turn.offer(message)))
     turn.append()
-    for acks, topics in offered:
-        try:
-            answers.append(_answer(services, version, acks, topics))
-        except WireError as error:
-            return [*answers, error]
+    try:
+        for acks, places in offered:
+            answers.append(_answer(services, version, acks, places))
+    except WireError as error:
+        end = error
     return answers if end is None else [*answers, end]
 
 
@@ -229,18 +285,28 @@ def _writable(services: Services, key: TopicPartition) -> Partition | MillraceEr
         return error
 
 
-def _answer(services: Services, version: int, acks: int, offered: _Offered) -> Parts | None:
+def _answer(services: Services, version: int, acks: int, offered: _Offered | _OfferedOne) -> Parts | None:
     """The answer, once all is appended; WireError where acks=0 allows none and something failed."""
-    if acks and len(offered) == 1 and len(offered[0][2]) == 1:
-        name, topic_id, (appends,) = offered[0]
-        if not isinstance(outcome := next(appends.outcomes), MillraceError):
-            return encode_appended(version, name, topic_id, _fixed_fields(appends, outcome))
-        produced = [TopicProduced(name, topic_id, [_failed(services, version, appends, outcome)])]
-    else:
-        produced = [
-            TopicProduced(name, topic_id, [_produced(services, version, appends) for appends in partitions])
-            for name, topic_id, partitions in offered
-        ]
+    if not isinstance(offered, tuple):
+        return _answer_several(services, version, acks, offered)
+    place, appends = offered
+    outcome = next(appends.outcomes)
+    if not isinstance(outcome, MillraceError):
+        first_offset, _, log_append_time_ms, _ = outcome
+        return [place.appended(first_offset, log_append_time_ms, appends.log_start_offset)] if acks else None
+    failed = TopicProduced(place.name, place.topic_id, [_failed(services, version, appends, outcome)])
+    return _encoded(services, version, acks, [failed])
+
+
+def _answer_several(services: Services, version: int, acks: int, offered: _Offered) -> Parts | None:
+    produced = [
+        TopicProduced(name, topic_id, [_produced(services, version, appends) for appends in partitions])
+        for name, topic_id, partitions in offered
+    ]
+    return _encoded(services, version, acks, produced)
+
+
+def _encoded(services: Services, version: int, acks: int, produced: list[TopicProduced]) -> Parts | None:
     if acks == 0:
         _raise_first_error(produced)
         return None
@@ -252,11 +318,9 @@ def _produced(services: Services, version: int, appends: _Appends) -> PartitionP
     outcome = next(appends.outcomes)
     if isinstance(outcome, MillraceError):
         return _failed(services, version, appends, outcome)
-    return PartitionProduced(*_fixed_fields(appends, outcome))
-
-
-def _fixed_fields(appends: _Appends, placed: LogAppendInfo) -> tuple[int, int, int, int, int]:
-    return appends.key.partition, 0, placed.first_offset, placed.log_append_time_ms, appends.log_start_offset
+    return PartitionProduced(
+        appends.key.partition, 0, outcome.first_offset, outcome.log_append_time_ms, appends.log_start_offset
+    )
 
 
 def _failed(services: Services, version: int, appends: _Appends, error: MillraceError) -> PartitionProduced:
@@ -281,7 +345,8 @@ API = Api(
     ApiKey.PRODUCE,
     VersionRange(0, 13),
     handle,
-    refuses="a transactional id (INVALID_REQUEST), batches of a transaction (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); "
+    refuses="batches of a transaction without a transactional id (TRANSACTIONAL_ID_AUTHORIZATION_FAILED), or of "
+    "one that another broker coordinates (POLICY_VIOLATION); "
     "what grows above 64 MiB, or 8 max.message.bytes, where its records have to be read (MESSAGE_TOO_LARGE)",
     handle_all=handle_all,
 )

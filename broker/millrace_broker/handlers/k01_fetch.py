@@ -39,7 +39,7 @@ from millrace_broker.handlers.partitions import endpoints, is_known, leader_hint
 from millrace_broker.replication.down_conversion import (
     FIRST_VERSION_OF_BATCHES,
     FIRST_VERSION_WITH_WHOLE_BATCH,
-    converted,
+    converted_soon,
     without_records,
 )
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
@@ -67,6 +67,7 @@ class _Seen(NamedTuple):
 
     appended_bytes: int
     visible_end: int
+    is_held_back: bool  # by an open transaction
 
 
 class _Target(NamedTuple):
@@ -143,8 +144,7 @@ class _Fetch:
         for target in self.targets:
             partition = self._services.replicas.partitions.get(target.topic_partition)
             if partition is not None:
-                visible_end = partition.visible_end(committed=self._committed)
-                self._seen[target.topic_partition] = _Seen(partition.appended_bytes, visible_end)
+                self._seen[target.topic_partition] = self._look_at(partition)
         self._reply = self._loop.create_future()
         self._reply.add_done_callback(lambda _: purgatory.release(self))
         purgatory.hold(self, (target.topic_partition for target in self.targets), self.max_wait_ms)
@@ -153,18 +153,24 @@ class _Fetch:
     def try_complete(self, key: TopicPartition) -> bool:
         """Complete once the logs have grown by what was missing and the reader may see of it, or this one is gone.
 
-        An open transaction keeps a `read_committed` reader waiting, however much is written.
+        An open transaction keeps a `read_committed` reader waiting, however much is written; its end releases the
+        reader, as what has become visible was written before it began to wait.
         """
         partition, seen = self._services.replicas.partitions.get(key), self._seen.get(key)
         if partition is not None and seen is not None:
             self._missing_bytes -= partition.appended_bytes - seen.appended_bytes
-            visible_end = partition.visible_end(committed=self._committed)
-            self._sees_more = self._sees_more or visible_end > seen.visible_end
-            self._seen[key] = _Seen(partition.appended_bytes, visible_end)
-            if self._missing_bytes > 0 or (self._committed and not self._sees_more):
+            now = self._seen[key] = self._look_at(partition)
+            sees_more_here = now.visible_end > seen.visible_end
+            self._sees_more = self._sees_more or sees_more_here
+            is_released = sees_more_here and seen.is_held_back
+            if not is_released and (self._missing_bytes > 0 or (self._committed and not self._sees_more)):
                 return False
         self.expire()
         return True
+
+    def _look_at(self, partition: Partition) -> _Seen:
+        visible_end = partition.visible_end(committed=self._committed)
+        return _Seen(partition.appended_bytes, visible_end, visible_end < partition.high_watermark)
 
     def expire(self) -> None:
         """Answer with what there is now."""
@@ -256,11 +262,8 @@ class _Fetch:
         return fetched
 
     async def _convert(self, fetched: Fetched) -> Parts:
-        offsets = {target.key: target.wanted.fetch_offset for target in self.targets}
-        done = await asyncio.to_thread(
-            lambda: [(key, converted(self._version, one, offsets.get(key, 0))) for key, one in fetched]
-        )
-        return self._encode(done, 0, 0)
+        wanted = self._context.wanted
+        return self._encode(await converted_soon(self._version, fetched, wanted, self._max_bytes), 0, 0)
 
     def _encode(self, fetched: Fetched, error_code: int, session_id: int) -> Parts:
         topics = [
@@ -295,5 +298,6 @@ API = Api(
     VersionRange(0, 18),
     handle,
     refuses="a topic with message.downconversion.enable=false before v4 (UNSUPPORTED_VERSION); "
-    "zstd before v4, and in a topic with compression.type=zstd before v10 (UNSUPPORTED_COMPRESSION_TYPE)",
+    "zstd before v4, and in a topic with compression.type=zstd before v10 (UNSUPPORTED_COMPRESSION_TYPE); "
+    "before v4 a batch of more than 64 MiB once decompressed (MESSAGE_TOO_LARGE)",
 )

@@ -38,7 +38,6 @@ from millrace.wire.metadata import (
 )
 from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from millrace_broker.cluster.view import ClusterView, TopicInfo
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
@@ -73,7 +72,7 @@ async def _create_and_answer(services: Services, version: int, message: Any, mis
     failures: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await (services.groups.create_topic() if name == OFFSETS_TOPIC else services.topics.create(name))
+            await services.topics.create(name)
         except TopicExistsError:
             continue
         except MillraceError as error:

@@ -2,9 +2,9 @@
 
     v0  one key      v1  key type, throttle time, message      v3  flexible      v4  many keys in one request (KIP-699)
 
-The coordinator of a group is the leader of its partition of `__consumer_offsets`, which is created at the first
-question. Keys of transactions are answered COORDINATOR_NOT_AVAILABLE, as long as none is coordinated; other types of
-keys INVALID_REQUEST.
+The coordinator of a group is the leader of its partition of `__consumer_offsets`, that of a transactional id the leader
+of its partition of `__transaction_state`; the topic is created at the first question. Other types of keys are
+INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from millrace.errors import ErrorCode, GroupError, MillraceError
+from millrace.errors import CoordinatorNotAvailableError, ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
+from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
@@ -32,18 +32,29 @@ def handle(services: Services, request: Request) -> Reply:
     message = decode(ApiKey.FIND_COORDINATOR, request.version, Direction.REQUEST, request.body)
     keys = message.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else (message.key,)
     key_type = field(message, "key_type", GROUP)
-    if key_type == GROUP and OFFSETS_TOPIC not in services.metadata.view.topics:
-        return asyncio.ensure_future(_create_and_answer(services, request.version, keys))
-    return _answer(services, request.version, [_located(services, key_type, key) for key in keys])
+    topic = _topic(services, key_type)
+    if topic is None:
+        message_text = f"key type {key_type}: expected 0 (group) or 1 (transaction)"
+        refused = [_none(key, ErrorCode.INVALID_REQUEST, message_text) for key in keys]
+        return _answer(services, request.version, refused)
+    if not topic.exists:
+        return asyncio.ensure_future(_create_and_answer(services, request.version, topic, keys))
+    return _answer(services, request.version, [_located(topic, key) for key in keys])
 
 
-async def _create_and_answer(services: Services, version: int, keys: Sequence[str]) -> Parts:
+def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
+    if key_type == GROUP:
+        return services.groups.topic
+    return services.txns.topic if key_type == TRANSACTION else None
+
+
+async def _create_and_answer(services: Services, version: int, topic: CoordinatorTopic, keys: Sequence[str]) -> Parts:
     try:
-        await services.groups.create_topic()
+        await topic.create()
     except MillraceError as error:
-        message = f"{OFFSETS_TOPIC} can't be created: {error}"
+        message = f"{topic.name} can't be created: {error}"
         return _answer(services, version, [_none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message) for key in keys])
-    return _answer(services, version, [_located(services, GROUP, key) for key in keys])
+    return _answer(services, version, [_located(topic, key) for key in keys])
 
 
 def _answer(services: Services, version: int, coordinators: list[dict[str, Any]]) -> Parts:
@@ -54,17 +65,13 @@ def _answer(services: Services, version: int, coordinators: list[dict[str, Any]]
     return answer(services, ApiKey.FIND_COORDINATOR, version, {"throttle_time": 0, **found})
 
 
-def _located(services: Services, key_type: int, key: str) -> dict[str, Any]:
-    if key_type == TRANSACTION:
-        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker coordinates no transactions")
-    if key_type != GROUP:
-        return _none(key, ErrorCode.INVALID_REQUEST, f"key type {key_type}: expected 0 (group) or 1 (transaction)")
+def _located(topic: CoordinatorTopic, key: str) -> dict[str, Any]:
     try:
-        broker = services.groups.locate(key)
-    except GroupError as error:
+        broker = topic.locate(key)
+    except CoordinatorNotAvailableError as error:
         return _none(key, error.code, str(error))
     if broker is None:
-        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist")
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name} does not exist")
     return {
         "key": key,
         "node_id": broker.id,

@@ -19,11 +19,13 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION
 
 VERSIONS = VersionRange(0, 4)
 FIRST_VERSION_WITH_SOFTWARE = 3
 FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
 GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -56,15 +58,24 @@ def _answer(
 
 
 def _features(services: Services, version: int) -> dict[str, Any]:
-    """`group.version` 1 is what tools take for the consumer group protocol being there (KIP-848)."""
-    if version < FIRST_VERSION_WITH_SOFTWARE or not services.consumer_groups.config.is_served:
+    """What is served of features that clients and tools ask for.
+
+    `group.version` 1 is the consumer group protocol (KIP-848), `transaction.version` 2 epochs that are bumped with
+    each transaction and partitions that join one by being written to (KIP-890).
+    """
+    if version < FIRST_VERSION_WITH_SOFTWARE:
         return {}
-    fields: dict[str, Any] = {
-        "finalized_features_epoch": 0,
-        "finalized_features": [{"name": GROUP_VERSION, "min_version_level": 1, "max_version_level": 1}],
-    }
+    levels = {TRANSACTION_VERSION: EPOCH_BUMP_VERSION}
+    if services.consumer_groups.config.is_served:
+        levels[GROUP_VERSION] = 1
+    finalized = [
+        {"name": name, "min_version_level": level, "max_version_level": level} for name, level in levels.items()
+    ]
+    fields: dict[str, Any] = {"finalized_features_epoch": 0, "finalized_features": finalized}
     if version >= FIRST_VERSION_WITH_FEATURES_FROM_0:
-        fields["supported_features"] = [{"name": GROUP_VERSION, "min_version": 0, "max_version": 1}]
+        fields["supported_features"] = [
+            {"name": name, "min_version": 0, "max_version": level} for name, level in levels.items()
+        ]
     return fields
 
 

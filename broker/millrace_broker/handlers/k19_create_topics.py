@@ -43,7 +43,7 @@ async def _create(services: Services, version: int, message: Any) -> Parts:
             if times[topic.name] > 1:
                 raise InvalidRequestError(f"topic {topic.name} is named {times[topic.name]} times")
             check_new_partitions(new_partitions)
-            created = await _create_topic(services, topic, validate_only=message.validate_only)
+            created = await _create_topic(services, topic, message)
             results.append(_created(services, created, validate_only=message.validate_only))
         except MillraceError as error:
             results.append(_failed(topic.name, error))
@@ -52,7 +52,7 @@ async def _create(services: Services, version: int, message: Any) -> Parts:
     return [await asyncio.to_thread(encode_response, ApiKey.CREATE_TOPICS, version, fields)]
 
 
-async def _create_topic(services: Services, asked: Any, *, validate_only: bool) -> TopicInfo:
+async def _create_topic(services: Services, asked: Any, message: Any) -> TopicInfo:
     assignments = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
     if assignments and (asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT):
         raise InvalidRequestError(f"topic {asked.name}: give assignments, or partitions and a replication factor")
@@ -65,7 +65,8 @@ async def _create_topic(services: Services, asked: Any, *, validate_only: bool) 
         replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,
         assignments=assignments or None,
         config={one.name: one.value for one in asked.configs},
-        validate_only=validate_only,
+        validate_only=message.validate_only,
+        within=message.timeout,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -30,12 +31,14 @@ def handle(services: Services, request: Request) -> Reply:
         asked = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
         asked = [(name, None) for name in message.topic_names]
-    return asyncio.ensure_future(_delete(services, request.version, asked))
+    return asyncio.ensure_future(_delete(services, request.version, asked, message.timeout))
 
 
-async def _delete(services: Services, version: int, asked: list[tuple[str | None, UUID | None]]) -> Parts:
+async def _delete(
+    services: Services, version: int, asked: list[tuple[str | None, UUID | None]], within: timedelta
+) -> Parts:
     times = Counter(asked)
-    results = [await _delete_topic(services, *one, times=count) for one, count in times.items()]
+    results = [await _delete_topic(services, *one, times=count, within=within) for one, count in times.items()]
     for result in results:
         if result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
             result["error_code"] = ErrorCode.INVALID_REQUEST
@@ -43,12 +46,14 @@ async def _delete(services: Services, version: int, asked: list[tuple[str | None
     return answer(services, ApiKey.DELETE_TOPICS, version, fields)
 
 
-async def _delete_topic(services: Services, name: str | None, topic_id: UUID | None, *, times: int) -> dict[str, Any]:
+async def _delete_topic(
+    services: Services, name: str | None, topic_id: UUID | None, *, times: int, within: timedelta
+) -> dict[str, Any]:
     result = {"name": name, "topic_id": topic_id or ZERO_UUID, "error_code": ErrorCode.NONE, "error_message": None}
     try:
         if times > 1:
             raise InvalidRequestError(f"topic {name or topic_id} is named {times} times")
-        deleted = await services.topics.delete(_name_of(services, name, topic_id))
+        deleted = await services.topics.delete(_name_of(services, name, topic_id), within=within)
         result |= {"name": deleted.name, "topic_id": deleted.topic_id}
     except MillraceError as error:
         result |= {"error_code": error.code, "error_message": str(error)}

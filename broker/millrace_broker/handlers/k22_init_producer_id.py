@@ -1,26 +1,31 @@
-"""InitProducerId, versions 0 to 5: an id for an idempotent producer (KIP-98).
+"""InitProducerId, versions 0 to 5: an id for an idempotent producer (KIP-98), or the producer of a transactional id.
 
-v2  flexible      v3  id and epoch that the producer has, for transactions (KIP-360)      v4, v5  further error codes
+v2  flexible    v3  id and epoch that the producer has (KIP-360)    v4  PRODUCER_FENCED    v5  TRANSACTION_ABORTABLE
 
-Without a transactional id each request gets a new id with epoch 0, whatever id it names. A transactional id is refused
-with INVALID_REQUEST, which ends its producer: there are no transactions. While the next block of ids can't be reserved,
-the answer is COORDINATOR_NOT_AVAILABLE, and the client tries again.
+Without a transactional id each request gets a new id with epoch 0, whatever id it names. While the next block of ids
+can't be reserved, the answer is COORDINATOR_NOT_AVAILABLE, and the client tries again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.cold import Direction, decode, field, milliseconds
 from millrace.wire.encoder import Parts
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.txns.effects import Result
+from millrace_broker.txns.metadata import NOBODY, Producer
+from millrace_broker.txns.transaction import InitProducer
 
 logger = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -28,27 +33,39 @@ def handle(services: Services, request: Request) -> Reply:
     message = decode(ApiKey.INIT_PRODUCER_ID, request.version, Direction.REQUEST, request.body)
     has_id = field(message, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
     has_epoch = field(message, "producer_epoch", NO_PRODUCER_EPOCH) != NO_PRODUCER_EPOCH
-    if message.transactional_id is not None:
-        logger.warning("client %s: transactional id %r: refused", request.client_id, message.transactional_id)
-        return _answer(services, request.version, ErrorCode.INVALID_REQUEST)
     if has_id != has_epoch:
         return _answer(services, request.version, ErrorCode.INVALID_REQUEST)
-    return asyncio.ensure_future(_take(services, request.version))
+    if message.transactional_id is None:
+        return asyncio.ensure_future(_given(services, request.version, _idempotent(services)))
+    expected = Producer(message.producer_id, message.producer_epoch) if has_id else None
+    init = InitProducer(milliseconds(message.transaction_timeout), expected)
+    initialized = services.txns.init_producer(message.transactional_id, init)
+    return asyncio.ensure_future(_given(services, request.version, initialized))
 
 
-async def _take(services: Services, version: int) -> Parts:
+async def _idempotent(services: Services) -> Result:
+    return Result(ErrorCode.NONE, Producer(await services.producer_ids.take(), 0))
+
+
+async def _given(services: Services, version: int, work: Awaitable[Result]) -> Parts:
     try:
-        return _answer(services, version, ErrorCode.NONE, await services.producer_ids.take(), 0)
-    except MillraceError as error:
-        logger.warning("no producer id can be given: %s", error)
-        return _answer(services, version, ErrorCode.COORDINATOR_NOT_AVAILABLE if error.retriable else error.code)
+        error, producer = await work
+    except MillraceError as failed:
+        logger.warning("no producer id can be given: %s", failed)
+        return _answer(services, version, ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return _answer(services, version, error, producer)
 
 
-def _answer(
-    services: Services, version: int, code: ErrorCode, producer_id: int = NO_PRODUCER_ID, epoch: int = NO_PRODUCER_EPOCH
-) -> Parts:
-    fields = {"throttle_time": 0, "error_code": code, "producer_id": producer_id, "producer_epoch": epoch}
+def _answer(services: Services, version: int, code: ErrorCode, producer: Producer = NOBODY) -> Parts:
+    fields = {
+        "throttle_time": 0,
+        "error_code": code,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+    }
     return answer(services, ApiKey.INIT_PRODUCER_ID, version, fields)
 
 
-API = Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle, refuses="a transactional id (INVALID_REQUEST)")
+API = Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle)

@@ -5,7 +5,8 @@ The answer says that a move has begun; DescribeLogDirs shows how far it is. As K
     the partition is in the folder         a move that is under way is dropped
     is on its way there                    it goes on
     is on its way to another folder        that move is dropped, and one to this folder begins
-    is not here (yet)                      REPLICA_NOT_AVAILABLE, and it will be made in this folder
+    is another broker's                    REPLICA_NOT_AVAILABLE, and it would be made in this folder
+    is not there (yet)                     UNKNOWN_TOPIC_OR_PARTITION, and it will be made in this folder
     a folder is offline                    KAFKA_STORAGE_ERROR
     the folder is not the broker's         LOG_DIR_NOT_FOUND
 """
@@ -24,6 +25,7 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.legacy_admin import decode_request
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.partitions import is_known
 from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.filenames import MAX_NAME_BYTES, future_dir_name
 
@@ -67,7 +69,8 @@ def _place(
     try:
         if topic_partition not in services.replicas.partitions:
             services.log_dirs.wish(topic_partition, wanted)
-            return ErrorCode.REPLICA_NOT_AVAILABLE
+            known = is_known(services, topic_partition)
+            return ErrorCode.REPLICA_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic_partition in logs:
             services.log_dirs.drop(topic_partition)
         else:

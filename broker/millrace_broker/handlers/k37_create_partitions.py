@@ -34,7 +34,7 @@ async def _answer(services: Services, version: int, message: Any) -> Parts:
             if times[topic.name] > 1:
                 raise InvalidRequestError(f"topic {topic.name} is named {times[topic.name]} times")
             check_new_partitions(new_partitions)
-            await _create(services, topic, validate_only=message.validate_only)
+            await _create(services, topic, message)
         except MillraceError as error:
             code, text = error.code, str(error)
         results.append({"name": topic.name, "error_code": code, "error_message": text})
@@ -42,9 +42,11 @@ async def _answer(services: Services, version: int, message: Any) -> Parts:
     return answer(services, ApiKey.CREATE_PARTITIONS, version, fields)
 
 
-async def _create(services: Services, topic: Any, *, validate_only: bool) -> None:
+async def _create(services: Services, topic: Any, message: Any) -> None:
     assignments = None if topic.assignments is None else [tuple(one.broker_ids) for one in topic.assignments]
-    await services.topics.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+    await services.topics.create_partitions(
+        topic.name, topic.count, assignments, validate_only=message.validate_only, within=message.timeout
+    )
 
 
 API = Api(

@@ -31,6 +31,13 @@ def is_known(services: Services, topic_partition: TopicPartition) -> bool:
     return topic_partition in services.replicas.partitions or _info(services, topic_partition) is not None
 
 
+def is_led_here(services: Services, topic_partition: TopicPartition) -> bool:
+    """Whether this broker leads the partition, be its log offline."""
+    info = _info(services, topic_partition)
+    here = topic_partition in services.replicas.partitions
+    return here or (info is not None and info.leader == services.broker_id)
+
+
 def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHint:
     """Who leads a partition, as far as this broker knows (KIP-951)."""
     info = _info(services, topic_partition)

@@ -63,12 +63,18 @@ class ConnectionOwner(Protocol):
 class _Slot:
     """A place in line: of one request, or of several of one kind that arrived and are handled together."""
 
-    __slots__ = ("api", "arrived", "count", "future", "headers", "kind", "parts", "reply_bytes", "requests", "times")
+    __slots__ = (
+        "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "parts", "reply_bytes",
+        "requests", "times", "version",
+    )  # fmt: skip
 
-    def __init__(self, api: Api, header: RequestHeader, arrived: float) -> None:
+    def __init__(self, api: Api, api_key: int, version: int, arrived: float) -> None:
         self.api = api
-        self.kind = header[:2]  # API key and version
+        self.api_key = api_key
+        self.version = version
         self.arrived = arrived
+        self.bytes_in = 0
+        self.bytes_out = 0
         self.headers: list[RequestHeader] = []
         self.requests: list[Request] = []
         self.times: RequestTimes
@@ -92,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_line = 0  # requests whose reply has not left
         self._together: _Slot | None = None
         self._socket_full = False
+        self._is_reading = True
         self._needs_memory = False
         self._draining = False
         self._transport: asyncio.Transport
@@ -138,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         arrived = self.last_active = perf_counter()
         try:
             for frame in self._frames.received(nbytes):
-                if self._is_blocked:
+                if self._together is None and self._is_blocked:  # what waits to be handled does not block
                     self._backlog.append((arrived, bytes(frame)))
                     self._backlog_bytes += len(frame)
                 else:
@@ -146,7 +153,10 @@ class Connection(asyncio.BufferedProtocol):
             self._handle_together()
         except WireError as error:
             self._refuse(error)
-        self._work_off_backlog()
+        if self._backlog:
+            self._work_off_backlog()
+        else:
+            self._send_ready()
 
     def memory_is_free(self) -> None:
         """Read on, if there is enough by now."""
@@ -196,13 +206,15 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, frame: memoryview, arrived: float) -> None:
         """Handle a request, or let it wait for those behind it that it can be handled with."""
         header = read_request_header(frame)
+        api_key, version, _, client_id, body_position, size_bytes = header
         slot = self._together
-        if slot is None or slot.kind != header[:2]:
-            self._handle_together()
-            slot = self._together = _Slot(self._api(header), header, arrived)
+        if slot is None or slot.version != version or slot.api_key != api_key:
+            if slot is not None:
+                self._handle_together()
+            slot = self._together = _Slot(self._api(header), api_key, version, arrived)
         slot.headers.append(header)
-        body = frame[header.body_position :]
-        slot.requests.append(tuple.__new__(Request, (header.api_version, header.client_id, body, self.host)))
+        slot.bytes_in += size_bytes
+        slot.requests.append(tuple.__new__(Request, (version, client_id, frame[body_position:], self.host)))
         if slot.api.handle_all is None or len(slot.headers) >= MAX_TOGETHER:
             self._handle_together()
 
@@ -213,10 +225,10 @@ class Connection(asyncio.BufferedProtocol):
         requests, slot.requests = slot.requests, []
         started = perf_counter()
         answers = self._call(slot.api, requests)
-        bytes_in = sum([header.size_bytes for header in slot.headers])
-        slot.times = RequestTimes(slot.arrived, started, perf_counter())
+        handled = perf_counter()
+        slot.times = tuple.__new__(RequestTimes, (slot.arrived, started, handled))
         slot.count = self._owner.metrics.count(
-            slot.api.key, len(requests), bytes_in, started - slot.arrived, slot.times.handled - started
+            slot.api_key, len(requests), slot.bytes_in, started - slot.arrived, handled - started
         )
         self._line_up(slot, answers)
 
@@ -274,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             slot = self._pending.popleft()
             parts += ready
             self._in_line -= len(slot.headers)
-            slot.count.bytes_out += sum(slot.reply_bytes)
+            slot.count.bytes_out += slot.bytes_out
             seconds = now - slot.arrived
             slot.count.total_seconds += seconds * len(slot.headers)
             if self._owner.request_log.wants(seconds):
@@ -285,7 +297,8 @@ class Connection(asyncio.BufferedProtocol):
             self.last_active = now
             self._outgoing.send(parts)
         self._update_reading()
-        self._close_if_drained()
+        if self._draining:
+            self._close_if_drained()
 
     def _work_off_backlog(self) -> None:
         try:
@@ -303,10 +316,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         self._take_memory()
-        if self._draining or self._is_blocked or self._backlog or self._needs_memory:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        is_reading = not (self._draining or self._backlog or self._needs_memory or self._is_blocked)
+        if is_reading != self._is_reading:
+            self._is_reading = is_reading
+            self._transport.resume_reading() if is_reading else self._transport.pause_reading()
 
     def _take_memory(self) -> None:
         growth_bytes = self._frames.growth_bytes
@@ -341,16 +354,16 @@ class Connection(asyncio.BufferedProtocol):
 def _take_replies(slot: _Slot, answers: Sequence[Parts | WireError | None]) -> int:
     """Make frames of the answers; how many bytes they are."""
     parts: Parts = []
-    start, start_bytes = start_of_responses(*slot.kind)
+    start, start_bytes = start_of_responses(slot.api_key, slot.version)
     for header, message in zip(slot.headers, answers, strict=False):
         if message is None or isinstance(message, WireError):
             slot.reply_bytes.append(0)
             continue
-        size_bytes = len(message[0]) if len(message) == 1 else sum(map(len, message))
-        slot.reply_bytes.append(start_bytes + size_bytes)
-        parts.append(start.pack(start_bytes + size_bytes, header.correlation_id))
+        size_bytes = start_bytes + (len(message[0]) if len(message) == 1 else sum(map(len, message)))
+        slot.reply_bytes.append(size_bytes)
+        parts.append(start.pack(size_bytes, header.correlation_id))
         parts += message
-    reply_bytes = sum(slot.reply_bytes)
+    reply_bytes = slot.bytes_out = sum(slot.reply_bytes)
     is_small = reply_bytes < SMALL_REPLIES_BYTES  # so that there is no region of a file among them
     slot.parts = [b"".join(cast("list[bytes]", parts))] if is_small else parts
     return reply_bytes

@@ -71,6 +71,9 @@ class Outgoing:
 
     def send(self, parts: Parts) -> None:
         """Give the transport what it takes now, the rest when it has room: call `resume` then."""
+        if len(parts) == 1 and type(parts[0]) is bytes and not self:
+            self._transport.write(parts[0])
+            return
         if not self._parts and not self._has_region(parts) and self._sending is None:
             write_parts(self._transport, parts)
             return

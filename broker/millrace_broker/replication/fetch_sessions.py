@@ -21,7 +21,7 @@ have more partitions than are kept.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,6 +51,7 @@ class FetchContext:
     """One request: what to read, and then what to answer. This one belongs to no session and answers all."""
 
     __slots__ = ("wanted",)
+    kind = "sessionless"
 
     def __init__(self, wanted: Mapping[PartitionKey, Wanted]) -> None:
         self.wanted = wanted
@@ -62,6 +63,8 @@ class FetchContext:
 
 class FetchSessionError(FetchContext):
     """A request that does not fit its session: nothing is read."""
+
+    kind = "refused"
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__({})
@@ -130,6 +133,7 @@ class FetchSessions:
         self._new_id = new_id
         self._sessions: OrderedDict[int, _Session] = OrderedDict()  # the one unused for longest first
         self.evictions = 0
+        self.fetches: Counter[str] = Counter()  # by kind
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -137,7 +141,7 @@ class FetchSessions:
     @property
     def partition_count(self) -> int:
         """Partitions in all sessions."""
-        return sum(len(session.partitions) for session in self._sessions.values())
+        return sum([len(session.partitions) for session in tuple(self._sessions.values())])
 
     def context(
         self,
@@ -150,6 +154,20 @@ class FetchSessions:
         now_ms: int,
     ) -> FetchContext:
         """How to go about a request; `now_ms` is monotonic."""
+        context = self._context(session_id, epoch, wanted, forgotten, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        self.fetches[context.kind] += 1
+        return context
+
+    def _context(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Mapping[PartitionKey, Wanted],
+        forgotten: Sequence[PartitionKey],
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchContext:
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id != NO_SESSION:
                 self._sessions.pop(session_id, None)
@@ -202,6 +220,8 @@ class FetchSessions:
 class _Full(FetchContext):
     """A request for all that it names, which may begin a session."""
 
+    kind = "full"
+
     def __init__(self, sessions: FetchSessions, wanted: Mapping[PartitionKey, Wanted], uses_topic_ids: bool) -> None:
         super().__init__(wanted)
         self._sessions = sessions
@@ -217,6 +237,8 @@ class _Full(FetchContext):
 
 class _Incremental(FetchContext):
     """A request inside a session."""
+
+    kind = "incremental"
 
     def __init__(self, session: _Session) -> None:
         super().__init__({key: cached.wanted for key, cached in session.partitions.items()})

@@ -2,8 +2,9 @@
 
 One log is copied at a time, in the order asked for, on a worker thread and no faster than
 `replica.alter.log.dirs.io.max.bytes.per.second` allows. Once `FINISH_BYTES` or less are left, the event loop's thread
-copies them, at any rate, and puts the copy in the log's place; all requests wait for so long. A move is forgotten when
-the broker stops, and what was copied goes; one that fails leaves the log where it is. Kafka goes on after a restart.
+copies them, at any rate, and puts the copy in the log's place; all requests wait for so long. A move that fails leaves
+the log where it is. One that the end of the broker interrupts begins anew at the next start, where Kafka goes on with
+what was copied; a broker that is killed between dropping the old copy and making the new folder has forgotten it.
 
 Runs on the event loop.
 """
@@ -37,6 +38,7 @@ class LogDirMover:
         self._replicas = replicas
         self._moved = moved
         self._bytes_per_second = bytes_per_second
+        self._interrupted = logs.interrupted_moves()
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -59,14 +61,26 @@ class LogDirMover:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def resume(self, topic_partition: TopicPartition) -> None:
+        """Begin anew with the move of a led partition's log that the last end of the broker interrupted."""
+        path = self._interrupted.pop(topic_partition, None)
+        if path is None:
+            return
+        try:
+            self.move(topic_partition, path)
+        except MillraceError:
+            logger.exception("%s was being moved to %s, and stays where it is", topic_partition, path)
+        else:
+            logger.info("%s was being moved to %s: the move begins anew", topic_partition, path)
+
     def drop(self, topic_partition: TopicPartition) -> None:
         """Let a log stay where it is. StorageError."""
         self._logs.drop_move(topic_partition)
 
     async def close(self) -> None:
-        """Drop all moves; returns when no thread is at work any more."""
-        for topic_partition in tuple(self.copies()):
-            self._drop_failed(topic_partition)
+        """Interrupt all moves, of which the next start learns; returns when no thread is at work any more."""
+        for copy in self.copies().values():
+            copy.stop()
         await asyncio.gather(*self._tasks)
 
     async def _move(self, topic_partition: TopicPartition, copy: LogCopy) -> None:
@@ -74,7 +88,7 @@ class LogDirMover:
             try:
                 await self._copy(topic_partition, copy)
             except CompactionStoppedError:
-                logger.info("%s stays where it is: the move to %s was dropped", topic_partition, copy.parent)
+                logger.info("%s stays where it is: the move to %s was stopped", topic_partition, copy.parent)
             except MillraceError:
                 logger.exception("%s was to be moved to %s", topic_partition, copy.parent)
                 if self.copies().get(topic_partition) is copy:

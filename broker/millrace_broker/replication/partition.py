@@ -21,10 +21,11 @@ from millrace.errors import (
     UnknownLeaderEpochError,
 )
 from millrace.records.batch import NO_LEADER_EPOCH, Buffer, walk
+from millrace.records.control import EndTransactionMarker
 from millrace.wire.encoder import Part, contents
 from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch, epoch_of_offset
 from millrace_broker.replication.produced import PRODUCER_CODEC, in_codec_of_topic
-from millrace_broker.storage import AbortedTransaction, AppendOutcome, Log, LogAppendInfo, LogSlice
+from millrace_broker.storage import AbortedTransaction, AppendOutcome, Log, LogAppendInfo
 
 READ_AT_ONCE_BYTES = 64 << 10
 
@@ -57,9 +58,14 @@ class Partition:
         """The end of what a `read_committed` reader may see."""
         return self.log.last_stable_offset(self.high_watermark)
 
+    @property
+    def has_in_sync_replicas(self) -> bool:
+        """Whether a write with acks=all can be had: the leader alone is in sync."""
+        return self.log.config.min_insync_replicas <= 1
+
     def check_in_sync_replicas(self) -> None:
-        """Raise NotEnoughReplicasError where a write with acks=all can't be had: the leader alone is in sync."""
-        if self.log.config.min_insync_replicas > 1:
+        """Raise NotEnoughReplicasError where a write with acks=all can't be had."""
+        if not self.has_in_sync_replicas:
             raise NotEnoughReplicasError(
                 f"{self.log.topic_partition}: 1 replica is in sync, "
                 f"min.insync.replicas={self.log.config.min_insync_replicas}"
@@ -92,6 +98,21 @@ class Partition:
                 self.appended_bytes += len(batches)
         return outcomes
 
+    def append_in_transaction(self, batches: Buffer) -> LogAppendInfo:
+        """Append a coordinator's batch as `Log.append_in_transaction`."""
+        info = self.log.append_in_transaction(batches, leader_epoch=self.leader_epoch)
+        self.high_watermark = self.log.log_end_offset
+        self.appended_bytes += len(batches)
+        return info
+
+    def append_marker(self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int) -> LogAppendInfo:
+        """Append the end of a producer's transaction as `Log.append_control`."""
+        info = self.log.append_control(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, leader_epoch=self.leader_epoch
+        )
+        self.high_watermark = self.log.log_end_offset
+        return info
+
     def _append_recompressed(self, batches: Buffer) -> AppendOutcome:
         try:
             return self.log.append(in_codec_of_topic(batches, self.log.config), leader_epoch=self.leader_epoch)
@@ -104,11 +125,12 @@ class Partition:
         Where nothing fits, the offset is checked and the disk left alone.
         """
         end = self.visible_end(committed=committed) if max_bytes or at_least_one else offset
-        found = self.log.find_batches(offset, max_bytes, up_to_offset=end, at_least_one=at_least_one)
-        records = _records(found)
+        records: Part = self.log.read_or_find(
+            offset, max_bytes, up_to_offset=end, at_least_one=at_least_one, read_at_once_bytes=READ_AT_ONCE_BYTES
+        )
         if not committed:
             return PartitionRead(records)
-        aborted = self.log.aborted_transactions(offset, end) if found is not None else []
+        aborted = self.log.aborted_transactions(offset, end) if len(records) else []
         return PartitionRead(records, _aborted_in(records, aborted) if aborted else [])
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
@@ -149,12 +171,6 @@ class Partition:
         if self.log.leader_epochs.latest < self.leader_epoch:
             return *entries, (self.leader_epoch, self.log.log_end_offset)
         return entries
-
-
-def _records(found: LogSlice | None) -> Part:
-    if found is None:
-        return b""
-    return found.read() if len(found) <= READ_AT_ONCE_BYTES else found
 
 
 def _aborted_in(records: Part, found: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:

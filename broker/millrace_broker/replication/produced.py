@@ -31,6 +31,7 @@ from millrace.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC_POSITION,
     MAGIC_V2,
+    TRANSACTIONAL_FLAG,
     Buffer,
     walk,
 )
@@ -46,13 +47,30 @@ UNCOMPRESSED = "uncompressed"
 LENGTH_POSITION = 8
 _LENGTH = struct.Struct(">I")
 _BASE_OFFSET_0 = bytes(8)
+_PLAIN = struct.Struct(">qI4xb4xh")  # base offset, batch length, magic, attributes
+
+
+def is_plain_batch(records: Buffer) -> bool:
+    """Whether Produce from v7 on takes the records as they are, and no transaction is spoken of.
+
+    The other functions here, and the look for a transaction, have nothing to say about what is plain.
+    """
+    size_bytes = len(records)
+    if size_bytes < HEADER_BYTES:
+        return False
+    base_offset, length, magic, attributes = _PLAIN.unpack_from(records)
+    return bool(
+        magic == MAGIC_V2
+        and length + LOG_OVERHEAD_BYTES == size_bytes
+        and not base_offset
+        and not attributes & TRANSACTIONAL_FLAG
+    )
 
 
 def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
     """The v2 batches of a partition's records as Produce of this version brings them; empty only before v3."""
     if version >= FIRST_VERSION_OF_BATCHES:
-        is_one = version >= FIRST_VERSION_WITH_ZSTD and _is_one_batch(records)
-        return records if is_one else _single_batch(version, records)
+        return _single_batch(version, records)
     if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] == MAGIC_V2:
         return records
     try:
@@ -107,14 +125,6 @@ def _level(config: LogConfig, codec: Codec) -> int | None:
             return config.compression_zstd_level
         case _:
             return None
-
-
-def _is_one_batch(records: Buffer) -> bool:
-    size_bytes = len(records)
-    if size_bytes < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC_V2:
-        return False
-    length: int = _LENGTH.unpack_from(records, LENGTH_POSITION)[0]
-    return length + LOG_OVERHEAD_BYTES == size_bytes
 
 
 def _single_batch(version: int, records: Buffer) -> Buffer:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from millrace.errors import InvalidConfigError, StorageError, UnknownTopicError
 from millrace.records.batch import Buffer
+from millrace.records.control import EndTransactionMarker
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManager, NewLog, TopicPartition
@@ -134,3 +135,17 @@ class ReplicaManager:
         info = partition.append(batches)
         self.purgatory.check(topic_partition)
         return partition, info
+
+    def append_in_transaction(self, topic_partition: TopicPartition, batches: Buffer) -> LogAppendInfo:
+        """Append a coordinator's batch of a producer's transaction. Raises as `append` does."""
+        info = self.partition(topic_partition).append_in_transaction(batches)
+        self.purgatory.check(topic_partition)
+        return info
+
+    def append_marker(
+        self, topic_partition: TopicPartition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
+    ) -> LogAppendInfo:
+        """Append the end of a producer's transaction. Raises as `Log.append_control` does, or UnknownTopicError."""
+        info = self.partition(topic_partition).append_marker(marker, producer_id, producer_epoch)
+        self.purgatory.check(topic_partition)
+        return info

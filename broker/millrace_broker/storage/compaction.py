@@ -56,7 +56,8 @@ def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, a
     next_offset = first_dirty_offset
     for segment in segments:
         found = segment.find(first_dirty_offset)
-        for header, batch in _batches(fs, segment, segment.size_bytes if found is None else found[0], throttle):
+        start = segment.size_bytes if found is None else found.position
+        for header, batch in _batches(fs, segment, start, throttle):
             if not transactions.is_void(header, batch) and not header.is_control:
                 full_at = _put_batch(header, batch, first_dirty_offset, offsets, throttle)
                 if full_at is not None:

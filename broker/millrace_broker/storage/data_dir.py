@@ -41,6 +41,7 @@ class DataDir:
         self.recovery_points: Offsets = {}
         self.log_start_offsets: Offsets = {}
         self.high_watermarks: Offsets = {}
+        self.interrupted_moves: list[TopicPartition] = []  # of logs that were on their way here
         self.health = DirHealth(self.path)
         self._fs = fs
         self._lock_fd: int | None = None

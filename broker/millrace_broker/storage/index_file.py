@@ -27,7 +27,7 @@ from millrace.fs import FileSystem
 Entry = tuple[int, int]
 Columns = tuple["array[int]", "array[int]"]
 
-_KEY, _VALUE = 0, 1
+KEY, VALUE = 0, 1
 SEARCHED_AT_ONCE = 512  # entries that cost less to read together than one by one
 
 
@@ -53,7 +53,7 @@ class IndexFile:
 
     def __len__(self) -> int:
         columns = self._columns
-        return self._written if columns is None else len(columns[_VALUE])
+        return self._written if columns is None else len(columns[VALUE])
 
     def __iter__(self) -> Iterator[Entry]:
         """Entries in order, those that were there when the iteration began."""
@@ -80,13 +80,13 @@ class IndexFile:
     def is_full(self) -> bool:
         """Whether `segment.index.bytes` leaves no room for another entry."""
         columns = self._columns
-        return (self._written if columns is None else len(columns[_VALUE])) >= self._max_entries
+        return (self._written if columns is None else len(columns[VALUE])) >= self._max_entries
 
     @property
     def room(self) -> int:
         """Entries that may still be appended."""
         columns = self._columns
-        return self._max_entries - (self._written if columns is None else len(columns[_VALUE]))
+        return self._max_entries - (self._written if columns is None else len(columns[VALUE]))
 
     def is_sane(self, max_value: int) -> bool:
         """Whether the file holds whole entries that increase, with values up to `max_value`.
@@ -98,8 +98,8 @@ class IndexFile:
         if self._last is None:
             return True
         first = self._entry_in_file(0)
-        ordered = self._written == 1 or first[_KEY] < self._last[_KEY]
-        return ordered and first[_VALUE] <= self._last[_VALUE] <= max_value and first[_VALUE] >= 0
+        ordered = self._written == 1 or first[KEY] < self._last[KEY]
+        return ordered and first[VALUE] <= self._last[VALUE] <= max_value and first[VALUE] >= 0
 
     def grow(self) -> None:
         """Load the entries, to append more."""
@@ -136,21 +136,21 @@ class IndexFile:
 
     def floor(self, key: int) -> Entry | None:
         """The last entry whose key is not above `key`."""
-        return self._floor(_KEY, key)
+        return self._floor(KEY, key)
 
     def floor_value(self, value: int) -> Entry | None:
         """The last entry whose value is not above `value`."""
-        return self._floor(_VALUE, value)
+        return self._floor(VALUE, value)
 
     def write(self) -> None:
         """Take the entries that are only in memory to the file, all or none. OSError passes."""
         columns = self._columns
         if columns is None:
             return
-        start, end = self._written, len(columns[_VALUE])
+        start, end = self._written, len(columns[VALUE])
         if start == end:
             return
-        data = b"".join(map(self.ENTRY.pack, columns[_KEY][start:end], columns[_VALUE][start:end]))
+        data = b"".join(map(self.ENTRY.pack, columns[KEY][start:end], columns[VALUE][start:end]))
         try:
             self._fs.pwritev(self._fd, [data], start * self.ENTRY.size)
         except OSError:
@@ -184,7 +184,7 @@ class IndexFile:
         columns = self._columns
         if columns is not None:
             slot = bisect_right(columns[field], target) - 1
-            return (columns[_KEY][slot], columns[_VALUE][slot]) if slot >= 0 else None
+            return (columns[KEY][slot], columns[VALUE][slot]) if slot >= 0 else None
         if self._last is None or target >= self._last[field]:
             return self._last
         return self._floor_in_file(field, target)
@@ -198,13 +198,19 @@ class IndexFile:
                 end = middle
             else:
                 start = middle
-        unpack, size_bytes = self.ENTRY.unpack_from, self.ENTRY.size
-        data = self._fs.pread(self._fd, (end - start) * size_bytes, start * size_bytes)
-        slot = bisect_right(range(end - start), target, key=lambda slot: unpack(data, slot * size_bytes)[field]) - 1
+        size_bytes = self.ENTRY.size
+        entries = self._fs.pread(self._fd, (end - start) * size_bytes, start * size_bytes)
+        slot = self._last_slot(entries, field, target)
         if slot < 0:
             return None
-        key, value = unpack(data, slot * size_bytes)
+        key, value = self.ENTRY.unpack_from(entries, slot * size_bytes)
         return key, value
+
+    def _last_slot(self, entries: bytes, field: int, target: int) -> int:
+        """Which of some entries is the last one whose field is not above the target; -1 for none."""
+        unpack, size_bytes = self.ENTRY.unpack_from, self.ENTRY.size
+        slots = range(len(entries) // size_bytes)
+        return bisect_right(slots, target, key=lambda slot: unpack(entries, slot * size_bytes)[field]) - 1
 
     def _entry_in_file(self, slot: int) -> Entry:
         key, value = self.ENTRY.unpack(self._fs.pread(self._fd, self.ENTRY.size, slot * self.ENTRY.size))

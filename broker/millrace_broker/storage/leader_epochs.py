@@ -29,17 +29,14 @@ class LeaderEpochs:
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
-        self._entries = _parse(self._path, read_lines(fs, self._path))
+        self.latest = NO_LEADER_EPOCH
+        """The newest epoch, -1 if none is known."""
+        self._keep(_parse(self._path, read_lines(fs, self._path)))
 
     @property
     def entries(self) -> Sequence[tuple[int, int]]:
         """(epoch, start offset), oldest first."""
         return tuple(self._entries)
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, -1 if none is known."""
-        return self._entries[-1][0] if self._entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """A leader of a newer epoch begins to write at `start_offset`."""
@@ -58,11 +55,15 @@ class LeaderEpochs:
                 self._replace(kept)
             except StorageError as error:
                 logger.warning("epochs from offset %d on stay in the file for now: %s", log_end_offset, error)
-                self._entries = kept
+                self._keep(kept)
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         write_lines(self._fs, self._path, (f"{epoch} {offset}" for epoch, offset in entries))
+        self._keep(entries)
+
+    def _keep(self, entries: list[tuple[int, int]]) -> None:
         self._entries = entries
+        self.latest = entries[-1][0] if entries else NO_LEADER_EPOCH
 
 
 def _parse(path: str, lines: list[list[str]]) -> list[tuple[int, int]]:

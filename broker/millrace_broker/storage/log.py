@@ -28,7 +28,7 @@ from contextlib import ExitStack
 from millrace.clock import Clock
 from millrace.errors import MillraceError, OffsetOutOfRangeError, ProducerError, StorageError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
+from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
 from millrace_broker.storage import lookup
 from millrace_broker.storage.append_time import stamped
@@ -41,8 +41,8 @@ from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.offsets_before import offsets_before
-from millrace_broker.storage.placement import Append, Batches, LogAppendInfo, Placement, place
-from millrace_broker.storage.producer_state import BatchMetadata
+from millrace_broker.storage.placement import Append, LogAppendInfo, Placement, place, place_of, the_place
+from millrace_broker.storage.producer_state import follows
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.retention import deletable, policies_of
@@ -150,54 +150,51 @@ class Log:
         A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
         what the disk holds is unknown until the folder is opened again.
         """
-        (outcome,) = self.append_all((batches,), leader_epoch=leader_epoch)
-        if isinstance(outcome, MillraceError):
-            raise outcome
-        return outcome
+        return the_place(self.append_all((batches,), leader_epoch=leader_epoch))
 
     def append_all(self, appends: Sequence[Buffer], *, leader_epoch: int) -> Sequence[AppendOutcome]:
         """The same for what came together, in order: each one's place, or the error that `append` would raise.
 
         One write takes as many as the active segment has room for, and fails them all; what is invalid fails alone.
-        What has a producer id is written by itself: its sequence is checked against what is in the log.
+        Of idempotent producers a write has one, whose batches follow on one another.
         """
         outcomes: list[AppendOutcome] = []
         run: list[Append] = []
+        last: BatchHeader | None = None  # of the run
+        max_message_bytes, health = self.config.max_message_bytes, self._health
         for batches in appends:
             try:
-                self._check_open()
-                view, found = self._validated(batches)
+                if health.reason is not None or self._closed:
+                    self._check_open()
+                view = memoryview(batches)
+                found = validate_produced(view, max_message_bytes)
+                if self._looks_at_records:
+                    check_records(view, found, self.config, self._clock.now_ms())
             except MillraceError as error:
-                outcomes += self._outcomes_of(run, leader_epoch)
-                outcomes.append(error)
-                run = []
+                outcomes += [*self._outcomes_of(run, leader_epoch), error]
+                run, last = [], None
                 continue
-            if found[0][1].producer_id == NO_PRODUCER_ID:
-                run.append((view, found))
-                continue
-            outcomes += self._outcomes_of(run, leader_epoch)
-            outcomes.append(self._append_in_sequence(view, found, leader_epoch))
-            run = []
+            header = found[0][1]
+            is_plain = (producer_id := header.producer_id) == NO_PRODUCER_ID
+            if last is None or producer_id != last.producer_id or not (is_plain or follows(last, header)):
+                if run:
+                    outcomes += self._outcomes_of(run, leader_epoch)
+                    run, last = [], None
+                if not (is_plain or self.producers.goes_on(header)) and (settled := self._settled(header)) is not None:
+                    outcomes.append(settled)
+                    continue
+            run.append((view, found))
+            last = header
         outcomes += self._outcomes_of(run, leader_epoch)
         return outcomes
 
-    def _validated(self, batches: Buffer) -> Append:
-        view = memoryview(batches)
-        found: Batches = validate_produced(view, self.config.max_message_bytes)
-        if self._looks_at_records:
-            check_records(view, found, self.config, self._clock.now_ms())
-        return view, found
-
-    def _append_in_sequence(self, view: memoryview, found: Batches, leader_epoch: int) -> AppendOutcome:
-        """Append the batch of an idempotent producer, unless it is there already."""
+    def _settled(self, header: BatchHeader) -> AppendOutcome | None:
+        """What becomes of a batch that is not to be written: there already, or out of its producer's sequence."""
         try:
-            duplicate = self.producers.check(found[0][1])
+            duplicate = self.producers.check(header)
         except ProducerError as error:
             return error
-        if duplicate is not None:
-            return self._place_of(duplicate)
-        (outcome,) = self._outcomes_of([(view, found)], leader_epoch)
-        return outcome
+        return None if duplicate is None else place_of(duplicate)
 
     def _outcomes_of(self, run: Sequence[Append], leader_epoch: int) -> Sequence[AppendOutcome]:
         """Append what is valid, together if the active segment takes it all."""
@@ -208,17 +205,25 @@ class Log:
             run = [stamped(view, found, now_ms) for view, found in run]
         placement = place(run, self.log_end_offset, leader_epoch)
         if len(run) > 1 and not self._writer.takes(placement):
-            return [outcome for one in run for outcome in self._outcomes_of([one], leader_epoch)]
+            return [outcome for batches, _ in run for outcome in self.append_all((batches,), leader_epoch=leader_epoch)]
         try:
             self._write(placement, leader_epoch)
-            if (header := run[0][1][0][1]).producer_id != NO_PRODUCER_ID:
-                self.producers.append(header, placement.appends[0].first_offset)
+            if run[0][1][0][1].producer_id != NO_PRODUCER_ID:
+                headers = [found[0][1] for _, found in run] if len(run) > 1 else [run[0][1][0][1]]
+                self.producers.append_run(headers, placement.appends)
             self._flush_as_promised()
         except MillraceError as error:
             return [error] * len(run)
         if self._stamps_append_time:
             return [info._replace(log_append_time_ms=now_ms) for info in placement.appends]
         return placement.appends
+
+    def append_in_transaction(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo:
+        """Append what a coordinator writes for a producer: its epoch counts, not its sequence. Raises as `append`."""
+        self._check_open()
+        found = validate_produced(memoryview(batches), self.config.max_message_bytes)
+        self.producers.check_epoch(found[0][1])
+        return the_place(self._outcomes_of([(memoryview(batches), found)], leader_epoch))
 
     def append_control(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int
@@ -240,9 +245,6 @@ class Log:
     def _check_open(self) -> None:
         if self._health.reason is not None or self._closed:
             raise StorageError(f"{self.directory}: offline: {self._health.reason or 'closed'}")
-
-    def _place_of(self, batch: BatchMetadata) -> LogAppendInfo:
-        return LogAppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, batch.timestamp)
 
     def _write(self, placement: Placement, leader_epoch: int) -> None:
         if leader_epoch > self.leader_epochs.latest:
@@ -275,8 +277,20 @@ class Log:
 
     def read(self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True) -> bytes:
         """The bytes of what `find_batches` finds; empty where there is nothing."""
-        found = self.find_batches(offset, max_bytes, up_to_offset=up_to_offset, at_least_one=at_least_one)
-        return b"" if found is None else found.read()
+        found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
+        return b"" if found is None else self._read(found)
+
+    def read_or_find(
+        self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True, read_at_once_bytes: int
+    ) -> bytes | LogSlice:
+        """The same where it is no more than `read_at_once_bytes`; what is more is left in the file."""
+        found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
+        if found is None:
+            return b""
+        segment, located = found
+        if located.size_bytes <= read_at_once_bytes:
+            return self._read(found)
+        return LogSlice(segment, located.position, located.size_bytes)
 
     def find_batches(
         self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True
@@ -287,6 +301,10 @@ class Log:
         batch at or above `up_to_offset`, the high watermark. None where there is nothing to read yet.
         Raises OffsetOutOfRangeError below the log start offset and above the log end offset, StorageError.
         """
+        found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
+        return None if found is None else LogSlice(found.segment, found.located.position, found.located.size_bytes)
+
+    def _find(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> lookup.Found | None:
         log_end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end_offset:
             raise OffsetOutOfRangeError(
@@ -295,9 +313,17 @@ class Log:
         end_offset = min(up_to_offset, log_end_offset)
         if offset >= end_offset:
             return None
-        segments = self._list.now
-        with storage_errors(self.directory):
-            return lookup.find_batches(segments, offset, max_bytes, end_offset, at_least_one=at_least_one)
+        try:
+            return lookup.find_batches(self._list.now, offset, max_bytes, end_offset, at_least_one=at_least_one)
+        except OSError as error:
+            raise storage_error(self.directory, error) from error
+
+    def _read(self, found: lookup.Found) -> bytes:
+        segment, located = found
+        try:
+            return segment.read(located)
+        except OSError as error:
+            raise storage_error(segment.path, error) from error
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record not older than `timestamp_ms`; None if there is none."""

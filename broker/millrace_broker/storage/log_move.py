@@ -1,7 +1,8 @@
 """Moving a log to another data folder: which of the two copies counts after a crash (KIP-113; spec B10).
 
     step                                                        what a crash behind it leaves
-    1  copy everything to B/<tp>.<hex>-future, synced           the log in A; the copy is removed at the next start
+    1  copy everything to B/<tp>.<hex>-future, synced           the log in A; the next start drops the copy, and the
+                                                                move begins anew
     2  write partition.metadata there: the copy is whole        the same
     3  write B's checkpoints, with the log's offsets            the same
     4  rename A/<tp> -> A/<tp>.<hex>-delete                     the log in A, or else the whole copy
@@ -71,7 +72,7 @@ def drop_copy(fs: FileSystem, topic_partition: TopicPartition, data_dir: DataDir
 def settle_moves(fs: FileSystem, data_dirs: Sequence[DataDir]) -> None:
     """At the start, before logs are opened: put whole copies of logs that are nowhere else in place, drop the others.
 
-    A folder in which that fails goes offline.
+    Whither those were to go is noted, so that their moves can begin anew. A folder in which that fails goes offline.
     """
     for data_dir in data_dirs:
         if data_dir.is_online:
@@ -87,6 +88,7 @@ def _settle(
 ) -> None:
     if any(topic_partition in dict(each.partition_dirs()) for each in data_dirs if each.is_online):
         drop_copy(fs, topic_partition, data_dir, copy)
+        data_dir.interrupted_moves.append(topic_partition)
     elif any(each.may_hold_unopened(topic_partition) for each in data_dirs):
         logger.warning("%s: left as it is: the log may be in a folder that is offline", copy)
     elif fs.exists(os.path.join(copy, PARTITION_METADATA)):

@@ -6,26 +6,32 @@ OSError passes.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from millrace.records.batch import NO_TIMESTAMP
-from millrace_broker.storage.log_slice import LogSlice
+from millrace_broker.storage.segment import Located, LogSegment
 from millrace_broker.storage.segments import Segments
 from millrace_broker.storage.transaction_index import AbortedTransaction, find_aborted
 
 
+class Found(NamedTuple):
+    """Batches, and the segment that they are in."""
+
+    segment: LogSegment
+    located: Located
+
+
 def find_batches(
     segments: Segments, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
-) -> LogSlice | None:
-    """Whole batches from the one that holds `offset`, below `end_offset`, from the first segment that has any.
-
-    StorageError where the segment has been closed meanwhile.
-    """
-    for segment in segments[segments.floor_index(offset) :]:
+) -> Found | None:
+    """Whole batches from the one that holds `offset`, below `end_offset`, from the first segment that has any."""
+    for index in range(segments.floor_index(offset), len(segments)):
+        segment = segments[index]
         if segment.base_offset >= end_offset:
             break
-        found = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
-        if found is not None:
-            position, size_bytes = found
-            return LogSlice(segment, position, size_bytes) if size_bytes else None
+        located = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
+        if located is not None:
+            return Found(segment, located) if located.size_bytes else None
     return None
 
 

@@ -195,6 +195,10 @@ class LogManager:
         """The copies of logs that are being moved, as of now."""
         return self._copies
 
+    def interrupted_moves(self) -> dict[TopicPartition, str]:
+        """Whither logs were being moved when the broker ended."""
+        return {each: data_dir.path for data_dir in self._dirs for each in data_dir.interrupted_moves}
+
     def wish(self, topic_partition: TopicPartition, path: str) -> None:
         """Let a log that is not here yet be made in this folder; of very many wishes the oldest is forgotten."""
         self._wishes.pop(topic_partition, None)

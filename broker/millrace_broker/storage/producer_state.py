@@ -13,6 +13,7 @@ go from 0 to 2³¹ - 1 and begin anew. Everything here is a pure function of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -90,19 +91,37 @@ class ProducerEntry:
         return not self.has_open_transaction and now_ms - self.last_timestamp >= expiration_ms
 
 
+def next_sequence(header: BatchHeader) -> int:
+    """The sequence of the batch that follows on this one."""
+    return (header.base_sequence + header.last_offset_delta + 1) & MAX_INT
+
+
+def follows(previous: BatchHeader, header: BatchHeader) -> bool:
+    """Whether a batch follows on another of the same producer, and is of its kind.
+
+    Where that one is accepted, no rule here has anything to say of this one.
+    """
+    return (
+        header.base_sequence == (previous.base_sequence + previous.last_offset_delta + 1) & MAX_INT
+        and header.producer_epoch == previous.producer_epoch
+        and header.attributes == previous.attributes
+    )
+
+
 def find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:
     """The kept batch that is the same as this one."""
-    if header.producer_epoch != entry.epoch:
+    if header.producer_epoch != entry.epoch or not entry.batches:
         return None
     first, last = header.base_sequence, _last_sequence(header)
+    if first == _moved(entry.batches[-1].last_sequence, 1):  # as a rule
+        return None
     return next((each for each in entry.batches if (each.first_sequence, each.last_sequence) == (first, last)), None)
 
 
 def check_batch(entry: ProducerEntry, header: BatchHeader) -> None:
     """Raise a ProducerError unless a produced batch, no duplicate, follows on the producer's last."""
     who = f"producer {entry.producer_id}"
-    if header.producer_epoch < entry.epoch:
-        raise InvalidProducerEpochError(f"{who}: epoch {header.producer_epoch} is older than {entry.epoch}")
+    check_epoch(entry, header)
     if entry.epoch != NO_PRODUCER_EPOCH:
         last = entry.last_sequence if header.producer_epoch == entry.epoch else NO_SEQUENCE
         if header.base_sequence != _moved(last, 1):
@@ -113,19 +132,37 @@ def check_batch(entry: ProducerEntry, header: BatchHeader) -> None:
         raise InvalidTransactionStateError(f"{who}: a batch outside its open transaction")
 
 
+def check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
+    """Raise InvalidProducerEpochError for a batch of an older epoch than the producer's last."""
+    if header.producer_epoch < entry.epoch:
+        raise InvalidProducerEpochError(
+            f"producer {entry.producer_id}: epoch {header.producer_epoch} is older than {entry.epoch}"
+        )
+
+
 def with_batch(entry: ProducerEntry, header: BatchHeader, base_offset: int) -> ProducerEntry:
     """The entry after a batch of data was appended at `base_offset`."""
-    kept = entry.batches if header.producer_epoch == entry.epoch else ()
-    delta = header.last_offset_delta
-    batch = BatchMetadata(_last_sequence(header), base_offset + delta, delta, header.max_timestamp)
-    begins = header.is_transactional and not entry.has_open_transaction
-    return replace(
-        entry,
-        epoch=header.producer_epoch,
-        batches=(*kept, batch)[-MAX_BATCHES:],
-        last_timestamp=header.max_timestamp,
-        transaction_first_offset=base_offset if begins else entry.transaction_first_offset,
+    return with_batches(entry, ((header, base_offset),))
+
+
+def with_batches(entry: ProducerEntry, appended: Sequence[tuple[BatchHeader, int]]) -> ProducerEntry:
+    """The entry after batches of data that follow on one another were appended, each at its base offset."""
+    (_, first_offset), (last, _) = appended[0], appended[-1]
+    kept = entry.batches if last.producer_epoch == entry.epoch else ()
+    begins = last.is_transactional and not entry.has_open_transaction
+    return ProducerEntry(
+        producer_id=entry.producer_id,
+        epoch=last.producer_epoch,
+        batches=(*kept, *[_metadata(*one) for one in appended[-MAX_BATCHES:]])[-MAX_BATCHES:],
+        last_timestamp=last.max_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        transaction_first_offset=first_offset if begins else entry.transaction_first_offset,
     )
+
+
+def _metadata(header: BatchHeader, base_offset: int) -> BatchMetadata:
+    delta = header.last_offset_delta
+    return BatchMetadata(_last_sequence(header), base_offset + delta, delta, header.max_timestamp)
 
 
 def check_marker(entry: ProducerEntry, producer_epoch: int, marker: EndTransactionMarker) -> None:

@@ -20,18 +20,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import FileSystem, read_file
-from millrace.records.batch import NO_PRODUCER_ID, BatchHeader
+from millrace.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
 from millrace.records.control import EndTransactionMarker, decode_marker
 from millrace_broker.storage.filenames import PRODUCER_SNAPSHOT_SUFFIX, parse_snapshot_file_name, segment_file_name
+from millrace_broker.storage.placement import LogAppendInfo
 from millrace_broker.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from millrace_broker.storage.producer_state import (
+    MAX_BATCHES,
     BatchMetadata,
     CompletedTransaction,
     ProducerEntry,
     check_batch,
+    check_epoch,
     check_marker,
     find_duplicate,
+    next_sequence,
     with_batch,
+    with_batches,
     with_marker,
 )
 from millrace_broker.storage.scan import scan_headers
@@ -41,13 +46,43 @@ from millrace_broker.storage.transaction_index import AbortedTransaction
 logger = logging.getLogger(__name__)
 
 
+class _Known:
+    """A producer: its entry, and the newest of the runs of batches that have followed on it since.
+
+    A batch that follows on the last one, in a transaction or outside as that was, breaks no rule: it is only noted, and
+    the entry after it is made when someone asks for it. After a marker nothing is known to follow.
+    """
+
+    __slots__ = ("entry", "epoch", "next_sequence", "recent", "transactional")
+
+    def __init__(self, entry: ProducerEntry, last: BatchHeader | None) -> None:
+        self.entry = entry
+        self.epoch = entry.epoch
+        self.next_sequence = NO_SEQUENCE if last is None else next_sequence(last)
+        self.transactional = 0 if last is None else last.attributes & TRANSACTIONAL_FLAG
+        self.recent: tuple[tuple[Sequence[BatchHeader], Sequence[LogAppendInfo]], ...] = ()
+
+    def goes_on_with(self, header: BatchHeader) -> bool:
+        """Whether a produced batch follows on the last one."""
+        return (
+            header.base_sequence == self.next_sequence
+            and header.producer_epoch == self.epoch
+            and header.attributes & TRANSACTIONAL_FLAG == self.transactional
+        )
+
+    def now(self) -> ProducerEntry:
+        """The entry after all of them."""
+        appended = [(header, place.first_offset) for run in self.recent for header, place in zip(*run, strict=True)]
+        return with_batches(self.entry, appended) if appended else self.entry
+
+
 class ProducerStateManager:
     """Entries by producer id, the transactions that are open, and those whose marker is not replicated yet."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._directory = directory
-        self._entries: dict[int, ProducerEntry] = {}
+        self._known: dict[int, _Known] = {}
         self._open_transactions: dict[int, int] = {}
         self._completed: list[CompletedTransaction] = []
         self._snapshot_offset = 0
@@ -55,10 +90,15 @@ class ProducerStateManager:
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
-        """Every producer that is known."""
-        return self._entries
+        """Every producer that is known, as of now; for any thread."""
+        return {producer_id: known.now() for producer_id, known in self._known.copy().items()}
 
     # Appending.
+
+    def goes_on(self, header: BatchHeader) -> bool:
+        """Whether a produced batch follows on its producer's last; `check` has nothing to say of it then."""
+        known = self._known.get(header.producer_id)
+        return known is not None and known.goes_on_with(header)
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
         """The kept batch that a produced one repeats, if any; a ProducerError unless a new one follows on the last."""
@@ -68,9 +108,32 @@ class ProducerStateManager:
             check_batch(entry, header)
         return duplicate
 
+    def check_epoch(self, header: BatchHeader) -> None:
+        """Raise InvalidProducerEpochError for a batch of an older epoch than the producer's last."""
+        check_epoch(self._entry(header.producer_id), header)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has written in a transaction that has not ended, in this epoch."""
+        known = self._known.get(producer_id)
+        return known is not None and known.entry.has_open_transaction and known.entry.epoch == producer_epoch
+
     def append(self, header: BatchHeader, base_offset: int) -> None:
         """A batch of data was appended."""
-        self._remember(with_batch(self._entry(header.producer_id), header, base_offset))
+        self._remember(with_batch(self._entry(header.producer_id), header, base_offset), header)
+
+    def append_run(self, headers: Sequence[BatchHeader], places: Sequence[LogAppendInfo]) -> None:
+        """Batches of one producer that follow on one another were appended."""
+        first, last = headers[0], headers[-1]
+        known = self._known.get(first.producer_id)
+        if known is None or not known.goes_on_with(first):
+            entry = self._entry(first.producer_id)
+            appended = [(header, place.first_offset) for header, place in zip(headers, places, strict=True)]
+            self._remember(with_batches(entry, appended), last)
+            return
+        if len(headers) > MAX_BATCHES:
+            headers, places = headers[-MAX_BATCHES:], places[-MAX_BATCHES:]
+        known.recent = known.recent[1 - MAX_BATCHES :] + ((headers, places),)  # noqa: RUF005  # at half the cost
+        known.next_sequence = next_sequence(last)
 
     def check_marker(self, producer_id: int, producer_epoch: int, marker: EndTransactionMarker) -> None:
         """Raise a ProducerError for a marker that is out of date."""
@@ -103,26 +166,32 @@ class ProducerStateManager:
         if not self._open_transactions and not self._completed:
             return high_watermark
         self._completed = [each for each in self._completed if each.last_offset >= high_watermark]
-        unstable = [*self._open_transactions.values(), *(each.first_offset for each in self._completed)]
-        return min([high_watermark, *unstable])
+        return self.first_unstable_offset(high_watermark)
+
+    def first_unstable_offset(self, high_watermark: int) -> int:
+        """The same, for any thread."""
+        completed = (each.first_offset for each in tuple(self._completed) if each.last_offset >= high_watermark)
+        return min([high_watermark, *self._open_transactions.copy().values(), *completed])
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have been silent for long; returns how many."""
-        expired = [key for key, entry in self._entries.items() if entry.is_expired(now_ms, expiration_ms)]
+        expired = [key for key, entry in self.entries.items() if entry.is_expired(now_ms, expiration_ms)]
         for producer_id in expired:
-            del self._entries[producer_id]
+            del self._known[producer_id]
         return len(expired)
 
     def take_over(self, other: ProducerStateManager) -> None:
         """Know what another manager of the same batches knows, which is more than a snapshot holds."""
-        self._entries, self._open_transactions = dict(other._entries), dict(other._open_transactions)
+        self._known = {producer_id: _Known(entry, None) for producer_id, entry in other.entries.items()}
+        self._open_transactions = dict(other._open_transactions)
         self._completed = list(other._completed)
 
     def _entry(self, producer_id: int) -> ProducerEntry:
-        return self._entries.get(producer_id) or ProducerEntry(producer_id)
+        known = self._known.get(producer_id)
+        return ProducerEntry(producer_id) if known is None else known.now()
 
-    def _remember(self, entry: ProducerEntry) -> None:
-        self._entries[entry.producer_id] = entry
+    def _remember(self, entry: ProducerEntry, last: BatchHeader | None = None) -> None:
+        self._known[entry.producer_id] = _Known(entry, last)
         if entry.has_open_transaction:
             self._open_transactions[entry.producer_id] = entry.transaction_first_offset
         else:
@@ -141,7 +210,7 @@ class ProducerStateManager:
         fd = self._fs.open(self.snapshot_path(offset), create=True)
         try:
             self._fs.truncate(fd, 0)
-            self._fs.pwritev(fd, [encode_snapshot(self._entries.values())], 0)
+            self._fs.pwritev(fd, [encode_snapshot(self.entries.values())], 0)
         except OSError:
             self._fs.close(fd)
             raise

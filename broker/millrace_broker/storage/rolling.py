@@ -24,12 +24,22 @@ class Rolling:
     """The rule for one log; `seed` makes its chance repeatable."""
 
     def __init__(self, clock: Clock, config: LogConfig, seed: str) -> None:
-        self.config = config
         self._clock = clock
         self._seed = seed
         self._chance: Random | None = None
         self._begun_at_ms = clock.now_ms()
         self._jitter_ms = 0
+        self.config = config
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings of now; they hold for the segment that is active too."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self.segment_bytes, self._roll_ms = config.segment_bytes, config.roll_ms
 
     def resume(self, segment: LogSegment) -> None:
         """A segment that is there already is active; on a full disk it goes on without its room. OSError passes."""
@@ -44,7 +54,7 @@ class Rolling:
         if self.config.preallocate:
             segment.reserve(self.config.segment_bytes)
         self._begun_at_ms = self._clock.now_ms()
-        self._jitter_ms = self._drawn(min(self.config.segment_jitter_ms, self.config.roll_ms))
+        self._jitter_ms = self._drawn(min(self.config.segment_jitter_ms, self._roll_ms))
 
     def _drawn(self, up_to_ms: int) -> int:
         if not up_to_ms:
@@ -54,13 +64,13 @@ class Rolling:
 
     def is_due(self, active: LogSegment, size_bytes: int, last_offset: int, max_timestamp: int) -> bool:
         """Whether `size_bytes` more, up to an offset and a timestamp, belong in a new segment."""
-        if not active.size_bytes:
+        active_bytes, began_ms = active.size_bytes, active.first_timestamp
+        if not active_bytes:
             return False
-        config, began_ms = self.config, active.first_timestamp
         age_ms = max_timestamp - began_ms if began_ms != NO_TIMESTAMP else self._clock.now_ms() - self._begun_at_ms
         return (
-            active.size_bytes + size_bytes > config.segment_bytes
-            or age_ms > config.roll_ms - self._jitter_ms
+            active_bytes + size_bytes > self.segment_bytes
+            or age_ms > self._roll_ms - self._jitter_ms
             or active.is_index_full
             or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -12,6 +14,7 @@ from millrace.records.batch import (
     ATTRIBUTES_POSITION,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
     BatchHeader,
     read_header,
 )
@@ -20,6 +23,18 @@ HEADERS_CHUNK_BYTES = 8 << 10
 BATCHES_CHUNK_BYTES = 256 << 10  # still in the processor's cache when its CRC is computed
 
 Placed = tuple[int, BatchHeader]
+
+_EXTENT = struct.Struct(">qi4xb6xi")  # base offset, batch length, magic, last offset delta
+
+
+class FoundBatch(NamedTuple):
+    """Where a batch is, and the chunk of the file in which it was found: some of the batch, or all of it and more."""
+
+    position: int
+    size_bytes: int
+    next_offset: int
+    chunk: bytes
+    chunk_position: int
 
 
 def scan_headers(
@@ -40,6 +55,27 @@ def scan_headers(
             return
         yield position, header
         position += header.size_bytes
+
+
+def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) -> FoundBatch | None:
+    """The first batch that `scan_headers` yields whose last offset is not below `offset`. RecordError as there."""
+    chunk, chunk_position, chunk_end = b"", position, position
+    while end - position >= HEADER_BYTES:
+        if position + HEADER_BYTES > chunk_end:
+            chunk, chunk_position = fs.pread(fd, min(HEADERS_CHUNK_BYTES, end - position), position), position
+            chunk_end = position + len(chunk)
+            if len(chunk) < HEADER_BYTES:
+                raise CorruptRecordError(f"the file ends at {chunk_end}, expected {end}")
+        base_offset, length, magic, last_offset_delta = _EXTENT.unpack_from(chunk, position - chunk_position)
+        if magic != MAGIC_V2 or length < HEADER_BYTES - LOG_OVERHEAD_BYTES or last_offset_delta < 0:
+            read_header(chunk, position - chunk_position, chunk_position)  # says what is wrong
+        size_bytes = LOG_OVERHEAD_BYTES + length
+        if position + size_bytes > end:
+            return None
+        if base_offset + last_offset_delta >= offset:
+            return FoundBatch(position, size_bytes, base_offset + last_offset_delta + 1, chunk, chunk_position)
+        position += size_bytes
+    return None
 
 
 def walk_batches(fs: FileSystem, fd: int, end: int) -> Iterator[tuple[int, BatchHeader, bool]]:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from threading import Lock
+from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError, RecordError
 from millrace.fs import Buffer, FileSystem
@@ -41,7 +42,7 @@ from millrace_broker.storage.filenames import (
     segment_file_name,
 )
 from millrace_broker.storage.offset_index import OffsetIndex
-from millrace_broker.storage.scan import Placed, scan_headers, walk_batches
+from millrace_broker.storage.scan import FoundBatch, find_batch, scan_headers, walk_batches
 from millrace_broker.storage.time_index import TimeIndex
 from millrace_broker.storage.transaction_index import TransactionIndex
 
@@ -49,6 +50,14 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_CODEC_ID = max(Codec)
 MAX_RESUME_POSITIONS = 64
 NOTHING_INDEXED = NO_TIMESTAMP - 1
+
+
+class Located(NamedTuple):
+    """A stretch of whole batches; `data` are its bytes where the search for it has read them by the way."""
+
+    position: int
+    size_bytes: int
+    data: bytes | None
 
 
 class LogSegment:
@@ -179,8 +188,8 @@ class LogSegment:
 
     # Reading.
 
-    def locate(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> tuple[int, int] | None:
-        """(position, size) of whole batches from the one that holds `offset`, as `Log.read` gives them.
+    def locate(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> Located | None:
+        """The whole batches from the one that holds `offset`, as `Log.read` gives them.
 
         None where no batch up to `end_offset` holds it; size 0 where the first one is too large.
         """
@@ -188,17 +197,22 @@ class LogSegment:
         found = self.find(offset, end_position)
         if found is None:
             return None
-        start, header = found
+        start, first_bytes, first_end, chunk, chunk_position = found
         if start + max_bytes >= end_position:
             end, next_offset = end_position, end_offset
-        elif header.size_bytes <= max_bytes:
+        elif first_bytes <= max_bytes:
             end, next_offset = self._last_boundary(start, start + max_bytes)
         elif at_least_one:
-            end, next_offset = start + header.size_bytes, header.next_offset
+            end, next_offset = start + first_bytes, first_end
         else:
-            return start, 0
+            return Located(start, 0, b"")
         self._remember(next_offset, end)
-        return start, end - start
+        is_read = end - chunk_position <= len(chunk)
+        return Located(start, end - start, chunk[start - chunk_position : end - chunk_position] if is_read else None)
+
+    def read(self, located: Located) -> bytes:
+        """The bytes of what was located. OSError passes."""
+        return self.read_at(located.position, located.size_bytes) if located.data is None else located.data
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """The bytes at a position. OSError passes."""
@@ -208,24 +222,21 @@ class LogSegment:
         """The operating system's descriptor of the file, for as long as the context lasts."""
         return self._fs.descriptor(self.fd)
 
-    def find(self, offset: int, end_position: int | None = None) -> Placed | None:
-        """The first batch whose last offset is not below `offset`, with its position."""
+    def find(self, offset: int, end_position: int | None = None) -> FoundBatch | None:
+        """The first batch whose last offset is not below `offset`."""
         end = self.size_bytes if end_position is None else end_position
         start = self._resume_positions.get(offset)
         if start is None:
             floor = self.offset_index.floor(offset - self.base_offset)
             start = floor[1] if floor is not None else 0
-        for position, header in scan_headers(self._fs, self.fd, start, end):
-            if header.base_offset + header.last_offset_delta >= offset:
-                return position, header
-        return None
+        return find_batch(self._fs, self.fd, start, end, offset)
 
     def position_of(self, offset: int) -> int:
         """Where the batch that holds `offset`, or else the next one, begins; the end of the file without one."""
         if offset >= self.next_offset:
             return self.size_bytes
         found = self.find(offset)
-        return self.size_bytes if found is None else found[0]
+        return self.size_bytes if found is None else found.position
 
     def _last_boundary(self, start: int, limit: int) -> tuple[int, int]:
         """Where the first batch that ends behind `limit` begins, and its base offset; `start` is a batch's position."""
@@ -263,7 +274,7 @@ class LogSegment:
         found = self.find(start_offset)
         if found is None:
             return NO_TIMESTAMP
-        placed = scan_headers(self._fs, self.fd, found[0], self.size_bytes)
+        placed = scan_headers(self._fs, self.fd, found.position, self.size_bytes)
         return max(self._newest(position, header, start_offset) for position, header in placed)
 
     def _newest(self, position: int, header: BatchHeader, start_offset: int) -> int:

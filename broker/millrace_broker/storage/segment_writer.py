@@ -49,18 +49,27 @@ class SegmentWriter:
         """Whether the active segment is begun, and has room for all of it."""
         active = self._segments.now.active
         fits = active.size_bytes > 0 and len(placement.batches) <= active.index_room
-        return fits and not self._is_due(active, placement)
+        return fits and not self._rolling.is_due(
+            active, placement.size_bytes, placement.last_offset, placement.max_timestamp
+        )
 
     def write(self, placement: Placement, offset: int) -> None:
         """Write what was placed from `offset` on. RecordTooLargeError, StorageError."""
-        segment = self._segment_for(placement, offset)
+        buffers, size_bytes, batches, _, last_offset, max_timestamp = placement
+        if size_bytes > self._rolling.segment_bytes:
+            raise RecordTooLargeError(
+                f"{size_bytes} bytes in one append are above segment.bytes={self._rolling.segment_bytes}"
+            )
+        segment = self._segments.now.active
+        if self._rolling.is_due(segment, size_bytes, last_offset, max_timestamp):
+            segment = self.roll(offset)
         try:
-            start = segment.write(placement.buffers, placement.size_bytes)
+            start = segment.write(buffers, size_bytes)
         except OSError as error:
             self._undo_write(segment)
             raise storage_error(segment.path, error) from error
-        for position, size_bytes, last_offset, max_timestamp in placement.batches:
-            segment.add(start + position, size_bytes, last_offset, max_timestamp)
+        for position, batch_bytes, batch_end, newest in batches:
+            segment.add(start + position, batch_bytes, batch_end, newest)
 
     def roll(self, offset: int) -> LogSegment:
         """Finish the active segment and begin the next at the log's end; nothing is synced here. StorageError."""
@@ -69,19 +78,6 @@ class SegmentWriter:
             segment = self._segments.begin(offset, self._rolling)
         self._flushing.names_changed = True
         return segment
-
-    def _segment_for(self, placement: Placement, offset: int) -> LogSegment:
-        """The active segment, rolled first where the batches don't belong in it."""
-        segment_bytes = self._rolling.config.segment_bytes
-        if placement.size_bytes > segment_bytes:
-            raise RecordTooLargeError(
-                f"{placement.size_bytes} bytes in one append are above segment.bytes={segment_bytes}"
-            )
-        active = self._segments.now.active
-        return self.roll(offset) if self._is_due(active, placement) else active
-
-    def _is_due(self, active: LogSegment, placement: Placement) -> bool:
-        return self._rolling.is_due(active, placement.size_bytes, placement.last_offset, placement.max_timestamp)
 
     def _undo_write(self, segment: LogSegment) -> None:
         try:

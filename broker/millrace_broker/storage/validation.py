@@ -36,8 +36,10 @@ from millrace.records.batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL_FLAG,
+    HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
@@ -54,6 +56,7 @@ UNCOMPRESSED_LIMIT_FACTOR = 8
 
 NO_KEY = "a record of a compacted topic needs a key"
 MAX_CODEC_ID = max(Codec)
+LEAST_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _SPECIAL_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _RARE_FLAGS = _SPECIAL_FLAGS | CODEC_MASK
 
@@ -63,19 +66,23 @@ def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple
     found: list[tuple[int, BatchHeader]] = []
     position, end = 0, len(batches)
     while end - position >= HEADER_BYTES:
-        header = read_header(batches, position)
-        size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
+        fields = HEADER.unpack_from(batches, position)
+        _, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, count = fields
+        header = tuple.__new__(BatchHeader, fields)
+        # What nearly all batches are is asked in place: a call costs more than the question.
+        if magic != MAGIC_V2 or length < LEAST_LENGTH or last_offset_delta < 0 or count < 0:
+            read_header(batches, position)
+        size_bytes = LOG_OVERHEAD_BYTES + length
         if size_bytes > end - position:
             break
         if size_bytes > max_message_bytes:
             raise RecordTooLargeError(f"a batch of {size_bytes} bytes is above max.message.bytes={max_message_bytes}")
-        if crc32c(batches[position + ATTRIBUTES_POSITION : position + size_bytes]) != header.crc:
+        if crc32c(batches[position + ATTRIBUTES_POSITION : position + size_bytes]) != crc:
             check_crc(batches, position, header)
-        # What nearly all batches are is asked in place: a call costs more than the question.
-        if header.attributes & _RARE_FLAGS or header.record_count != header.last_offset_delta + 1:
+        if attributes & _RARE_FLAGS or count != last_offset_delta + 1:
             _check_header(header)
-        if header.producer_id != NO_PRODUCER_ID:
-            _check_producer(header, is_alone=size_bytes == end)
+        if producer_id != NO_PRODUCER_ID and (size_bytes != end or (producer_id | epoch | sequence) < 0):
+            _check_producer(header)
         found.append((position, header))
         position += size_bytes
     if position != end or not found:
@@ -154,11 +161,10 @@ def _check_flags(header: BatchHeader) -> None:
         raise InvalidRecordError("a transactional batch without a producer id")
 
 
-def _check_producer(header: BatchHeader, *, is_alone: bool) -> None:
+def _check_producer(header: BatchHeader) -> None:
     if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
         raise InvalidRecordError(
             f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence}: "
             "none may be negative"
         )
-    if not is_alone:
-        raise InvalidRecordError("a batch with a producer id comes alone")
+    raise InvalidRecordError("a batch with a producer id comes alone")

@@ -78,24 +78,33 @@ class GroupFacts:
         return str(self.state)
 
     @property
+    def member_count(self) -> int:
+        """How many members it has, pending ones excepted."""
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no members, pending ones excepted."""
         return self.state is State.EMPTY
 
     def check_commit(self, committer: Committer) -> ErrorCode:
-        """A simple consumer may commit while the group is empty, a member in its generation and not amid a sync."""
+        """A simple consumer may commit while the group is empty, a member in its generation and not amid a sync.
+
+        In a transaction a commit without a member is that of an old client, and the state does not matter.
+        """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if committer.generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if committer.generation < 0 and not committer.member_id and committer.instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if committer.is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = self.members.check(committer.member_id, committer.instance_id)
         if error:
             return error
         if committer.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.COMPLETING_REBALANCE else ErrorCode.NONE
+        is_amid_sync = self.state is State.COMPLETING_REBALANCE and not committer.is_transactional
+        return ErrorCode.REBALANCE_IN_PROGRESS if is_amid_sync else ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:  # noqa: ARG002  # KIP-848's only
         """Everyone may fetch."""

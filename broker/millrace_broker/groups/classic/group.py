@@ -306,7 +306,7 @@ class ClassicGroup(GroupFacts):
         self.update_subscribed_topics()
         if not len(self.members):
             self.move(State.EMPTY, now_ms)
-            return [Store((self.record(),), Emptied())]
+            return [Store((self.record(),), Emptied(), is_rebalance=True)]
         self.move(State.COMPLETING_REBALANCE, now_ms)
         effects: Effects = []
         for member in self.members:
@@ -336,7 +336,7 @@ class ClassicGroup(GroupFacts):
         if self.members.leader != sync.member_id:
             return effects
         assignments = {member.member_id: sync.assignments.get(member.member_id, b"") for member in self.members}
-        return [*effects, Store((self.record(assignments),), Assigned(self.generation, assignments))]
+        return [*effects, Store((self.record(assignments),), Assigned(self.generation, assignments), is_rebalance=True)]
 
     def _check_sync(self, sync: Sync) -> ErrorCode:
         if self.state is State.DEAD:

@@ -103,6 +103,11 @@ class ConsumerGroup:
         return self.state.state_name
 
     @property
+    def member_count(self) -> int:
+        """How many members it has."""
+        return len(self.state.members)
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no members, and none on the way."""
         return not self.state.members and not self.is_storing
@@ -115,11 +120,13 @@ class ConsumerGroup:
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         is_classic = member.metadata.classic is not None
-        if not is_classic and committer.version < FIRST_COMMIT_VERSION_WITH_EPOCH:
+        knows_epochs = committer.is_transactional or committer.version >= FIRST_COMMIT_VERSION_WITH_EPOCH
+        if not is_classic and not knows_epochs:
             return ErrorCode.UNSUPPORTED_VERSION
         if committer.generation == member.current.epoch:
             return ErrorCode.NONE
-        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+        has_generations = is_classic or committer.is_transactional
+        return ErrorCode.ILLEGAL_GENERATION if has_generations else ErrorCode.STALE_MEMBER_EPOCH
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Anybody may who gives no member id; a member must be at its epoch."""
@@ -388,7 +395,7 @@ class ConsumerGroup:
 
     def _append(self, records: Sequence[Record], outcome: _Outcome) -> Effects:
         self.is_storing = True
-        return [Store(tuple(records), outcome)]
+        return [Store(tuple(records), outcome, is_rebalance=outcome.state.epoch > self.state.epoch)]
 
     # Timers.
 

@@ -1,0 +1,98 @@
+"""The topics in which coordinators keep their state: `__consumer_offsets` and `__transaction_state`.
+
+What belongs to one group, or to one transactional id, is in one partition, and the leader of that partition is its
+coordinator. Such a topic is created when a client first looks for a coordinator (spec E6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Mapping
+
+from millrace.errors import CoordinatorNotAvailableError, TopicExistsError
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.cluster.view import BrokerInfo
+
+logger = logging.getLogger(__name__)
+
+INT_BITS = 32
+
+
+class CoordinatorTopic:
+    """One such topic; partitions, replicas and properties are those that it is created with."""
+
+    def __init__(
+        self,
+        name: str,
+        metadata: MetadataCache,
+        topics: TopicManager,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+    ) -> None:
+        self.name = name
+        self._metadata = metadata
+        self._topics = topics
+        self._partitions = partitions
+        self._replication_factor = replication_factor
+        self._config = config
+        self._creation = asyncio.Lock()
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has been created."""
+        return self.name in self._metadata.view.topics
+
+    def partition_of(self, key: str) -> int:
+        """The partition that has a key, of as many as the topic has or would have."""
+        topic = self._metadata.view.topics.get(self.name)
+        return partition_of(key, self._partitions if topic is None else len(topic.partitions))
+
+    def locate(self, key: str) -> BrokerInfo | None:
+        """The broker that leads a key's partition; None while the topic is not there.
+
+        CoordinatorNotAvailableError where no live broker does.
+        """
+        view = self._metadata.view
+        topic = view.topics.get(self.name)
+        if topic is None:
+            return None
+        index = self.partition_of(key)
+        broker = view.brokers.get(topic.partitions[index].leader)
+        if broker is None:
+            raise CoordinatorNotAvailableError(f"{self.name}-{index} has no leader")
+        return broker
+
+    async def create(self) -> None:
+        """Create the topic, unless it is there. Raises a TopicError where that is not possible."""
+        async with self._creation:
+            if self.exists:
+                return
+            try:
+                await self._topics.create(
+                    self.name,
+                    partitions=self._partitions,
+                    replication_factor=self._replication_factor,
+                    config=self._config,
+                )
+            except TopicExistsError:
+                logger.info("%s was created by another broker", self.name)
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """Kafka's choice: the absolute value of Java's `String.hashCode`, modulo the number of partitions."""
+    value = java_hash(key)
+    return 0 if value == -(1 << INT_BITS - 1) else abs(value) % partitions
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 units, in 32 bits with sign."""
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << INT_BITS) if value >> INT_BITS - 1 else value

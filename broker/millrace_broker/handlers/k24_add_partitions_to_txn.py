@@ -1,0 +1,114 @@
+"""AddPartitionsToTxn, versions 0 to 5: partitions that a producer is going to write to (KIP-98).
+
+v0-v3  one transaction, from its client      v2  PRODUCER_FENCED      v3  flexible
+v4     many transactions, from brokers; verify only (KIP-890)         v5  TRANSACTION_ABORTABLE
+
+Where one partition can't be had none is added: the others are answered OPERATION_NOT_ATTEMPTED. A transaction spans the
+partitions that its coordinator's broker leads; others are POLICY_VIOLATION, since no marker would reach them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode
+from millrace.wire.encoder import Parts
+from millrace_broker.cluster.topics import INTERNAL_TOPICS
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.partitions import is_known, is_led_here
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.effects import Result
+from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_VERSION, Producer
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_BATCHED_VERSION = 4
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Add, or look up, the partitions of each transaction."""
+    version = request.version
+    message = decode(ApiKey.ADD_PARTITIONS_TO_TXN, version, Direction.REQUEST, request.body)
+    if version >= FIRST_BATCHED_VERSION:
+        return asyncio.ensure_future(_answer_all(services, version, message))
+    keys = _keys(message.v3_and_below_topics)
+    if missing := _missing(services, version, keys):
+        return _answer_one(services, version, message, missing)
+    producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+    adding = services.txns.add_partitions(message.v3_and_below_transactional_id, producer, keys, NO_VERSION)
+    if adding.done():  # as with one replica; a task for it would cost as much as the record
+        return _answer_one(services, version, message, _errors(version, keys, adding.result()))
+    return asyncio.ensure_future(_answer_later(services, version, message, keys, adding))
+
+
+async def _answer_later(
+    services: Services, version: int, message: Any, keys: Sequence[TopicPartition], adding: asyncio.Future[Result]
+) -> Parts:
+    return _answer_one(services, version, message, _errors(version, keys, await adding))
+
+
+def _answer_one(services: Services, version: int, message: Any, errors: Errors) -> Parts:
+    fields = {"throttle_time": 0, "results_by_topic_v3_and_below": _topics(message.v3_and_below_topics, errors)}
+    return answer(services, ApiKey.ADD_PARTITIONS_TO_TXN, version, fields)
+
+
+async def _answer_all(services: Services, version: int, message: Any) -> Parts:
+    results = [await _batched(services, version, one) for one in message.transactions]
+    fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results_by_transaction": results}
+    return answer(services, ApiKey.ADD_PARTITIONS_TO_TXN, version, fields)
+
+
+async def _batched(services: Services, version: int, one: Any) -> dict[str, Any]:
+    producer, keys = Producer(one.producer_id, one.producer_epoch), _keys(one.topics)
+    errors = _missing(services, version, keys)
+    if not errors and one.verify_only:
+        errors = services.txns.verify(one.transactional_id, producer, keys)
+    elif not errors:
+        added = await services.txns.add_partitions(one.transactional_id, producer, keys, EPOCH_BUMP_VERSION)
+        errors = _errors(version, keys, added)
+    return {"transactional_id": one.transactional_id, "topic_results": _topics(one.topics, errors)}
+
+
+def _errors(version: int, keys: Sequence[TopicPartition], added: Result) -> Errors:
+    error = added.error
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return dict.fromkeys(keys, error)
+
+
+def _missing(services: Services, version: int, keys: Sequence[TopicPartition]) -> Errors:
+    """An error for every partition, if one of them can't be had; clients can't have those of internal topics."""
+    errors = {key: error for key in keys if (error := _refusal(services, version, key))}
+    return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors if errors else {}
+
+
+def _refusal(services: Services, version: int, key: TopicPartition) -> ErrorCode:
+    if version < FIRST_BATCHED_VERSION and key.topic in INTERNAL_TOPICS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if not is_known(services, key):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if is_led_here(services, key) else ErrorCode.POLICY_VIOLATION
+
+
+def _keys(topics: Any) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _topics(topics: Any, errors: Errors) -> list[dict[str, Any]]:
+    results: dict[str, list[dict[str, Any]]] = {topic.name: [] for topic in topics}
+    for (topic, index), error in errors.items():
+        results[topic].append({"partition_index": index, "partition_error_code": error})
+    return [{"name": topic, "results_by_partition": partitions} for topic, partitions in results.items()]
+
+
+API = Api(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    VersionRange(0, 5),
+    handle,
+    refuses="partitions that another broker leads than the transaction's coordinator (POLICY_VIOLATION)",
+)

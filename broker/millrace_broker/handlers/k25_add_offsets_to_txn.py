@@ -1,0 +1,49 @@
+"""AddOffsetsToTxn, versions 0 to 4: a group's partition of `__consumer_offsets` joins a transaction (KIP-98).
+
+v2  PRODUCER_FENCED      v3  flexible      v4  TRANSACTION_ABORTABLE
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode
+from millrace.wire.encoder import Parts
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.partitions import is_known, is_led_here
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.metadata import NO_VERSION, Producer
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Add the group's partition."""
+    message = decode(ApiKey.ADD_OFFSETS_TO_TXN, request.version, Direction.REQUEST, request.body)
+    return asyncio.ensure_future(_answer(services, request.version, message))
+
+
+async def _answer(services: Services, version: int, message: Any) -> Parts:
+    topic = services.groups.topic
+    key = TopicPartition(topic.name, topic.partition_of(message.group_id))
+    producer = Producer(message.producer_id, message.producer_epoch)
+    if is_known(services, key) and not is_led_here(services, key):
+        error = ErrorCode.POLICY_VIOLATION
+    else:
+        error, _ = await services.txns.add_partitions(message.transactional_id, producer, [key], NO_VERSION)
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    fields = {"throttle_time": 0, "error_code": error}
+    return answer(services, ApiKey.ADD_OFFSETS_TO_TXN, version, fields)
+
+
+API = Api(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    VersionRange(0, 4),
+    handle,
+    refuses="groups of another broker than the transaction's coordinator (POLICY_VIOLATION)",
+)

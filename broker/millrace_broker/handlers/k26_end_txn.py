@@ -1,0 +1,64 @@
+"""EndTxn, versions 0 to 5: commit or abort (KIP-98).
+
+v2  PRODUCER_FENCED      v3  flexible      v4  TRANSACTION_ABORTABLE
+v5  the epoch is bumped, and the answer tells it, with a new producer id where there is no epoch left (KIP-890)
+
+Answered once the decision is stored: the markers follow, and requests meanwhile are CONCURRENT_TRANSACTIONS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from millrace.errors import ErrorCode, MillraceError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode
+from millrace.wire.encoder import Parts
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.txns.effects import Result
+from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_VERSION, Producer
+from millrace_broker.txns.transaction import End
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_VERSION_WITH_EPOCH_BUMP = 5
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """End the transaction."""
+    version = request.version
+    message = decode(ApiKey.END_TXN, version, Direction.REQUEST, request.body)
+    client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_WITH_EPOCH_BUMP else NO_VERSION
+    producer = Producer(message.producer_id, message.producer_epoch)
+    ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))
+    if ending.done():  # as with one replica; a task for it would cost as much as the decision
+        return _answer(services, version, ending.result())
+    return asyncio.ensure_future(_answer_later(services, version, ending))
+
+
+async def _answer_later(services: Services, version: int, ending: asyncio.Future[Result]) -> Parts:
+    try:
+        result = await ending
+    except MillraceError as failed:
+        logger.warning("no producer id can be given: %s", failed)
+        result = Result(ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
+    return _answer(services, version, result)
+
+
+def _answer(services: Services, version: int, result: Result) -> Parts:
+    error, producer = result
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    fields = {
+        "throttle_time": 0,
+        "error_code": error,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+    }
+    return answer(services, ApiKey.END_TXN, version, fields)
+
+
+API = Api(ApiKey.END_TXN, VersionRange(0, 5), handle)

@@ -1,0 +1,115 @@
+"""TxnOffsetCommit, versions 0 to 5: offsets that count when their transaction commits (KIP-98, KIP-447).
+
+v2  leader epoch      v3  flexible; generation, member and instance, which fence as OffsetCommit does
+v4  TRANSACTION_ABORTABLE      v5  the group's partition joins the transaction without AddOffsetsToTxn (KIP-890)
+
+A partition that does not exist is answered UNKNOWN_TOPIC_OR_PARTITION; the others are committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from millrace.errors import ErrorCode, GroupError
+from millrace.records.record import BatchProducer
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, field
+from millrace.wire.encoder import Parts
+from millrace_broker.groups import commits
+from millrace_broker.groups.commits import Commit
+from millrace_broker.groups.group import Committer
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.partitions import is_known
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.admission import ClientSupport, admit
+from millrace_broker.txns.metadata import Producer
+
+FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
+FIRST_VERSION_WITH_GENERIC_ERRORS = 4
+FIRST_VERSION_WITH_EPOCH_BUMP = 5
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Commit what exists."""
+    message = decode(ApiKey.TXN_OFFSET_COMMIT, request.version, Direction.REQUEST, request.body)
+    return asyncio.ensure_future(_answer(services, request.version, message))
+
+
+async def _answer(services: Services, version: int, message: Any) -> Parts:
+    asked = {
+        TopicPartition(topic.name, one.partition_index): one for topic in message.topics for one in topic.partitions
+    }
+    existing = [_commit(key, one) for key, one in asked.items() if is_known(services, key)]
+    errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if existing:
+        errors |= await _into_group(services, version, message, existing)
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {
+                    "partition_index": one.partition_index,
+                    "error_code": errors[TopicPartition(topic.name, one.partition_index)],
+                }
+                for one in topic.partitions
+            ],
+        }
+        for topic in message.topics
+    ]
+    return answer(services, ApiKey.TXN_OFFSET_COMMIT, version, {"throttle_time": 0, "topics": topics})
+
+
+async def _into_group(services: Services, version: int, message: Any, existing: Sequence[Commit]) -> commits.Errors:
+    committer = Committer(
+        member_id=field(message, "member_id", ""),
+        instance_id=field(message, "group_instance_id", None),
+        generation=field(message, "generation_id", -1),
+        version=version,
+        is_transactional=True,
+    )
+    error = _admission(services, version, message)
+    if not error:
+        producer = BatchProducer(message.producer_id, message.producer_epoch, base_sequence=0)
+        try:
+            return await commits.commit_in_transaction(services.groups, message.group_id, committer, existing, producer)
+        except GroupError as refused:
+            error = refused.code
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOAD_IN_PROGRESS:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return {one.topic_partition: error for one in existing}
+
+
+def _admission(services: Services, version: int, message: Any) -> ErrorCode:
+    """Whether the group's partition may take offsets of the transaction."""
+    if not message.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    topic = services.groups.topic
+    key = TopicPartition(topic.name, topic.partition_of(message.group_id))
+    partition = services.replicas.partitions.get(key)
+    if partition is None:
+        return ErrorCode.NOT_COORDINATOR
+    producer = Producer(message.producer_id, message.producer_epoch)
+    admitted = admit(services.txns, message.transactional_id, producer, {key: partition}, _support(version))
+    return admitted[key]
+
+
+def _support(version: int) -> ClientSupport:
+    if version >= FIRST_VERSION_WITH_EPOCH_BUMP:
+        return ClientSupport.EPOCH_BUMP
+    return ClientSupport.GENERIC_ERROR if version >= FIRST_VERSION_WITH_GENERIC_ERRORS else ClientSupport.NONE
+
+
+def _commit(key: TopicPartition, one: Any) -> Commit:
+    leader_epoch = field(one, "committed_leader_epoch", -1)
+    return Commit(key, one.committed_offset, leader_epoch, one.committed_metadata)
+
+
+API = Api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    VersionRange(0, 5),
+    handle,
+    refuses="transactions that another broker coordinates (POLICY_VIOLATION)",
+)

@@ -1,0 +1,42 @@
+"""DescribeTransactions, version 0 (KIP-664): the producer and the partitions of transactional ids."""
+
+from __future__ import annotations
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode
+from millrace.wire.describe_transactions import TransactionDescribed, encode_describe_transactions_response
+from millrace_broker.handlers.answers import count_errors
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.txns.overview import find_transaction
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Describe each transactional id."""
+    message = decode(ApiKey.DESCRIBE_TRANSACTIONS, request.version, Direction.REQUEST, request.body)
+    described = [_described(services, one) for one in dict.fromkeys(message.transactional_ids)]
+    count_errors(services, ApiKey.DESCRIBE_TRANSACTIONS, (one.error_code for one in described))
+    return encode_describe_transactions_response(described)
+
+
+def _described(services: Services, transactional_id: str) -> TransactionDescribed:
+    found = find_transaction(services.txns, transactional_id)
+    if isinstance(found, ErrorCode):
+        return TransactionDescribed(found, transactional_id)
+    kept = found.metadata
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(kept.partitions):
+        topics.setdefault(topic, []).append(index)
+    return TransactionDescribed(
+        ErrorCode.NONE,
+        transactional_id,
+        str(kept.state),
+        kept.timeout_ms,
+        kept.start_timestamp_ms,
+        kept.producer_id,
+        kept.producer_epoch,
+        topics,
+    )
+
+
+API = Api(ApiKey.DESCRIBE_TRANSACTIONS, VersionRange(0, 0), handle)

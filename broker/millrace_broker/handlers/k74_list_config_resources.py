@@ -1,0 +1,47 @@
+"""ListConfigResources, versions 0 and 1 (KIP-714, KIP-1142): the names of what can have a configuration.
+
+v0 lists client metrics alone, of which there are none. v1 lists topics, brokers, their loggers, client metrics, groups,
+or those of them that are asked for; UNSUPPORTED_VERSION for any other type. No group has a configuration of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import Direction, decode, field
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.config_resources import ResourceType
+
+CLIENT_METRICS, GROUP = 16, 32
+LISTED = (*ResourceType, CLIENT_METRICS, GROUP)
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Name and type of each."""
+    message = decode(ApiKey.LIST_CONFIG_RESOURCES, request.version, Direction.REQUEST, request.body)
+    asked = set(field(message, "resource_types", (CLIENT_METRICS,)) or LISTED)
+    is_served = asked.issubset(LISTED)
+    fields = {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE if is_served else ErrorCode.UNSUPPORTED_VERSION,
+        "config_resources": [
+            {"resource_name": name, "resource_type": kind}
+            for kind in LISTED
+            if is_served and kind in asked
+            for name in _names(services, kind)
+        ],
+    }
+    return answer(services, ApiKey.LIST_CONFIG_RESOURCES, request.version, fields)
+
+
+def _names(services: Services, kind: int) -> Iterable[str]:
+    view = services.metadata.view
+    if kind == ResourceType.TOPIC:
+        return view.topics
+    return map(str, view.brokers) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else ()
+
+
+API = Api(ApiKey.LIST_CONFIG_RESOURCES, VersionRange(0, 1), handle)

@@ -1,0 +1,64 @@
+"""The properties of the transaction coordinator, under Kafka's names.
+
+Defaults are Kafka's, but two: `transaction.state.log.replication.factor` and `transaction.state.log.min.isr` are 1
+here, since followers are not served yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from millrace.config import MAX_INT, ConfigTable, declared_keys, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionConfig:
+    """What transactions obey, and the topic of their states."""
+
+    transaction_max_timeout_ms: int = setting(
+        900_000, "The longest transaction.timeout.ms that a producer may ask for.", minimum=1, maximum=MAX_INT
+    )
+    transactional_id_expiration_ms: int = setting(
+        7 * 24 * 3_600_000,
+        "Milliseconds without a change after which a transactional id is forgotten.",
+        minimum=1,
+        maximum=MAX_INT,
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        10_000, "Milliseconds between two looks for transactions to abort.", minimum=1, maximum=MAX_INT
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        3_600_000, "Milliseconds between two looks for transactional ids to forget.", minimum=1, maximum=MAX_INT
+    )
+    transaction_partition_verification_enable: bool = setting(
+        True, "Take records of a transaction only in partitions that have been added to it (KIP-890)."
+    )
+    transaction_state_log_num_partitions: int = setting(
+        50, "Partitions of the topic of transactions' states when it is created.", minimum=1, maximum=MAX_INT
+    )
+    transaction_state_log_replication_factor: int = setting(
+        1, "Replicas of the topic of transactions' states when it is created.", minimum=1, maximum=32_767
+    )
+    transaction_state_log_min_isr: int = setting(
+        1, "min.insync.replicas of the topic of transactions' states.", minimum=1, maximum=MAX_INT
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        100 << 20,
+        "segment.bytes of the topic of transactions' states; small, so that compaction and loading are quick.",
+        minimum=1,
+        maximum=MAX_INT,
+    )
+    transaction_state_log_load_buffer_size: int = setting(
+        5 << 20, "Bytes read at a time while transactions' states are loaded.", minimum=1, maximum=MAX_INT
+    )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> TransactionConfig:
+        """Parse; InvalidConfigError for an unknown name or a bad value."""
+        values = TRANSACTION_CONFIG.parse(properties)
+        return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
+
+
+TRANSACTION_CONFIG = ConfigTable(declared_keys(TransactionConfig))

@@ -1,0 +1,255 @@
+"""The transaction coordinator: which partition of `__transaction_state` has an id, and which of them are led here.
+
+Until a led partition is read, requests for its transactional ids are answered COORDINATOR_LOAD_IN_PROGRESS; when it is
+led no longer, NOT_COORDINATOR.
+
+Runs on the event loop. A request is answered by a future of its `Result`; with one replica it is done at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+
+from millrace.clock import Clock
+from millrace.errors import ErrorCode
+from millrace.records.batch import NO_PRODUCER_ID
+from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
+from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.metrics import TransactionCounts
+from millrace_broker.replication.purgatory import CallLater
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.shards import LedShards
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txn_config import TransactionConfig
+from millrace_broker.txns.effects import Effects, Result
+from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.txns.metadata import Producer
+from millrace_broker.txns.shard import Shard
+from millrace_broker.txns.transaction import End, InitProducer, Transaction, new_transaction
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_TOPIC = "__transaction_state"
+MAX_ID_BYTES = 2**15 - 1  # a key of the topic holds no more
+Request = Callable[[Transaction, "asyncio.Future[Result]", int], Effects]
+
+
+class TransactionCoordinator:
+    """The transactional ids of this broker.
+
+    Args:
+        config: the properties.
+        replicas: the led partitions; states are written to and read from these.
+        metadata: the cluster's newest view.
+        topics: creates the topic of states.
+        markers: ends transactions in partitions.
+        broker_id: this broker's.
+        producer_ids: gives ids that no one has had.
+        clock: timestamps.
+        call_later: timers, as an event loop has them.
+    """
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        topics: TopicManager,
+        markers: MarkerWriter,
+        *,
+        broker_id: int,
+        producer_ids: ProducerIds,
+        clock: Clock,
+        call_later: CallLater,
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self.markers = markers
+        self.counts = TransactionCounts()
+        self.topic = CoordinatorTopic(
+            TRANSACTION_TOPIC,
+            metadata,
+            topics,
+            partitions=config.transaction_state_log_num_partitions,
+            replication_factor=config.transaction_state_log_replication_factor,
+            config=topic_config(config),
+        )
+        self._replicas = replicas
+        self._broker_id = broker_id
+        self._producer_ids = producer_ids
+        self._clock = clock
+        self._call_later = call_later
+        self.led = LedShards(
+            TRANSACTION_TOPIC,
+            replicas,
+            self._new_shard,
+            load_buffer_bytes=config.transaction_state_log_load_buffer_size,
+            when_loaded=self._loaded,
+        )
+
+    def shard(self, transactional_id: str) -> Shard | ErrorCode:
+        """Where a transactional id is, or why it can't be used here now."""
+        if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
+            return ErrorCode.INVALID_REQUEST
+        shard = self.led.of_partition(self.topic.partition_of(transactional_id))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR
+        return shard if shard.is_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def shards(self) -> list[Shard] | ErrorCode:
+        """Every shard; an error while one is being loaded."""
+        shards = self.led.all()
+        if all(shard.is_loaded for shard in shards):
+            return shards
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def now_ms(self) -> int:
+        """The wall clock: what timestamps of transactions mean."""
+        return self._clock.now_ms()
+
+    def is_elsewhere(self, transactional_id: str) -> bool:
+        """Whether another broker leads the partition that has a transactional id."""
+        topic = self.metadata.view.topics.get(TRANSACTION_TOPIC)
+        if topic is None:
+            return False
+        return topic.partitions[self.topic.partition_of(transactional_id)].leader != self._broker_id
+
+    def first_free_producer_id(self) -> int:
+        """The id above those of all producers that are known here."""
+        known = (max(one.metadata.producer_id, one.metadata.next_producer_id) for one in self.transactions())
+        return max(known, default=-1) + 1
+
+    # Requests.
+
+    async def init_producer(self, transactional_id: str, request: InitProducer) -> Result:
+        """InitProducerId with a transactional id. Raises as `ProducerIds.take` does where a new id is needed."""
+        if not transactional_id:
+            return Result(ErrorCode.INVALID_REQUEST)
+        if not 0 < request.timeout_ms <= self.config.transaction_max_timeout_ms:
+            return Result(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        shard = self.shard(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return Result(shard)
+        known = shard.transactions.get(transactional_id)
+        is_fresh_id_needed = known is None or known.needs_producer_id(request)
+        fresh_id = await self._producer_ids.take() if is_fresh_id_needed else NO_PRODUCER_ID
+        if shard.is_closed:
+            return Result(ErrorCode.NOT_COORDINATOR)
+        if transactional_id not in shard.transactions and is_fresh_id_needed:
+            made = new_transaction(transactional_id, fresh_id, request.timeout_ms, shard.now_ms())
+            shard.transactions[transactional_id] = made
+        return await self._ask(
+            transactional_id,
+            lambda transaction, ticket, now_ms: transaction.init_producer(ticket, request, fresh_id, now_ms),
+        )
+
+    def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], client_version: int
+    ) -> asyncio.Future[Result]:
+        """Let a producer write to further partitions: AddPartitionsToTxn, AddOffsetsToTxn."""
+        return self._ask(
+            transactional_id,
+            lambda transaction, ticket, now_ms: transaction.add_partitions(
+                ticket, producer, partitions, client_version, now_ms
+            ),
+        )
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether a producer may write to each of these partitions now."""
+        transaction = self.find(transactional_id)
+        if isinstance(transaction, ErrorCode):
+            return dict.fromkeys(partitions, transaction)
+        return transaction.verify(producer, partitions)
+
+    def end(self, transactional_id: str, request: End) -> asyncio.Future[Result]:
+        """EndTxn; answered once the decision is stored. Raises as `ProducerIds.take` does where a new id is needed."""
+        known = self.find(transactional_id)
+        if isinstance(known, Transaction) and known.needs_producer_id(request):
+            return asyncio.ensure_future(self._end_with_next_id(transactional_id, request))
+        return self._end(transactional_id, request, NO_PRODUCER_ID)
+
+    async def _end_with_next_id(self, transactional_id: str, request: End) -> Result:
+        return await self._end(transactional_id, request, await self._producer_ids.take())
+
+    def _end(self, transactional_id: str, request: End, fresh_id: int) -> asyncio.Future[Result]:
+        return self._ask(
+            transactional_id, lambda transaction, ticket, now_ms: transaction.end(ticket, request, fresh_id, now_ms)
+        )
+
+    def find(self, transactional_id: str) -> Transaction | ErrorCode:
+        """A transactional id that is known here, or why there is none."""
+        shard = self.shard(transactional_id)
+        return shard if isinstance(shard, ErrorCode) else shard.find(transactional_id)
+
+    def _ask(self, transactional_id: str, request: Request) -> asyncio.Future[Result]:
+        ticket: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        shard = self.shard(transactional_id)
+        if isinstance(shard, ErrorCode):
+            ticket.set_result(Result(shard))
+        elif isinstance(transaction := shard.find(transactional_id), ErrorCode):
+            ticket.set_result(Result(transaction))
+        else:
+            shard.perform(transaction, request(transaction, ticket, shard.now_ms()))
+        return ticket
+
+    # Leading.
+
+    def _new_shard(self, topic_partition: TopicPartition) -> Shard:
+        return Shard(
+            topic_partition,
+            self._replicas,
+            self.markers,
+            self._exists,
+            clock=self._clock,
+            call_later=self._call_later,
+            counts=self.counts,
+        )
+
+    def _loaded(self, shard: Shard, seconds: float) -> None:
+        count = len(shard.transactions)
+        self.counts.partitions_loaded += 1
+        self.counts.ids_loaded += count
+        self.counts.load_seconds += seconds
+        logger.info("%s: loaded %d transactional ids", shard.topic_partition, count)
+
+    def _exists(self, topic_partition: TopicPartition) -> bool:
+        topic = self.metadata.view.topics.get(topic_partition.topic)
+        return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
+
+    # Housekeeping.
+
+    async def abort_timed_out(self) -> int:
+        """Abort the transactions that are open for too long; how many."""
+        return sum([shard.abort_timed_out() async for shard in self._in_turn()])
+
+    async def expire_transactional_ids(self) -> int:
+        """Forget the transactional ids that have not been used for long; how many."""
+        return sum([shard.expire(self.config.transactional_id_expiration_ms) async for shard in self._in_turn()])
+
+    async def _in_turn(self) -> AsyncIterator[Shard]:
+        for shard in self.led.loaded():
+            if not shard.is_closed:
+                yield shard
+            await asyncio.sleep(0)  # requests go before
+
+    def transactions(self) -> Iterator[Transaction]:
+        """Every transaction that is known here; for any thread."""
+        for shard in self.led.loaded():
+            yield from shard.transactions.copy().values()
+
+
+def topic_config(config: TransactionConfig) -> dict[str, str]:
+    """The topic's own properties, as Kafka creates it."""
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": str(config.transaction_state_log_min_isr),
+        "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        "unclean.leader.election.enable": "false",
+    }

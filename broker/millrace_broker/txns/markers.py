@@ -1,0 +1,75 @@
+"""Ending a producer's transaction in one partition: the marker, and what follows from it (spec A6).
+
+Markers come from this broker's own coordinator, and over the wire from other brokers and from administrators
+(`kafka-transactions abort`). One in a partition of `__consumer_offsets` makes the offsets of the transaction count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple, Protocol
+
+from millrace.errors import ErrorCode, MillraceError
+from millrace.records.control import ControlType, EndTransactionMarker
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.replicated import Then, when_replicated
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.metadata import Producer
+
+REPLICATION_TIMEOUT_MS = 30_000  # Kafka's request.timeout.ms
+WAITING_ERRORS = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+class Marker(NamedTuple):
+    """What is to be written, whatever the partition."""
+
+    producer: Producer
+    is_commit: bool
+    coordinator_epoch: int
+
+
+class TransactionalOffsetsTopic(Protocol):
+    """Whoever keeps committed offsets."""
+
+    def is_loading(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition can't take a marker now."""
+        ...
+
+    def transaction_ended(self, topic_partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
+        """A partition has a marker."""
+        ...
+
+
+class MarkerWriter:
+    """Writes markers to the partitions that this broker leads."""
+
+    def __init__(self, replicas: ReplicaManager, offsets: TransactionalOffsetsTopic) -> None:
+        self._replicas = replicas
+        self._offsets = offsets
+        self.written: Counter[str] = Counter()  # that the in-sync replicas have, by kind
+
+    def write(self, topic_partition: TopicPartition, marker: Marker, then: Then) -> None:
+        """Append; `then` is told NONE once the in-sync replicas have the marker, else why there is none."""
+        if self._offsets.is_loading(topic_partition):
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        control_type = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
+        written = EndTransactionMarker(control_type, marker.coordinator_epoch)
+        try:
+            info = self._replicas.append_marker(topic_partition, written, *marker.producer)
+        except MillraceError as error:
+            then(error.code)
+            return
+
+        def replicated(error: ErrorCode) -> None:
+            if not error:
+                self.written[control_type.name.lower()] += 1
+                self._offsets.transaction_ended(
+                    topic_partition, marker.producer.producer_id, is_commit=marker.is_commit
+                )
+            then(WAITING_ERRORS.get(error, error))
+
+        when_replicated(self._replicas, topic_partition, info.last_offset, REPLICATION_TIMEOUT_MS, replicated)

@@ -1,0 +1,79 @@
+"""Listing and describing transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.errors import ErrorCode
+from millrace_broker.txns.coordinator import TransactionCoordinator
+from millrace_broker.txns.state import STATE_NAMES
+from millrace_broker.txns.transaction import Transaction
+
+NO_DURATION = -1
+MAX_PATTERN_CHARACTERS = 1 << 12
+MAX_INSTRUCTIONS = 2_000  # of a pattern: RE2 takes time in proportion to them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What ListTransactions asks for; what is empty, or -1, lets all pass.
+
+    The pattern, a regular expression in RE2's syntax, has to match the whole transactional id.
+    """
+
+    states: Collection[str] = ()
+    producer_ids: Collection[int] = ()
+    duration_ms: int = NO_DURATION
+    pattern: str | None = None
+
+    @property
+    def unknown_states(self) -> list[str]:
+        """Names that are no state's."""
+        return [name for name in self.states if name not in STATE_NAMES]
+
+
+def list_transactions(
+    coordinator: TransactionCoordinator, wanted: Filter, now_ms: int
+) -> tuple[ErrorCode, list[Transaction]]:
+    """(error, the transactions that pass the filter)."""
+    shards = coordinator.shards()
+    if isinstance(shards, ErrorCode):
+        return shards, []
+    found = [one for shard in shards for one in shard.transactions.values() if _passes(one, wanted, now_ms)]
+    if not wanted.pattern:
+        return ErrorCode.NONE, found
+    pattern = _compiled(wanted.pattern)
+    if pattern is None:
+        return ErrorCode.INVALID_REGULAR_EXPRESSION, []
+    return ErrorCode.NONE, [one for one in found if pattern.fullmatch(one.transactional_id)]
+
+
+def _compiled(pattern: str) -> Any | None:
+    """None for what is no pattern, or too large a one."""
+    # Only who filters by a pattern needs the engine; the others are spared its memory.
+    import re2  # noqa: PLC0415
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options=options) if len(pattern) <= MAX_PATTERN_CHARACTERS else None
+    except (re2.error, UnicodeEncodeError):
+        return None
+    return None if compiled is None or compiled.programsize > MAX_INSTRUCTIONS else compiled
+
+
+def _passes(transaction: Transaction, wanted: Filter, now_ms: int) -> bool:
+    kept = transaction.metadata
+    return (
+        (not wanted.producer_ids or kept.producer_id in wanted.producer_ids)
+        and (not wanted.states or str(kept.state) in wanted.states)
+        and (wanted.duration_ms < 0 or now_ms - kept.start_timestamp_ms > wanted.duration_ms)
+    )
+
+
+def find_transaction(coordinator: TransactionCoordinator, transactional_id: str) -> Transaction | ErrorCode:
+    """A transactional id to describe."""
+    found = coordinator.find(transactional_id)
+    return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if found is ErrorCode.INVALID_PRODUCER_ID_MAPPING else found

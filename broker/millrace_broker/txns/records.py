@@ -1,0 +1,140 @@
+"""Keys and values of `__transaction_state`, byte for byte Kafka's (TransactionLogKey, TransactionLogValue).
+
+    key    version i16 = 0    transactional id string
+
+    value  version i16     0, or 1 where something is to be kept that only the tagged fields hold
+           producer id i64, producer epoch i16, timeout i32, state i8
+           partitions [ topic string, partitions [i32] ]?     null in the state Empty
+           last update timestamp i64, start timestamp i64
+           1, tagged:  0 previous producer id i64   1 next producer id i64   2 client transaction version i16
+
+Version 1 is flexible (KIP-915): lengths are unsigned varints of one more, and each structure ends with tagged fields.
+A value without bytes is a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError
+from millrace.records.batch import NO_PRODUCER_ID
+from millrace.wire.decoder import Decoder
+from millrace.wire.encoder import INT16, INT64, Encoder
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.metadata import NO_VERSION, TransactionMetadata
+from millrace_broker.txns.state import TransactionState
+
+KEY_VERSION = 0
+PLAIN_VALUE_VERSION = 0
+FLEXIBLE_VALUE_VERSION = 1
+PREVIOUS_PRODUCER_ID_TAG, NEXT_PRODUCER_ID_TAG, CLIENT_VERSION_TAG = range(3)
+NULL = -1
+
+
+class Record(NamedTuple):
+    """A key and its newest value; None removes it."""
+
+    key: bytes
+    value: bytes | None
+
+
+def transaction_record(transactional_id: str, metadata: TransactionMetadata | None) -> Record:
+    """A transactional id as it is kept; None removes it."""
+    out = Encoder(flexible=False)
+    out.int16(KEY_VERSION)
+    out.string(transactional_id)
+    return Record(out.joined(), None if metadata is None else _value(metadata))
+
+
+def read_key(key: bytes) -> str | None:
+    """The transactional id; None for a key of another version. CorruptRecordError where the bytes are no key."""
+    decoder = Decoder(key)
+    return decoder.string() if decoder.int16() == KEY_VERSION else None
+
+
+def read_value(value: bytes) -> TransactionMetadata:
+    """Versions 0 and 1; CorruptRecordError for other bytes."""
+    version = Decoder(value).int16()
+    if version not in (PLAIN_VALUE_VERSION, FLEXIBLE_VALUE_VERSION):
+        raise CorruptRecordError(f"value version {version} of a transaction is not known")
+    decoder = Decoder(value, INT16.size, flexible=version == FLEXIBLE_VALUE_VERSION)
+    producer_id, epoch, timeout_ms, state = decoder.int64(), decoder.int16(), decoder.int32(), decoder.int8()
+    partitions = _read_partitions(decoder)
+    last_update_timestamp_ms, start_timestamp_ms = decoder.int64(), decoder.int64()
+    tagged = decoder.read_tagged_fields()
+    return TransactionMetadata(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timeout_ms=timeout_ms,
+        state=_state(state),
+        partitions=partitions,
+        start_timestamp_ms=start_timestamp_ms,
+        last_update_timestamp_ms=last_update_timestamp_ms,
+        previous_producer_id=_tagged_id(tagged.get(PREVIOUS_PRODUCER_ID_TAG)),
+        next_producer_id=_tagged_id(tagged.get(NEXT_PRODUCER_ID_TAG)),
+        client_version=Decoder(tagged[CLIENT_VERSION_TAG]).int16() if CLIENT_VERSION_TAG in tagged else NO_VERSION,
+    )
+
+
+def _state(number: int) -> TransactionState:
+    try:
+        return TransactionState(number)
+    except ValueError:
+        raise CorruptRecordError(f"state {number} of a transaction is not known") from None
+
+
+def _read_partitions(decoder: Decoder) -> frozenset[TopicPartition]:
+    partitions: list[TopicPartition] = []
+    for _ in range(decoder.array_length()):
+        topic = decoder.string()
+        partitions += [TopicPartition(topic, decoder.int32()) for _ in range(decoder.array_length())]
+        decoder.tagged_fields()
+    return frozenset(partitions)
+
+
+def _tagged_id(data: memoryview | None) -> int:
+    return NO_PRODUCER_ID if data is None else Decoder(data).int64()
+
+
+def _value(metadata: TransactionMetadata) -> bytes:
+    tagged = _tagged_fields(metadata)
+    out = Encoder(flexible=bool(tagged))
+    out.int16(FLEXIBLE_VALUE_VERSION if tagged else PLAIN_VALUE_VERSION)
+    out.int64(metadata.producer_id)
+    out.int16(metadata.producer_epoch)
+    out.int32(metadata.timeout_ms)
+    out.raw(bytes((metadata.state,)))
+    if metadata.state is TransactionState.EMPTY:
+        out.null_array()
+    else:
+        _partitions(out, metadata.partitions)
+    out.int64(metadata.last_update_timestamp_ms)
+    out.int64(metadata.start_timestamp_ms)
+    if tagged:
+        out.tagged_fields(tagged)
+    return out.joined()
+
+
+def _partitions(out: Encoder, partitions: frozenset[TopicPartition]) -> None:
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, index in sorted(partitions):
+        by_topic[topic].append(index)
+    out.array_length(len(by_topic))
+    for topic, indexes in by_topic.items():
+        out.string(topic)
+        out.int32_array(indexes)
+        out.no_tagged_fields()
+
+
+def _tagged_fields(metadata: TransactionMetadata) -> dict[int, bytes]:
+    """What differs from its default."""
+    tagged: dict[int, bytes] = {}
+    if metadata.client_version == NO_VERSION:
+        return tagged
+    if metadata.previous_producer_id != NO_PRODUCER_ID:
+        tagged[PREVIOUS_PRODUCER_ID_TAG] = INT64.pack(metadata.previous_producer_id)
+    if metadata.next_producer_id != NO_PRODUCER_ID:
+        tagged[NEXT_PRODUCER_ID_TAG] = INT64.pack(metadata.next_producer_id)
+    tagged[CLIENT_VERSION_TAG] = INT16.pack(metadata.client_version)
+    return tagged

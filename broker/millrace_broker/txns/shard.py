@@ -1,0 +1,235 @@
+"""The transactions of one partition of `__transaction_state`, and the partition's log as their memory.
+
+    append   record → log → the in-sync replicas have it → the transaction is told, and changes its state
+    markers  each partition of a decided transaction in turn; what can't be written now is tried again
+    replay   log → records → transactions, at the start and after a move; decided ones are carried out then
+
+While a shard is loaded, nobody but the loader touches it, so that may be a worker thread. Afterwards it belongs to the
+event loop. The partition's leader epoch is the coordinator's epoch in markers: it fences the coordinator before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from millrace.clock import Clock
+from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
+from millrace.records.batch import check_crc, walk
+from millrace.records.record import NewRecord, decode_batch, encode_batch
+from millrace_broker.metrics import TransactionCounts
+from millrace_broker.replication.purgatory import CallLater, Cancellable
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.replicated import when_replicated
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.effects import Answer, CompleteLater, Effects, Forget, Store, WriteMarkers
+from millrace_broker.txns.markers import REPLICATION_TIMEOUT_MS, Marker, MarkerWriter
+from millrace_broker.txns.records import read_key, read_value, transaction_record
+from millrace_broker.txns.state import COMPLETE, TransactionState
+from millrace_broker.txns.transaction import Fenced, Transaction
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 100
+STORE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a failed append means to the client of a transactional id."""
+
+NEEDS_NO_MARKER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+"""The partition has heard of a later producer, or coordinator, than the one that decided."""
+
+Exists = Callable[[TopicPartition], bool]
+
+
+class Shard:
+    """One led partition of `__transaction_state`; `exists` says whether the cluster has a partition (any more)."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        replicas: ReplicaManager,
+        markers: MarkerWriter,
+        exists: Exists,
+        *,
+        clock: Clock,
+        call_later: CallLater,
+        counts: TransactionCounts,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.transactions: dict[str, Transaction] = {}
+        self.is_loaded = False
+        self.is_closed = False
+        self._replicas = replicas
+        self._markers = markers
+        self._exists = exists
+        self._clock = clock
+        self._call_later = call_later
+        self._counts = counts
+        self._timers: dict[str, Cancellable] = {}
+
+    def now_ms(self) -> int:
+        """The wall clock: what timestamps in records mean."""
+        return self._clock.now_ms()
+
+    def find(self, transactional_id: str) -> Transaction | ErrorCode:
+        """A transactional id of this shard, or the error where it is not known."""
+        return self.transactions.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+    # Effects.
+
+    def perform(self, transaction: Transaction, effects: Effects) -> None:
+        """Do what a transaction asks, and what follows from that."""
+        for effect in effects:
+            match effect:
+                case Answer(ticket, result):
+                    if ticket is not None and not ticket.done():  # a client that is gone has cancelled it
+                        ticket.set_result(result)
+                case Store():
+                    self._store(transaction, effect)
+                case WriteMarkers(producer, partitions, is_commit):
+                    self._write_markers(transaction, Marker(producer, is_commit, self._epoch()), set(partitions))
+                case CompleteLater():
+                    self._later(transaction, lambda: self._marked(transaction))
+                case Forget():
+                    self.transactions.pop(transaction.transactional_id, None)
+
+    def _store(self, transaction: Transaction, store: Store) -> None:
+        def stored(error: ErrorCode) -> None:
+            if not error:
+                self._count(transaction, store)
+            self.perform(transaction, transaction.stored(store, error, self.now_ms()))
+
+        record = transaction_record(transaction.transactional_id, store.metadata)
+        batch = encode_batch([NewRecord(record.value, record.key, self.now_ms())])
+        try:
+            self._replicas.partition(self.topic_partition).check_in_sync_replicas()
+            _, info = self._replicas.append(self.topic_partition, batch)
+        except MillraceError as error:
+            logger.warning("%s takes no records of transactions: %s", self.topic_partition, error)
+            stored(STORE_ERRORS.get(error.code, error.code))
+            return
+        when_replicated(self._replicas, self.topic_partition, info.last_offset, REPLICATION_TIMEOUT_MS, stored)
+
+    def _count(self, transaction: Transaction, store: Store) -> None:
+        """A record was stored; the transaction is still what it was before."""
+        counts, before, after = self._counts, transaction.metadata, store.metadata
+        if after is None:
+            return
+        counts.begun += after.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING
+        counts.fenced += isinstance(store.outcome, Fenced)
+        if after.state in COMPLETE:
+            counts.committed += after.state is TransactionState.COMPLETE_COMMIT
+            counts.aborted += after.state is TransactionState.COMPLETE_ABORT
+            counts.open_seconds += (self.now_ms() - before.start_timestamp_ms) / 1000
+
+    def _epoch(self) -> int:
+        partition = self._replicas.partitions.get(self.topic_partition)
+        return -1 if partition is None else partition.leader_epoch
+
+    # Markers.
+
+    def _write_markers(self, transaction: Transaction, marker: Marker, left: set[TopicPartition]) -> None:
+        """Write those that are left; when none is any more, the transaction is complete."""
+        if not left:
+            self._marked(transaction)
+        for topic_partition in sorted(left):
+            self._markers.write(topic_partition, marker, self._then(transaction, marker, left, topic_partition))
+
+    def _then(
+        self, transaction: Transaction, marker: Marker, left: set[TopicPartition], topic_partition: TopicPartition
+    ) -> Callable[[ErrorCode], None]:
+        def written(error: ErrorCode) -> None:
+            if error and self._is_to_come(transaction, topic_partition, error):
+                if transaction.transactional_id not in self._timers:
+                    self._later(transaction, lambda: self._write_markers(transaction, marker, left))
+                return
+            left.discard(topic_partition)
+            if not left:
+                self._marked(transaction)
+
+        return written
+
+    def _is_to_come(self, transaction: Transaction, topic_partition: TopicPartition, error: ErrorCode) -> bool:
+        """Whether the partition must have the marker yet, though it can't be written now."""
+        if error in NEEDS_NO_MARKER:
+            logger.error(
+                "transaction %s: %s takes no marker: %s", transaction.transactional_id, topic_partition, error.name
+            )
+            return False
+        return not self.is_closed and self._exists(topic_partition)
+
+    def _marked(self, transaction: Transaction) -> None:
+        if not self.is_closed:
+            self.perform(transaction, transaction.marked(self.now_ms()))
+
+    def _later(self, transaction: Transaction, work: Callable[[], None]) -> None:
+        def again() -> None:
+            del self._timers[transaction.transactional_id]
+            work()
+
+        if not self.is_closed:
+            self._timers[transaction.transactional_id] = self._call_later(RETRY_MS / 1000, again)
+
+    # Housekeeping.
+
+    def abort_timed_out(self) -> int:
+        """Abort the transactions that are open for too long; how many."""
+        now_ms = self.now_ms()
+        timed_out = [one for one in self.transactions.values() if one.is_timed_out(now_ms)]
+        for transaction in timed_out:
+            logger.info("transaction %s has timed out and is aborted", transaction.transactional_id)
+            self.perform(transaction, transaction.time_out(now_ms))
+        self._counts.timed_out += len(timed_out)
+        return len(timed_out)
+
+    def expire(self, expiration_ms: int) -> int:
+        """Forget the transactional ids that have not been used for long; how many."""
+        now_ms = self.now_ms()
+        expired = [one for one in self.transactions.values() if one.is_expired(now_ms, expiration_ms)]
+        for transaction in expired:
+            self.perform(transaction, transaction.expire())
+        return len(expired)
+
+    # Reading.
+
+    def replay(self, batches: bytes) -> int:
+        """Take in the records of whole batches; the offset after them. CorruptRecordError for a damaged batch."""
+        next_offset = -1
+        for position, header in walk(batches):
+            check_crc(batches, position, header)
+            if not header.is_control:
+                for record in decode_batch(header, memoryview(batches)[position : position + header.size_bytes]):
+                    self._replay_record(record.key, record.value)
+            next_offset = header.next_offset
+        return next_offset
+
+    def _replay_record(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            transactional_id = None if key is None else read_key(key)
+            if transactional_id is None:
+                logger.warning("%s: a record of key %r is passed over", self.topic_partition, key)
+            elif value is None:
+                self.transactions.pop(transactional_id, None)
+            else:
+                self.transactions[transactional_id] = Transaction(transactional_id, read_value(value))
+        except CorruptRecordError:
+            logger.exception("%s: a record of key %r is passed over", self.topic_partition, key)
+
+    def loaded(self) -> None:
+        """Every record is replayed: carry out what was decided."""
+        self.is_loaded = True
+        for transaction in tuple(self.transactions.values()):
+            self.perform(transaction, transaction.loaded())
+
+    def close(self) -> None:
+        """Lead no longer: another broker carries out what was decided."""
+        self.is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()

@@ -1,0 +1,411 @@
+"""One transactional id as a state table: a request comes in, the state changes, effects go out.
+
+                        Empty, Complete…         Ongoing                   Prepare…
+    init producer       epoch bumped             aborted and fenced,       CONCURRENT_TRANSACTIONS
+                                                 CONCURRENT_TRANSACTIONS
+    add partitions      begins                   more of them              CONCURRENT_TRANSACTIONS
+    end                 INVALID_TXN_STATE, but   the decision is stored,   CONCURRENT_TRANSACTIONS, or
+                        see below                markers, complete         INVALID_TXN_STATE for the other decision
+    time out            -                        aborted and fenced        -
+
+While a record is on its way to the log every request is answered CONCURRENT_TRANSACTIONS. A request of another producer
+id is INVALID_PRODUCER_ID_MAPPING, one of another epoch PRODUCER_FENCED.
+
+`end` that is repeated after it was completed is answered as the first time. Clients of KIP-890 bump their epoch with
+each end, so the repetition is known by the epoch before; they may also abort what they have not begun.
+
+Whoever fences a producer bumps its epoch for the abort: the next instance asks again, and gets the epoch after. If the
+fenced producer asks for its next epoch before another instance comes, it gets that of the abort and goes on (KIP-360);
+to a client of KIP-890 its own abort is answered so too.
+Behaviour: Kafka's TransactionCoordinator and TransactionMetadata, of 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from millrace.errors import ErrorCode
+from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.effects import (
+    Answer,
+    CompleteLater,
+    Effects,
+    Forget,
+    Result,
+    Store,
+    Ticket,
+    WriteMarkers,
+)
+from millrace_broker.txns.metadata import (
+    EPOCH_BUMP_VERSION,
+    LAST_EPOCH,
+    NOBODY,
+    Producer,
+    TransactionMetadata,
+)
+from millrace_broker.txns.state import COMPLETE, DECIDED, FROM, IDLE, TransactionState
+
+COMMIT_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+
+class InitProducer(NamedTuple):
+    """InitProducerId; `expected` is the producer that the client has been (KIP-360)."""
+
+    timeout_ms: int
+    expected: Producer | None = None
+
+
+class End(NamedTuple):
+    """EndTxn; the client's version of transactions says whether the epoch is bumped."""
+
+    producer: Producer
+    is_commit: bool
+    client_version: int
+
+
+class Initialized(NamedTuple):
+    """A `Store` of a new epoch, or id."""
+
+    ticket: Ticket
+
+
+class Added(NamedTuple):
+    """A `Store` of more partitions."""
+
+    ticket: Ticket
+
+
+class Decided(NamedTuple):
+    """A `Store` of the decision that the producer asked for."""
+
+    ticket: Ticket
+
+
+class Fenced(NamedTuple):
+    """A `Store` of an abort that takes the producer's epoch away."""
+
+    ticket: Ticket
+
+
+class Completed(NamedTuple):
+    """A `Store` after all markers."""
+
+
+class Expired(NamedTuple):
+    """A tombstone."""
+
+
+class Transaction:
+    """One transactional id. `now_ms` is the wall clock's."""
+
+    def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
+        self.transactional_id = transactional_id
+        self.metadata = metadata
+        self._pending: Store | None = None
+        self._has_failed_fence = False
+
+    @property
+    def state(self) -> TransactionState:
+        """How far it is."""
+        return self.metadata.state
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether a record is on its way to the log."""
+        return self._pending is not None
+
+    # Producers.
+
+    def needs_producer_id(self, request: InitProducer | End) -> bool:
+        """Whether the request can only be done with a producer id that no one has had."""
+        if isinstance(request, End):
+            return request.client_version >= EPOCH_BUMP_VERSION and self.metadata.is_exhausted
+        if not self.metadata.is_exhausted or self.state not in IDLE:
+            return False
+        return request.expected is None or request.expected.epoch == self.metadata.producer_epoch
+
+    def init_producer(self, ticket: Ticket, request: InitProducer, fresh_id: int, now_ms: int) -> Effects:
+        """Make the client the one producer of this id; `fresh_id` is used where `needs_producer_id`."""
+        if self.is_storing:
+            return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
+        if request.expected is not None and not self._may_be(request.expected):
+            return _refused(ticket, ErrorCode.PRODUCER_FENCED)
+        if self.state in DECIDED:
+            return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
+        if self.state is TransactionState.ONGOING:
+            return self._fence(ticket, now_ms)
+        expected_epoch = None if request.expected is None else request.expected.epoch
+        if self.needs_producer_id(request):
+            last_epoch = NO_PRODUCER_EPOCH if expected_epoch is None else self.metadata.producer_epoch
+            epochs: tuple[int, int] | None = (0, last_epoch)
+            producer_id = fresh_id
+        else:
+            epochs = self._bumped(expected_epoch)
+            producer_id = self.metadata.producer_id
+        if epochs is None:
+            return _refused(ticket, ErrorCode.PRODUCER_FENCED)
+        kept = TransactionMetadata(
+            producer_id=producer_id,
+            previous_producer_id=self.metadata.producer_id,
+            producer_epoch=epochs[0],
+            last_producer_epoch=epochs[1],
+            timeout_ms=request.timeout_ms,
+            last_update_timestamp_ms=now_ms,
+        )
+        return self._store(kept, Initialized(ticket))
+
+    def _may_be(self, expected: Producer) -> bool:
+        """Whether the client can be this id's producer: of a new id, by its id, or by the id before of which it knew.
+
+        The latter repeats a request that has given it a new id and whose answer it never got.
+        """
+        return (
+            self.metadata.producer_epoch == NO_PRODUCER_EPOCH
+            or expected.producer_id == self.metadata.producer_id
+            or (expected.producer_id == self.metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
+        )
+
+    def _bumped(self, expected_epoch: int | None) -> tuple[int, int] | None:
+        """(epoch, the one before where the client had it); None where another instance has taken over."""
+        epoch = self.metadata.producer_epoch
+        if expected_epoch is None:
+            return epoch + 1, NO_PRODUCER_EPOCH
+        if epoch in (NO_PRODUCER_EPOCH, expected_epoch):
+            return epoch + 1, epoch
+        if expected_epoch == self.metadata.last_producer_epoch:  # it never got the answer
+            return epoch, expected_epoch
+        return None
+
+    # Partitions.
+
+    def add_partitions(
+        self,
+        ticket: Ticket,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+        now_ms: int,
+    ) -> Effects:
+        """Let the producer write to further partitions; the first ones begin the transaction."""
+        error = self._check_owner(producer)
+        if not error and (self.is_storing or self.state in DECIDED):
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if error:
+            return _refused(ticket, error)
+        goes_on = self.state is TransactionState.ONGOING
+        added = self.metadata.partitions.union(partitions)
+        if goes_on and added == self.metadata.partitions:
+            return [Answer(ticket, Result(ErrorCode.NONE, producer))]
+        kept = replace(
+            self.metadata,
+            state=TransactionState.ONGOING,
+            partitions=added,
+            start_timestamp_ms=self.metadata.start_timestamp_ms if goes_on else now_ms,
+            last_update_timestamp_ms=now_ms,
+            client_version=client_version,
+        )
+        return self._store(kept, Added(ticket))
+
+    def verify(self, producer: Producer, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """Whether the producer may write to each of these partitions now (KIP-890)."""
+        error = self._check_owner(producer)
+        if not error and self.state in DECIDED:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        missing = error or ErrorCode.TRANSACTION_ABORTABLE
+        return {one: error if one in self.metadata.partitions else missing for one in partitions}
+
+    def _check_owner(self, producer: Producer) -> ErrorCode:
+        if producer.producer_id != self.metadata.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE if producer.epoch == self.metadata.producer_epoch else ErrorCode.PRODUCER_FENCED
+
+    # The end.
+
+    def end(self, ticket: Ticket, request: End, fresh_id: int, now_ms: int) -> Effects:
+        """Commit or abort; `fresh_id` is used where `needs_producer_id`. Answered once the decision is stored."""
+        is_repeated = request.client_version >= EPOCH_BUMP_VERSION and self._is_repeated(request.producer)
+        error = self._check_end(request, is_repeated=is_repeated)
+        if error:
+            return _refused(ticket, error)
+        is_known = (self.state in COMMIT_STATES) == request.is_commit
+        if self.state in DECIDED:
+            return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS if is_known else ErrorCode.INVALID_TXN_STATE)
+        if self.state in COMPLETE and (is_repeated or not self.metadata.bumps_epochs):
+            done = Result(ErrorCode.NONE, self.metadata.producer)
+            return [Answer(ticket, done)] if is_known else _refused(ticket, ErrorCode.INVALID_TXN_STATE)
+        aborts_nothing = not request.is_commit and request.client_version >= EPOCH_BUMP_VERSION
+        if self.state is not TransactionState.ONGOING and not aborts_nothing:
+            return _refused(ticket, ErrorCode.INVALID_TXN_STATE)
+        return self._store(self._decision(request, fresh_id, now_ms), Decided(ticket))
+
+    def _check_end(self, request: End, *, is_repeated: bool) -> ErrorCode:
+        is_next = request.producer == self.metadata.producer
+        by_id = request.producer.producer_id == self.metadata.producer_id
+        if not by_id and not is_repeated:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if self.metadata.bumps_epochs and self.state in DECIDED:
+            is_valid = is_repeated
+        else:
+            is_valid = is_next or (is_repeated and self.state in COMPLETE)
+        if not is_valid:
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.CONCURRENT_TRANSACTIONS if self.is_storing else ErrorCode.NONE
+
+    def _is_repeated(self, producer: Producer) -> bool:
+        """Whether the end of KIP-890's clients comes again: by the epoch before the bump, or the id before this one."""
+        kept = self.metadata
+        if not kept.bumps_epochs:
+            return False
+        was_bumped = kept.producer == Producer(producer.producer_id, producer.epoch + 1)
+        was_replaced = kept.producer_epoch == 0 and producer == Producer(kept.previous_producer_id, LAST_EPOCH)
+        return was_bumped or was_replaced
+
+    def _decision(self, request: End, fresh_id: int, now_ms: int) -> TransactionMetadata:
+        kept = self.metadata
+        is_open = kept.state is TransactionState.ONGOING
+        decided = replace(
+            kept,
+            state=TransactionState.PREPARE_COMMIT if request.is_commit else TransactionState.PREPARE_ABORT,
+            partitions=kept.partitions if is_open else frozenset(),
+            start_timestamp_ms=kept.start_timestamp_ms if is_open else now_ms,
+            last_update_timestamp_ms=now_ms,
+            client_version=request.client_version,
+        )
+        if request.client_version < EPOCH_BUMP_VERSION:
+            return decided
+        return replace(
+            decided,
+            producer_epoch=kept.producer_epoch + 1,
+            last_producer_epoch=kept.producer_epoch,
+            previous_producer_id=kept.producer_id,
+            next_producer_id=fresh_id if kept.is_exhausted else NO_PRODUCER_ID,
+        )
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        """Whether it has been open for longer than its producer allowed."""
+        is_open = self.state is TransactionState.ONGOING and not self.is_storing
+        return is_open and self.metadata.start_timestamp_ms + self.metadata.timeout_ms < now_ms
+
+    def time_out(self, now_ms: int) -> Effects:
+        """Abort it; its producer is fenced, since it may still be writing."""
+        return self._fence(None, now_ms) if self.is_timed_out(now_ms) else []
+
+    def _fence(self, ticket: Ticket, now_ms: int) -> Effects:
+        """Abort under the next epoch; one that could not be stored before is taken, as no one has got it."""
+        kept = self.metadata
+        fenced = replace(
+            kept,
+            state=TransactionState.PREPARE_ABORT,
+            producer_epoch=kept.producer_epoch + (0 if self._has_failed_fence else 1),
+            last_producer_epoch=kept.last_producer_epoch if self._has_failed_fence else kept.producer_epoch,
+            last_update_timestamp_ms=now_ms,
+            client_version=EPOCH_BUMP_VERSION,
+        )
+        return self._store(fenced, Fenced(ticket))
+
+    def loaded(self) -> Effects:
+        """Every record has been replayed: a decision that was made is carried out."""
+        return self._carry_out() if self.state in DECIDED else []
+
+    def _carry_out(self) -> Effects:
+        is_commit = self.state is TransactionState.PREPARE_COMMIT
+        return [WriteMarkers(self.metadata.producer, self.metadata.partitions, is_commit)]
+
+    def marked(self, now_ms: int) -> Effects:
+        """All partitions have the marker."""
+        kept = self.metadata
+        if kept.state not in DECIDED or self.is_storing:
+            return []
+        is_commit = kept.state is TransactionState.PREPARE_COMMIT
+        has_next = kept.next_producer_id != NO_PRODUCER_ID
+        complete = replace(
+            kept,
+            state=TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT,
+            partitions=frozenset(),
+            last_update_timestamp_ms=now_ms,
+            producer_id=kept.next_producer_id if has_next else kept.producer_id,
+            producer_epoch=0 if has_next else kept.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+        )
+        return self._store(complete, Completed())
+
+    # Expiry.
+
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Whether nothing has changed for `transactional.id.expiration.ms`, and nothing is open."""
+        is_idle = self.state in IDLE and not self.is_storing
+        return is_idle and self.metadata.last_update_timestamp_ms <= now_ms - expiration_ms
+
+    def expire(self) -> Effects:
+        """Write the tombstone."""
+        self._pending = Store(None, Expired())
+        return [self._pending]
+
+    # Records.
+
+    def _store(self, kept: TransactionMetadata, outcome: Any) -> Effects:
+        if self.state not in FROM[kept.state]:
+            raise RuntimeError(f"transaction {self.transactional_id} can't go from {self.state} to {kept.state}")
+        self._pending = Store(kept, outcome)
+        return [self._pending]
+
+    def stored(self, store: Store, error: ErrorCode, now_ms: int) -> Effects:  # noqa: ARG002  # as for every event
+        """A `Store` of this transaction has ended."""
+        self._pending = None
+        if error:
+            return self._not_stored(store, error)
+        if store.metadata is None:
+            return [Forget()]
+        self.metadata = store.metadata
+        match store.outcome:
+            case Initialized(ticket) | Added(ticket):
+                return [Answer(ticket, Result(ErrorCode.NONE, self.metadata.producer))]
+            case Decided(ticket):
+                return [Answer(ticket, Result(ErrorCode.NONE, self._next_producer())), *self._carry_out()]
+            case Fenced(ticket):
+                self._has_failed_fence = False
+                return [*_refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS), *self._carry_out()]
+            case _:
+                return []
+
+    def _not_stored(self, store: Store, error: ErrorCode) -> Effects:
+        match store.outcome:
+            case Completed():
+                return [CompleteLater()]
+            case Expired():
+                return []
+            case Fenced(ticket):
+                assert store.metadata is not None
+                self._has_failed_fence = True
+                self.metadata = replace(
+                    self.metadata,
+                    producer_epoch=store.metadata.producer_epoch,
+                    last_producer_epoch=store.metadata.last_producer_epoch,
+                )
+                return _refused(ticket, error)
+            case outcome:
+                return _refused(outcome.ticket, error)
+
+    def _next_producer(self) -> Producer:
+        """Who the client is once the transaction is complete."""
+        next_id = self.metadata.next_producer_id
+        return self.metadata.producer if next_id == NO_PRODUCER_ID else Producer(next_id, 0)
+
+
+def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+    """A transactional id that nothing is known of; it has no epoch before its first record is stored."""
+    metadata = TransactionMetadata(
+        producer_id=producer_id,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        timeout_ms=timeout_ms,
+        start_timestamp_ms=NO_TIMESTAMP,
+        last_update_timestamp_ms=now_ms,
+    )
+    return Transaction(transactional_id, metadata)
+
+
+def _refused(ticket: Ticket, error: ErrorCode) -> Effects:
+    return [] if ticket is None else [Answer(ticket, Result(error, NOBODY))]
