@@ -1,6 +1,7 @@
 """The code location, assembled: what `defs/` holds, and what its resource is made of at run time.
 
     topic (external, one partition per topic) ──> warehouse_table ──> check: completeness
+      │                                             └──> table_upkeep   (nightly)
       ├──> retention       (hourly)
       └──> recovery_check  (nightly) ──> check: no_findings
 
@@ -21,13 +22,15 @@ from millrace_pipelines.defs.retention.assets import retention
 from millrace_pipelines.defs.retention.schedules import hourly_retention
 from millrace_pipelines.defs.topics.assets import topic
 from millrace_pipelines.defs.topics.sensors import topics
+from millrace_pipelines.defs.upkeep.assets import table_upkeep
+from millrace_pipelines.defs.upkeep.schedules import nightly_table_upkeep
 
 defs = dg.Definitions(
-    assets=[topic, warehouse_table, retention, recovery_check],
+    assets=[topic, warehouse_table, retention, recovery_check, table_upkeep],
     asset_checks=[completeness],
     jobs=[load],
     sensors=[topics, new_records],
-    schedules=[hourly_retention, nightly_recovery_check],
+    schedules=[hourly_retention, nightly_recovery_check, nightly_table_upkeep],
     resources={
         "millrace": MillraceResource(
             bootstrap=dg.EnvVar("MILLRACE_BOOTSTRAP"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 
@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 from millrace.java import java_home_for_spark
 
 TASK_MAX_FAILURES = 3
+UNTOLD_CORES = 8
+CONNECT = "sc://"
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -30,13 +33,39 @@ def local_master(cores: int | None = None) -> str:
     return f"local[{cores or os.cpu_count() or 1},{TASK_MAX_FAILURES}]"
 
 
+def _remote_session(name: str, address: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session of Spark Connect; what it leaves in the environment would keep this process from any other kind."""
+    builder = SparkSession.builder.appName(name).remote(address)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    remote = builder.getOrCreate()
+    try:
+        yield remote
+    finally:
+        remote.stop()
+        os.environ.pop(CONNECT_MODE, None)
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect, which has no SparkContext."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks run at once; a guess for Spark Connect, whose server does not say."""
+    return UNTOLD_CORES if is_remote(spark) else max(spark.sparkContext.defaultParallelism, 1)
+
+
 @contextmanager
-def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    name: str, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """A session, stopped at the end; one that this process has already is used as it is, and left running.
 
     Args:
         name: The application's name.
-        master: As Spark's; by default all cores of this machine.
+        master: As Spark's; by default all cores of this machine. `sc://HOST:PORT` is a Spark Connect server.
+        settings: Of the session, above Millrace's own; a server of Spark Connect takes some of them only.
 
     Raises:
         SetupError: No Java of version 17 or newer.
@@ -45,15 +74,18 @@ def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession
         yield active
         return
     master = master or local_master()
+    if master.startswith(CONNECT):
+        yield from _remote_session(name, master, settings or {})
+        return
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with as_file(files("millrace_pipelines.spark") / "log4j2.properties") as logging:
+        java_options = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}"}
+        local_settings = LOCAL_SETTINGS if master.startswith("local") else {}
         builder = SparkSession.builder.appName(name).master(master)
-        for key, value in (SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})).items():
+        for key, value in (SETTINGS | local_settings | java_options | dict(settings or {})).items():
             builder = builder.config(key, value)
-        spark = builder.config(
-            "spark.driver.extraJavaOptions", f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}"
-        ).getOrCreate()
+        spark = builder.getOrCreate()
         try:
             yield spark
         finally:

@@ -2,11 +2,16 @@
 
 WarehouseError
 ├── SchemaError               a declared schema, or a table's, that can't be used
+│   └── SchemaChangedError    a field whose type does not fit its column
+├── RegistryError             the schema registry can't be asked; run again
 ├── StaleLedgerError          another load committed first; run again
 ├── OffsetsLostError          retention deleted offsets before they were loaded
-├── LogTruncatedError         the log ends before the ledger's next offset
+├── LogTruncatedError         the log ends before the ledger's next offset, or holds other records below it
 ├── TopicRecreatedError       the table belongs to an earlier topic of this name
+├── KeylessRecordsError       an upsert meets records without a key
+├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
+├── QueryError                SQL that can't be run over the tables
 └── LoadFailedError           the Spark job failed, or its counts don't add up; nothing was committed
 """
 
@@ -17,6 +22,16 @@ from millrace.errors import WarehouseError
 
 class SchemaError(WarehouseError):
     """A declared schema that is not valid, or differs from the table's."""
+
+
+class SchemaChangedError(SchemaError):
+    """A field's type neither fits the table's column nor widens it."""
+
+
+class RegistryError(WarehouseError):
+    """The schema registry can't be reached, or is not well."""
+
+    retriable = True
 
 
 class StaleLedgerError(WarehouseError):
@@ -37,8 +52,20 @@ class TopicRecreatedError(WarehouseError):
     """The topic's id differs from the one the table was loaded from."""
 
 
+class KeylessRecordsError(WarehouseError):
+    """Records without a key, which a table with a row for each key can't hold."""
+
+
+class ModeError(WarehouseError):
+    """What was asked for does not fit the way in which the table is loaded."""
+
+
 class TableNotFoundError(WarehouseError):
     """No table of Millrace at this path."""
+
+
+class QueryError(WarehouseError):
+    """SQL that can't be run over the tables."""
 
 
 class LoadFailedError(WarehouseError):

@@ -1,87 +1,66 @@
 """One exactly-once load of a topic into its table (spec H1, H2, H4).
 
     ledger in the table ─┐
-                         ├─ plan ─► Spark tasks: fetch, decode, write Parquet ─► verify ─► commit
+                         ├─ plan ─► Spark tasks: fetch, decode, write Parquet ─► verify ─► commit ─► publish
     log ends of now ─────┘                                             dead letters first, then rows and ledger
 
 A crash at any point leaves the table as it was, or with the whole load; files that no commit names are garbage.
-Of two loads at once, one commits and the other raises StaleLedgerError, its files removed.
+Of two loads at once, one commits and the other raises StaleLedgerError, its files removed. What is published after the
+commit (the rows of skipped ranges, the group's offsets) follows from the table, and is made up for by the next load.
 """
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
-from millrace_pipelines.spark.read import describe_topic, log_offsets, read_range
-from millrace_pipelines.spark.session import spark_session
-from millrace_pipelines.warehouse.dead_letters import commit_dead_letters, dead_letters_dir, first_unwritten
-from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.spark.choices import Isolation, Reader
+from millrace_pipelines.spark.read import (
+    NO_LEADER_EPOCH,
+    LogOffsets,
+    TopicDescription,
+    TopicSource,
+    describe_topic,
+    epoch_ends,
+    log_offsets,
+    read_range,
+)
+from millrace_pipelines.spark.session import cores_of, spark_session
+from millrace_pipelines.warehouse.compression import loaded_compression
+from millrace_pipelines.warehouse.dead_letters import commit_dead_letters, dead_letters_dir
+from millrace_pipelines.warehouse.dead_letters.letters import known_letters
+from millrace_pipelines.warehouse.errors import StaleLedgerError, TopicRecreatedError
 from millrace_pipelines.warehouse.files import remove_files_of_load
+from millrace_pipelines.warehouse.generation import AgreedEnd, LedgerChange, agreed_end, begin_ledger, next_ledger
+from millrace_pipelines.warehouse.group import commit_group, group_name
 from millrace_pipelines.warehouse.jobs import run_tasks
-from millrace_pipelines.warehouse.ledger import ledger_of, swap
+from millrace_pipelines.warehouse.kafka_reader import run_kafka_tasks
+from millrace_pipelines.warehouse.ledger import Ledger, ledger_of, swap
+from millrace_pipelines.warehouse.lineage import lineage_of_load
+from millrace_pipelines.warehouse.modes.choices import Mode
+from millrace_pipelines.warehouse.modes.counts import UpsertCounts
+from millrace_pipelines.warehouse.modes.mode import mode_of
+from millrace_pipelines.warehouse.modes.upsert import Upsert
 from millrace_pipelines.warehouse.open import LoadTables, open_tables
-from millrace_pipelines.warehouse.plan import LoadPlan, OffsetRange, check_log_ends, plan_load, split_ranges
+from millrace_pipelines.warehouse.options import LoadOptions as LoadOptions  # noqa: PLC0414  given on to callers
+from millrace_pipelines.warehouse.options import LoadReport as LoadReport  # noqa: PLC0414
+from millrace_pipelines.warehouse.plan import LoadPlan, plan_load, records_per_task, split_ranges
 from millrace_pipelines.warehouse.progress import LoadListener, SilentListener, Step
-from millrace_pipelines.warehouse.schema import read_payload_schema
+from millrace_pipelines.warehouse.schema import PayloadSchema, read_payload_schema
+from millrace_pipelines.warehouse.skipped import count_skips, publish_skipped
+from millrace_pipelines.warehouse.store import store_at
 from millrace_pipelines.warehouse.table import Table
 from millrace_pipelines.warehouse.task import LoadSpec, TaskResult
-from millrace_pipelines.warehouse.verify import LoadedRange, verify_results
-
-MAX_RECORDS_PER_TASK = 250_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    """What to load where.
-
-    Attributes:
-        topic: The topic's name.
-        table: The table's directory, made at the first load.
-        bootstrap: HOST:PORT of a broker.
-        master: Spark's master; None for all cores of this machine.
-        schema: Path of the payload's declared schema; None for the table's own, or the raw envelope.
-        max_records_per_task: Ranges are cut into tasks of at most so many offsets.
-        accept_lost_offsets: Go on past offsets that retention deleted before they were loaded.
-    """
-
-    topic: str
-    table: str
-    bootstrap: str
-    master: str | None = None
-    schema: str | None = None
-    max_records_per_task: int = MAX_RECORDS_PER_TASK
-    accept_lost_offsets: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadReport:
-    """What a load did; `version` is None where there was nothing new.
-
-    `value_bytes` counts the records' values as read, `bytes` the data files as written, `seconds` the tasks and
-    the commit without the start of a Spark session.
-    """
-
-    topic: str
-    table: str
-    rows: int = 0
-    dead_letters: int = 0
-    bytes: int = 0
-    value_bytes: int = 0
-    ranges: tuple[LoadedRange, ...] = ()
-    lost: tuple[OffsetRange, ...] = ()
-    tasks: int = 0
-    seconds: float = 0.0
-    version: int | None = None
+from millrace_pipelines.warehouse.upkeep.leases import lease
+from millrace_pipelines.warehouse.verify import LoadedRange, verify_results, with_epochs
 
 
 class _Written(NamedTuple):
@@ -94,7 +73,7 @@ class _Written(NamedTuple):
 def load_topic(
     options: LoadOptions, *, spark: SparkSession | None = None, listener: LoadListener | None = None
 ) -> LoadReport:
-    """Load everything that the topic has and the table doesn't, up to the end offsets of now.
+    """Load what the topic has and the table doesn't, up to the end offsets of now.
 
     Args:
         options: What to load where.
@@ -114,6 +93,8 @@ class _Load:
 
     def __init__(self, options: LoadOptions, listener: LoadListener, fs: FileSystem, clock: Clock) -> None:
         self._options = options
+        self._location = store_at(options.table, fs).location
+        self._source = TopicSource(options.bootstrap, options.topic, Isolation(options.isolation))
         self._listener = listener
         self._fs = fs
         self._clock = clock
@@ -122,60 +103,177 @@ class _Load:
     def run(self, spark: SparkSession | None) -> LoadReport:
         options = self._options
         payload = None if options.schema is None else read_payload_schema(options.schema)
-        description = describe_topic(options.bootstrap, options.topic)
-        tables = open_tables(os.path.abspath(options.table), options.topic, description.topic_id, payload, self._fs)
-        plan = self._plan(tables, description.partitions)
-        nothing = LoadReport(topic=options.topic, table=options.table)
-        if not plan.ranges and not plan.lost:
-            return nothing
-        self._listener.reached(Step.PLANNED)
-        with nullcontext(spark) if spark else spark_session(f"load {options.topic}", options.master) as session:
-            started_ms = self._clock.monotonic_ms()
-            written = self._write(session, plan, tables)
-            self._listener.reached(Step.WRITTEN)
-            report = _report(nothing, plan, written)
-            report = replace(report, seconds=(self._clock.monotonic_ms() - started_ms) / 1000)
-            version = self._commit(tables, plan, written, report)
-            self._listener.reached(Step.COMMITTED)
-            return replace(report, version=version, seconds=(self._clock.monotonic_ms() - started_ms) / 1000)
+        description = describe_topic(self._source)
+        tables = open_tables(
+            self._location, options.topic, description.topic_id, payload, self._fs,
+            mode=options.mode, compression=options.compression,
+        )  # fmt: skip
+        publish_skipped(tables.rows, self._fs)
+        log = log_offsets(self._source, description.partitions)
+        tables = self._settled(tables, description, log, payload)
+        plan = plan_load(
+            ledger_of(tables.rows),
+            log,
+            accept_lost_offsets=options.accept_lost_offsets,
+            max_records=options.max_records_per_run,
+        )
+        report = LoadReport(topic=options.topic, table=options.table, lost=plan.lost, lag=plan.lag)
+        if plan.ranges or plan.lost:
+            self._listener.reached(Step.PLANNED)
+            with (
+                nullcontext(spark) if spark else self._session() as session,
+                lease(self._location, self._load_id, self._fs),
+            ):
+                report = self._write_and_commit(session, tables, plan, report)
+        return self._publish(report)
 
-    def _plan(self, tables: LoadTables, partitions: Sequence[int]) -> LoadPlan:
-        """The ledgers were read before the logs' ends, so a log that ends below a ledger is truncated, not raced."""
-        log = log_offsets(self._options.bootstrap, self._options.topic, partitions)
-        if tables.dead_letters is not None:
-            check_log_ends(ledger_of(tables.dead_letters), log)
-        return plan_load(ledger_of(tables.rows), log, accept_lost_offsets=self._options.accept_lost_offsets)
+    def _session(self) -> AbstractContextManager[SparkSession]:
+        return spark_session(f"load {self._options.topic}", self._options.master, self._options.spark_settings)
+
+    def _settled(
+        self,
+        tables: LoadTables,
+        description: TopicDescription,
+        log: Mapping[int, LogOffsets],
+        payload: PayloadSchema | None,
+    ) -> LoadTables:
+        """The tables at the ledger of this topic and this log: the present one, or a new one where that is accepted.
+
+        The ledgers were read before the logs' ends, so a log that ends below a ledger is truncated, not raced.
+        """
+        ledger = ledger_of(tables.rows)
+        ahead = {} if tables.dead_letters is None else ledger_of(tables.dead_letters).partitions
+        change = next_ledger(
+            ledger,
+            description.topic_id,
+            {}
+            if ledger.topic_id != description.topic_id
+            else self._agreed_ends(ledger, log, description.leader_epochs),
+            ahead={partition: entry.next_offset for partition, entry in ahead.items()},
+            accept_recreated_topic=self._options.accept_recreated_topic,
+            accept_truncated_log=self._options.accept_truncated_log,
+        )
+        if change is not None:
+            begin_ledger(tables.rows, change, load_id=self._load_id, time_ms=self._clock.now_ms())
+            ledger = change.ledger
+        if tables.dead_letters is not None and ledger_of(tables.dead_letters).name != ledger.name:
+            follow = LedgerChange(replace(ledger, partitions={}), ())
+            begin_ledger(tables.dead_letters, follow, load_id=self._load_id, time_ms=self._clock.now_ms())
+        elif change is None:
+            return tables
+        return open_tables(self._location, ledger.topic, ledger.topic_id, payload, self._fs)
+
+    def _agreed_ends(
+        self, ledger: Ledger, log: Mapping[int, LogOffsets], leader_epochs: Mapping[int, int]
+    ) -> dict[int, AgreedEnd]:
+        known = {
+            partition: entry.leader_epoch
+            for partition, entry in ledger.partitions.items()
+            if entry.leader_epoch != NO_LEADER_EPOCH and partition in log
+        }
+        ends = epoch_ends(self._source, known) if known else {}
+        older = {  # the leader doesn't know the epoch either; metadata alone may lag
+            partition
+            for partition, epoch in known.items()
+            if partition not in ends and NO_LEADER_EPOCH < leader_epochs.get(partition, epoch) < epoch
+        }
+        return {
+            partition: agreed_end(offsets, ends.get(partition), has_older_epoch=partition in older)
+            for partition, offsets in log.items()
+        }
+
+    def _write_and_commit(
+        self, spark: SparkSession, tables: LoadTables, plan: LoadPlan, report: LoadReport
+    ) -> LoadReport:
+        started_ms = self._clock.monotonic_ms()
+
+        def seconds() -> float:
+            return (self._clock.monotonic_ms() - started_ms) / 1000
+
+        with self._files_removed_on(BaseException, tables.rows, tables.dead_letters):
+            written = self._write(spark, plan, tables)
+            self._check_topic_id(ledger_of(tables.rows))
+        self._listener.reached(Step.WRITTEN)
+        report = _counted(replace(report, load_id=self._load_id, seconds=seconds()), written)
+        version, upserted = self._commit(tables, plan, written, report)
+        self._listener.reached(Step.COMMITTED)
+        return replace(report, version=version, upserted=upserted, seconds=seconds())
 
     def _write(self, spark: SparkSession, plan: LoadPlan, tables: LoadTables) -> _Written:
-        tasks = split_ranges(plan.ranges, self._options.max_records_per_task)
+        ledger = ledger_of(tables.rows)
         spec = LoadSpec(
             load_id=self._load_id,
             topic=self._options.topic,
-            table_dir=tables.rows.directory,
-            dead_letters_dir=dead_letters_dir(tables.rows.directory),
+            table=tables.rows.location,
+            dead_letters_table=dead_letters_dir(tables.rows.location),
             payload=tables.payload,
-            dead_letters_from=first_unwritten(ledger_of(tables.dead_letters)) if tables.dead_letters else {},
+            known_letters=known_letters(tables.dead_letters, ledger) if tables.dead_letters else {},
+            ledger=ledger.name,
+            compression=loaded_compression(tables.rows.configuration),
         )
-        with self._files_removed_on(BaseException, tables.rows, tables.dead_letters):
-            results = run_tasks(
-                spark,
-                tasks,
-                spec,
-                partial(read_range, self._options.bootstrap),
-                lambda done, records: self._listener.tasks_done(done, len(tasks), records),
-            )
-            return _Written(results, verify_results(plan.ranges, results))
+        results = self._run(spark, plan, spec)
+        return _Written(results, verify_results(plan.ranges, results))
 
-    def _commit(self, tables: LoadTables, plan: LoadPlan, written: _Written, report: LoadReport) -> int:
-        lineage = _lineage(self._load_id, report)
+    def _run(self, spark: SparkSession, plan: LoadPlan, spec: LoadSpec) -> list[TaskResult]:
+        max_records = records_per_task(plan.ranges, cores_of(spark), self._options.max_records_per_task)
+        tasks = split_ranges(plan.ranges, max_records)
+
+        def on_progress(done: int, records: int) -> None:
+            self._listener.tasks_done(done, len(tasks), records)
+
+        if Reader(self._options.reader) is Reader.SPARK_KAFKA:
+            return run_kafka_tasks(
+                spark, plan.ranges, spec, self._source, max_records_per_task=max_records, on_progress=on_progress
+            )
+        return run_tasks(spark, tasks, spec, partial(read_range, self._source), on_progress)
+
+    def _check_topic_id(self, ledger: Ledger) -> None:
+        """What the tasks read must be of the topic that the plan was made for."""
+        topic_id = describe_topic(self._source).topic_id
+        if topic_id != ledger.topic_id:
+            raise TopicRecreatedError(
+                f"topic {ledger.topic} was deleted and made anew while it was loaded: its id is {topic_id}, it was "
+                f"{ledger.topic_id}; nothing was committed"
+            )
+
+    def _commit(
+        self, tables: LoadTables, plan: LoadPlan, written: _Written, report: LoadReport
+    ) -> tuple[int, UpsertCounts | None]:
+        ledger = ledger_of(tables.rows)
+        lineage = lineage_of_load(self._options, ledger, report, self._clock.now_ms())
+        following = with_epochs(plan.following, written.results)
         if tables.dead_letters is not None:
             with self._files_removed_on(StaleLedgerError, tables.rows, tables.dead_letters):
-                commit_dead_letters(tables.dead_letters, written.results, plan.following, lineage)
+                commit_dead_letters(tables.dead_letters, written.results, following, lineage)
             self._listener.reached(Step.DEAD_LETTERS_COMMITTED)
-        files = [result.rows_file for result in written.results if result.rows_file is not None]
-        expected, transactions = swap(ledger_of(tables.rows), plan.following)
+        expected, transactions = swap(ledger, following)
+        if report.lost:
+            counted, counts = count_skips(tables.rows)
+            expected, transactions = expected | counted, transactions | counts
+        files = [file for result in written.results for file in result.files]
+        if mode_of(tables.rows) is Mode.UPSERT:
+            upsert = Upsert(
+                files, self._fs, expected=expected, transactions=transactions, lineage=lineage,
+                accept_keyless=self._options.accept_keyless_records,
+            )  # fmt: skip
+            try:
+                return upsert.commit(tables.rows.location)
+            finally:
+                remove_files_of_load(self._location, self._load_id, self._fs)
         with self._files_removed_on(StaleLedgerError, tables.rows):
-            return tables.rows.commit(files, expected=expected, transactions=transactions, lineage=lineage)
+            return tables.rows.commit(files, expected=expected, transactions=transactions, lineage=lineage), None
+
+    def _publish(self, report: LoadReport) -> LoadReport:
+        """Tell others what the table says now."""
+        table = Table.load(self._location, self._fs)
+        publish_skipped(table, self._fs)
+        entries = ledger_of(table).partitions
+        if not self._options.commit_group or not entries:
+            return report
+        group = group_name(table) if self._options.group is None else self._options.group
+        error = commit_group(self._options.bootstrap, group, self._options.topic, entries)
+        self._listener.reached(Step.PUBLISHED)
+        return replace(report, group=group, group_error=error)
 
     @contextmanager
     def _files_removed_on(self, kind: type[BaseException], *tables: Table | None) -> Iterator[None]:
@@ -185,25 +283,19 @@ class _Load:
         except kind:
             for table in tables:
                 if table is not None:
-                    remove_files_of_load(table.directory, self._load_id, self._fs)
+                    remove_files_of_load(table.location, self._load_id, self._fs)
             raise
 
 
-def _report(nothing: LoadReport, plan: LoadPlan, written: _Written) -> LoadReport:
-    files = [result.rows_file for result in written.results if result.rows_file is not None]
+def _counted(report: LoadReport, written: _Written) -> LoadReport:
+    files = [file for result in written.results for file in result.files]
     return replace(
-        nothing,
+        report,
         rows=sum(span.rows for span in written.ranges),
         dead_letters=sum(span.dead_letters for span in written.ranges),
+        late=sum(result.late for result in written.results),
         bytes=sum(file.size_bytes for file in files),
         value_bytes=sum(result.value_bytes for result in written.results),
         ranges=tuple(written.ranges),
-        lost=plan.lost,
         tasks=len(written.results),
     )
-
-
-def _lineage(load_id: str, report: LoadReport) -> dict[str, Any]:
-    """What a commit says of itself in the table's history."""
-    facts = asdict(report) | {"load_id": load_id, "lost": [span._asdict() for span in report.lost]}
-    return {name: fact for name, fact in facts.items() if name not in ("table", "version")}

@@ -11,7 +11,8 @@ from typing import Any
 
 from dagster_pipes import PipesContext, open_dagster_pipes
 
-from millrace_pipelines.warehouse.load import LoadOptions, LoadReport, load_topic
+from millrace_pipelines.warehouse.load import load_topic
+from millrace_pipelines.warehouse.options import LoadOptions, LoadReport
 from millrace_pipelines.warehouse.progress import Step
 
 
@@ -37,7 +38,8 @@ def materialization_metadata(report: LoadReport) -> dict[str, Any]:
     """What Dagster shows of a load."""
     offsets = [
         {"partition": span.partition, "from_offset": span.from_offset, "until_offset": span.until_offset}
-        | {"rows": span.rows, "dead_letters": span.dead_letters, "absent": span.absent}
+        | {"rows": span.rows, "dead_letters": span.dead_letters, "control": span.control, "aborted": span.aborted}
+        | {"compacted": span.compacted}
         for span in report.ranges
     ]
     return {
@@ -48,6 +50,7 @@ def materialization_metadata(report: LoadReport) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "offsets": {"raw_value": offsets, "type": "json"},
         "lost_offsets": {"raw_value": [span._asdict() for span in report.lost], "type": "json"},
+        "lag": sum(report.lag.values()),
         "table": {"raw_value": report.table, "type": "path"},
         "table_version": "nothing new" if report.version is None else report.version,
     }

@@ -1,20 +1,28 @@
 """Which offsets a load reads, and in which tasks: decided from the ledger and the log's ends alone.
 
 ledger:        start ………………… next
-log:                  log start ………………… log end
-range:                         from = next … until = log end
+log:                  log start ………………………… log end
+range:                         from = next … until       until = log end, or less where a load is bounded
 lost:          next … log start, where retention was faster than the loads
+lag:                                         until … log end
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapreplace
 from itertools import pairwise
 from typing import NamedTuple
 
-from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.warehouse.errors import LogTruncatedError, OffsetsLostError
+from millrace_pipelines.spark.read import NO_LEADER_EPOCH, LogOffsets
+from millrace_pipelines.warehouse.errors import OffsetsLostError
 from millrace_pipelines.warehouse.ledger import Ledger, LedgerEntry
+
+RETENTION = "retention"
+MIN_RECORDS_PER_TASK = 100_000
+TASK_RECORDS = 100_000
+"""Start and end of a Spark task cost about as much as so many small records."""
+MAX_ROUNDS = 4
 
 
 class OffsetRange(NamedTuple):
@@ -30,34 +38,61 @@ class OffsetRange(NamedTuple):
         return self.until_offset - self.from_offset
 
 
+class LostRange(NamedTuple):
+    """Offsets that a load goes on without, and why."""
+
+    partition: int
+    from_offset: int
+    until_offset: int
+    reason: str
+
+
 class LoadPlan(NamedTuple):
-    """What to read, what retention has taken before it could be read, and the ledger after the commit."""
+    """What to read, what can't be read any more, the ledger after the commit, and what the table lacks then."""
 
     ranges: tuple[OffsetRange, ...]
-    lost: tuple[OffsetRange, ...]
+    lost: tuple[LostRange, ...]
     following: Mapping[int, LedgerEntry]
+    lag: Mapping[int, int]
 
 
-def plan_load(ledger: Ledger, log: Mapping[int, LogOffsets], *, accept_lost_offsets: bool = False) -> LoadPlan:
-    """Everything between the ledger's next offsets and the log's ends.
+def plan_load(
+    ledger: Ledger,
+    log: Mapping[int, LogOffsets],
+    *,
+    accept_lost_offsets: bool = False,
+    max_records: int | None = None,
+) -> LoadPlan:
+    """What lies between the ledger's next offsets and the log's ends, at most `max_records` of it.
+
+    A committed read may end below the ledger, where reads before it were not: then there is nothing to read.
 
     Raises:
         OffsetsLostError: Retention deleted offsets that the table doesn't have, and they are not accepted as lost.
-        LogTruncatedError: A log ends before its ledger's next offset, or a partition is gone.
     """
-    check_log_ends(ledger, log)
     lost = tuple(_lost_ranges(ledger, log))
     if lost and not accept_lost_offsets:
         raise OffsetsLostError(_lost_message(ledger.topic, lost))
-    ranges: list[OffsetRange] = []
-    following: dict[int, LedgerEntry] = {}
-    for partition, offsets in sorted(log.items()):
-        entry = ledger.partitions.get(partition)
-        start = offsets.start_offset if entry is None else max(entry.next_offset, offsets.start_offset)
-        if offsets.end_offset > start:
-            ranges.append(OffsetRange(partition, start, offsets.end_offset))
-        following[partition] = LedgerEntry(start if entry is None else entry.start_offset, offsets.end_offset)
-    return LoadPlan(tuple(ranges), lost, following)
+    starts = {partition: _start(ledger.partitions.get(partition), log[partition]) for partition in sorted(log)}
+    ends = {partition: max(log[partition].end_offset, start) for partition, start in starts.items()}
+    shares = share_out({partition: ends[partition] - start for partition, start in starts.items()}, max_records)
+    ranges = [OffsetRange(partition, start, start + shares[partition]) for partition, start in starts.items()]
+    return LoadPlan(
+        ranges=tuple(span for span in ranges if span.offsets),
+        lost=lost,
+        following={span.partition: _following(ledger, span) for span in ranges},
+        lag={span.partition: ends[span.partition] - span.until_offset for span in ranges},
+    )
+
+
+def share_out(wanted: Mapping[int, int], limit: int | None) -> dict[int, int]:
+    """At most `limit` of all that is wanted, in equal parts; what one does not need goes to the others."""
+    left = sum(wanted.values()) if limit is None else limit
+    shares: dict[int, int] = {}
+    for served, (partition, count) in enumerate(sorted(wanted.items(), key=lambda item: item[1])):
+        shares[partition] = min(count, -(-left // (len(wanted) - served)))
+        left -= shares[partition]
+    return shares
 
 
 def split_ranges(ranges: Iterable[OffsetRange], max_records_per_task: int) -> list[OffsetRange]:
@@ -70,26 +105,48 @@ def split_ranges(ranges: Iterable[OffsetRange], max_records_per_task: int) -> li
     return tasks
 
 
-def check_log_ends(ledger: Ledger, log: Mapping[int, LogOffsets]) -> None:
-    """Raise LogTruncatedError unless every partition of the ledger is there and reaches its next offset."""
-    for partition, entry in ledger.partitions.items():
-        if partition not in log:
-            raise LogTruncatedError(f"topic {ledger.topic}: partition {partition} is in the table but not in the topic")
-        end_offset = log[partition].end_offset
-        if end_offset < entry.next_offset:
-            raise LogTruncatedError(
-                f"topic {ledger.topic}, partition {partition}: the log ends at offset {end_offset}, the table has "
-                f"offsets up to {entry.next_offset - 1}: the log was cut or made anew; load it into another table"
-            )
+def records_per_task(ranges: Sequence[OffsetRange], cores: int, max_records_per_task: int) -> int:
+    """For `split_ranges`: as large as it may be, but so that all cores have work and are done at about the same time.
+
+    That is tried out: every core's share of all records in one task, in two, …, of which none becomes smaller than
+    MIN_RECORDS_PER_TASK only to have more of them.
+    """
+    if max_records_per_task <= MIN_RECORDS_PER_TASK:
+        return max_records_per_task
+    offsets = sum(span.offsets for span in ranges)
+    shares = (-(-offsets // (cores * rounds)) for rounds in range(1, MAX_ROUNDS + 1))
+    sizes = [min(max_records_per_task, max(MIN_RECORDS_PER_TASK, share)) for share in shares]
+    return min(sizes, key=lambda size: _busiest_core(split_ranges(ranges, size), cores))
 
 
-def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[OffsetRange]:
+def _busiest_core(tasks: Iterable[OffsetRange], cores: int) -> int:
+    """What the core that is done last has done, each taking the next task when it is free, as Spark has it."""
+    done = [0] * cores
+    for task in tasks:
+        heapreplace(done, done[0] + task.offsets + TASK_RECORDS)
+    return max(done)
+
+
+def _start(entry: LedgerEntry | None, log: LogOffsets) -> int:
+    return log.start_offset if entry is None else max(entry.next_offset, log.start_offset)
+
+
+def _following(ledger: Ledger, span: OffsetRange) -> LedgerEntry:
+    """The entry after the load; behind a loss, the leader epoch of what came before it says nothing any more."""
+    entry = ledger.partitions.get(span.partition)
+    if entry is None:
+        return LedgerEntry(span.from_offset, span.until_offset)
+    leader_epoch = entry.leader_epoch if entry.next_offset == span.from_offset else NO_LEADER_EPOCH
+    return LedgerEntry(entry.start_offset, span.until_offset, leader_epoch)
+
+
+def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[LostRange]:
     for partition, entry in sorted(ledger.partitions.items()):
         if log[partition].start_offset > entry.next_offset:
-            yield OffsetRange(partition, entry.next_offset, log[partition].start_offset)
+            yield LostRange(partition, entry.next_offset, log[partition].start_offset, RETENTION)
 
 
-def _lost_message(topic: str, lost: Iterable[OffsetRange]) -> str:
+def _lost_message(topic: str, lost: Iterable[LostRange]) -> str:
     spans = ", ".join(f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost)
     return (
         f"topic {topic}: retention deleted offsets that were not loaded ({spans}); "

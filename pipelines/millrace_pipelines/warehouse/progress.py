@@ -13,6 +13,7 @@ class Step(StrEnum):
     WRITTEN = "written"
     DEAD_LETTERS_COMMITTED = "dead letters committed"
     COMMITTED = "committed"
+    PUBLISHED = "published"
 
 
 class LoadListener(Protocol):

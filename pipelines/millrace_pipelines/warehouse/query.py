@@ -1,17 +1,80 @@
-"""A warehouse table as a Spark DataFrame, by its file list: no Delta jar is needed."""
+"""Tables read: as a Spark DataFrame by its file list, which needs no Delta jar, and by SQL in DuckDB."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from millrace.errors import SetupError
 from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
+from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
 from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.tables import find_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
-def spark_table(spark: SparkSession, table_dir: str) -> DataFrame:
+def spark_table(spark: SparkSession, location: str) -> DataFrame:
     """The rows of the table's newest version; TableNotFoundError where there is none."""
-    table = Table.load(table_dir, OsFileSystem())
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # a query without Spark needs none of it
+
+    table = Table.load(location, OsFileSystem())
     schema = from_arrow_schema(table.schema)
     paths = table.files()
-    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
+    if not paths:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.schema(schema).option("basePath", table.location)
+    return reader.parquet(*paths).select(*schema.fieldNames())
+
+
+@contextmanager
+def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
+    """Run SQL over a table, or over all tables below a folder, in DuckDB; the result, as it is read.
+
+    A table goes by the name of its folder, its dead letters by `<name>__dead_letters`.
+
+    Raises:
+        TableNotFoundError: No table of Millrace at the location or below.
+        QueryError: DuckDB refuses the query, and why.
+        SetupError: DuckDB is not installed.
+    """
+    try:
+        import duckdb  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise SetupError("queries need DuckDB: pip install 'millrace[query]'") from None
+    with duckdb.connect() as connection:
+        for name, table in _tables(location):
+            connection.register(name, table.dataset())
+        try:
+            result = connection.sql(sql)
+            yield pa.RecordBatchReader.from_stream(pa.table({}) if result is None else result)
+        except duckdb.Error as error:
+            raise QueryError(str(error)) from error
+
+
+def _tables(location: str) -> Iterator[tuple[str, Table]]:
+    locations = find_tables(location) if "://" not in location else [location]
+    if not locations:
+        raise TableNotFoundError(f"{location}: no table of Millrace here or below")
+    for one in _named_apart(locations):
+        for place in (one, dead_letters_dir(one)):
+            try:
+                yield os.path.basename(place.rstrip("/")), Table.load(place, OsFileSystem())
+            except TableNotFoundError:
+                if place == one:
+                    raise
+
+
+def _named_apart(locations: Sequence[str]) -> Sequence[str]:
+    names: dict[str, str] = {}
+    for location in locations:
+        other = names.setdefault(os.path.basename(location), location)
+        if other != location:
+            raise QueryError(f"{other} and {location} have the same name; query a folder that has one of them")
+    return locations

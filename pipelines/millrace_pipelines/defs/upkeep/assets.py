@@ -1,0 +1,63 @@
+"""Upkeep of all tables: small files compacted, checkpoints, what no version names taken away."""
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.defs.loads.assets import warehouse_table
+from millrace_pipelines.defs.maintenance import report_table, total
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.warehouse.dead_letters import DEAD_LETTERS_SUFFIX
+from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.skipped import SKIPPED_SUFFIX
+from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
+
+COMPANIONS = (DEAD_LETTERS_SUFFIX, SKIPPED_SUFFIX)
+
+
+@dg.asset(
+    deps=[warehouse_table],
+    group_name="millrace",
+    kinds={"deltalake"},
+    retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
+    description=(
+        "Compacts small files, makes checkpoints and takes away what no version names any more, in every table of a "
+        "topic and in its dead letters; loads go on beside it."
+    ),
+)
+def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) -> dg.MaterializeResult[None]:
+    """Keep every table of the warehouse now."""
+    names = sorted(os.listdir(millrace.warehouse_dir)) if os.path.isdir(millrace.warehouse_dir) else []
+    topics = [name for name in names if not name.endswith(COMPANIONS)]
+    shown = [_shown(report) for topic in topics for report in _kept(context, millrace.table_dir(topic))]
+    return dg.MaterializeResult(
+        metadata={
+            "files compacted": total(shown, "files_compacted"),
+            "files gone": total(shown, "files_gone"),
+            "bytes gone": total(shown, "bytes_gone"),
+            "tables": report_table(shown),
+        }
+    )
+
+
+def _kept(context: dg.AssetExecutionContext, table: str) -> list[UpkeepReport]:
+    try:
+        return upkeep(table, OsFileSystem(), UpkeepPolicy())
+    except TableNotFoundError as error:
+        context.log.warning("%s", error)
+        return []
+
+
+def _shown(report: UpkeepReport) -> dict[str, Any]:
+    compaction = asdict(report.compaction) if report.compaction else {}
+    return {
+        "table": report.table,
+        "files_compacted": compaction.get("files_before", 0),
+        "files_made": compaction.get("files_after", 0),
+        "checkpoint": "none needed" if report.checkpoint_version is None else report.checkpoint_version,
+        "files_gone": len(report.vacuum.files),
+        "bytes_gone": report.vacuum.bytes,
+    }

@@ -1,0 +1,120 @@
+"""Filters of a query that choose offsets: what they leave of a partition is all that is fetched.
+
+    topic = 'events'            these topics                        done here
+    partition in (0, 2)         these partitions                    done here
+    offset >= 17                from 17                             done here
+    timestamp >= t              from the first offset not older     Spark looks again at the rows
+    timestamp < t               nothing: producers' times need not grow with the offsets
+
+An upper bound of time chooses rows and no offsets; the option endingTime ends a read at an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+MAX_OFFSET = 2**63 - 1
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NEVER_NULL = frozenset({"topic", "partition", "offset"})
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is left of the topics: None means all of them.
+
+    `from_offset` is included, `until_offset` is not.
+    """
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    from_offset: int = 0
+    until_offset: int = MAX_OFFSET
+    from_timestamp_ms: int | None = None
+
+    def allows(self, topic: str, partition: int) -> bool:
+        """Whether a partition is read at all."""
+        return (self.topics is None or topic in self.topics) and (
+            self.partitions is None or partition in self.partitions
+        )
+
+
+def narrow(bounds: Bounds, filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
+    """The bounds, narrowed by the filters that they can express, and the filters that Spark has to apply itself."""
+    left: list[Filter] = []
+    for one in filters:
+        narrowed = list(_narrowed(one))
+        bounds = reduce(_both, narrowed, bounds)
+        if not narrowed or getattr(one, "attribute", ()) == ("timestamp",):
+            left.append(one)
+    return bounds, left
+
+
+def _narrowed(one: Filter) -> Iterator[Bounds]:
+    """The bounds that a filter is; nothing where it is none."""
+    match one:
+        case IsNotNull((name,)) if name in NEVER_NULL:
+            yield Bounds()
+        case EqualTo((name,), value) | EqualNullSafe((name,), value):
+            yield from _equal(name, [value])
+        case In((name,), values):
+            yield from _equal(name, list(values))
+        case GreaterThan(("offset",), int(value)):
+            yield Bounds(from_offset=value + 1)
+        case GreaterThanOrEqual(("offset",), int(value)):
+            yield Bounds(from_offset=value)
+        case LessThan(("offset",), int(value)):
+            yield Bounds(until_offset=value)
+        case LessThanOrEqual(("offset",), int(value)):
+            yield Bounds(until_offset=value + 1)
+        case GreaterThan(("timestamp",), datetime() as value) | GreaterThanOrEqual(("timestamp",), datetime() as value):
+            yield from _since(value)
+
+
+def _equal(name: str, values: list[Any]) -> Iterator[Bounds]:
+    if name == "topic" and all(isinstance(value, str) for value in values):
+        yield Bounds(topics=frozenset(values))
+    elif name == "partition" and all(isinstance(value, int) for value in values):
+        yield Bounds(partitions=frozenset(values))
+    elif name == "offset" and len(values) == 1 and isinstance(values[0], int):
+        yield Bounds(from_offset=values[0], until_offset=values[0] + 1)
+    elif name == "timestamp" and len(values) == 1 and isinstance(values[0], datetime):
+        yield from _since(values[0])
+
+
+def _since(moment: datetime) -> Iterator[Bounds]:
+    if moment.tzinfo is not None:
+        yield Bounds(from_timestamp_ms=(moment - EPOCH) // timedelta(milliseconds=1))
+
+
+def _both(one: Bounds, other: Bounds) -> Bounds:
+    times = [time for time in (one.from_timestamp_ms, other.from_timestamp_ms) if time is not None]
+    return replace(
+        one,
+        topics=_intersection(one.topics, other.topics),
+        partitions=_intersection(one.partitions, other.partitions),
+        from_offset=max(one.from_offset, other.from_offset),
+        until_offset=min(one.until_offset, other.until_offset),
+        from_timestamp_ms=max(times, default=None),
+    )
+
+
+def _intersection(one: frozenset[Any] | None, other: frozenset[Any] | None) -> frozenset[Any] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other

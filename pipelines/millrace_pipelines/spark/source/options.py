@@ -1,0 +1,163 @@
+"""The data source's options: each known by name, an unknown one refused.
+
+    option                  reads      meaning, default
+    bootstrap               both       HOST:PORT[,...] of brokers
+    topic, topics           both       one topic, or several with commas between
+    topicPattern            both       a regular expression that whole names of topics match
+    partitions              both       only these, like 0,3-5; all
+    startingOffsets         both       positions.py; a batch begins at earliest, a stream at latest
+    startingTime            both       in its place
+    endingOffsets           batch      latest
+    endingTime              batch      in its place; the first offset that is not older, excluded
+    isolation               both       read_committed or read_uncommitted; read_committed
+    failOnDataLoss          both       whether offsets that are gone stop the query; true
+    maxRecordsPerTask       both       a partition's range is cut into tasks of so many offsets; one task each
+    maxRecordsPerTrigger    stream     offsets of a micro-batch, of all partitions together; no limit
+    maxBytesPerTrigger      stream     likewise bytes of the log, estimated from each partition's next batches
+
+Names are taken in any case, as Spark does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.spark.read import TopicSource
+from millrace_pipelines.spark.source.errors import SourceOptionError
+from millrace_pipelines.spark.source.positions import LATEST, Position, parse_offsets, parse_time
+
+COMMON = (
+    *("bootstrap", "topic", "topics", "topicPattern", "partitions", "startingOffsets", "startingTime"),
+    *("isolation", "failOnDataLoss", "maxRecordsPerTask"),
+)
+ONLY_BATCH = ("endingOffsets", "endingTime")
+ONLY_STREAM = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
+CHOICES_OF_TOPICS = ("topic", "topics", "topicPattern")
+BOOLEANS = {"true": True, "false": False}
+ISOLATIONS = {str(one): one for one in Isolation}
+PARTITIONS = re.compile(r"(?P<low>\d+)(?:-(?P<high>\d+))?")
+MAX_PARTITION = 2**31 - 1
+
+Choice = TypeVar("Choice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What is read, and how; `topics` is empty where a pattern chooses them."""
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    topic_pattern: str | None
+    partitions: tuple[range, ...] | None
+    starting: Position | None
+    ending: Position
+    isolation: Isolation
+    fail_on_data_loss: bool
+    max_records_per_task: int | None
+    max_records_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+
+    def source(self, topic: str) -> TopicSource:
+        """How one of the topics is read."""
+        return TopicSource(self.bootstrap, topic, self.isolation)
+
+    def wants(self, partition: int) -> bool:
+        """Whether this partition is read."""
+        return self.partitions is None or any(partition in span for span in self.partitions)
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """What the options say; SourceOptionError names the one that is unknown, missing, or can't be used."""
+    given = _known(options)
+    topics, pattern = _topics(given)
+    return SourceOptions(
+        bootstrap=_required(given, "bootstrap"),
+        topics=topics,
+        topic_pattern=pattern,
+        partitions=_partitions(given),
+        starting=_position(given, "startingOffsets", "startingTime"),
+        ending=_position(given, "endingOffsets", "endingTime") or Position(LATEST),
+        isolation=_one_of(given, "isolation", ISOLATIONS, Isolation.READ_COMMITTED),
+        fail_on_data_loss=_one_of(given, "failOnDataLoss", BOOLEANS, "true"),
+        max_records_per_task=_count(given, "maxRecordsPerTask"),
+        max_records_per_trigger=_count(given, "maxRecordsPerTrigger"),
+        max_bytes_per_trigger=_count(given, "maxBytesPerTrigger"),
+    )
+
+
+def refuse(options: Mapping[str, str], names: tuple[str, ...], kind: str) -> None:
+    """Raise SourceOptionError where one of these options is given to a read of this kind."""
+    for name in names:
+        if name.lower() in {given.lower() for given in options}:
+            raise SourceOptionError(f"{name}: not an option of a {kind}")
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    names = {name.lower(): name for name in (*COMMON, *ONLY_BATCH, *ONLY_STREAM)}
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        if name.lower() not in names:
+            raise SourceOptionError(f"{name}: unknown option; there are {', '.join(names.values())}")
+        given[names[name.lower()]] = value
+    return given
+
+
+def _required(given: Mapping[str, str], name: str) -> str:
+    if not given.get(name, "").strip():
+        raise SourceOptionError(f"{name}: this option is needed")
+    return given[name]
+
+
+def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    chosen = [name for name in CHOICES_OF_TOPICS if name in given]
+    if len(chosen) != 1:
+        raise SourceOptionError(f"one of {', '.join(CHOICES_OF_TOPICS)} is needed, and only one")
+    value = _required(given, chosen[0])
+    if chosen[0] == "topic":
+        return (value.strip(),), None
+    if chosen[0] == "topics":
+        return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip())), None
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise SourceOptionError(f"topicPattern: {value!r} is not a regular expression: {error}") from None
+    return (), value
+
+
+def _partitions(given: Mapping[str, str]) -> tuple[range, ...] | None:
+    if "partitions" not in given:
+        return None
+    spans: list[range] = []
+    for part in given["partitions"].split(","):
+        match = PARTITIONS.fullmatch(part.strip())
+        if match is None or int(match["high"] or match["low"]) > MAX_PARTITION:
+            raise SourceOptionError(f"partitions: {part.strip()!r} is neither a partition nor a range like 3-5")
+        spans.append(range(int(match["low"]), int(match["high"] or match["low"]) + 1))
+    return tuple(spans)
+
+
+def _position(given: Mapping[str, str], offsets: str, time: str) -> Position | None:
+    if offsets in given and time in given:
+        raise SourceOptionError(f"{offsets} and {time} exclude each other")
+    if time in given:
+        return parse_time(time, given[time])
+    return parse_offsets(offsets, given[offsets]) if offsets in given else None
+
+
+def _one_of(given: Mapping[str, str], name: str, values: Mapping[str, Choice], default: str) -> Choice:
+    try:
+        return values[given.get(name, default).strip().lower()]
+    except KeyError:
+        raise SourceOptionError(f"{name}: {given[name]!r} is not one of {', '.join(values)}") from None
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    if name not in given:
+        return None
+    if not given[name].strip().isascii() or not given[name].strip().isdigit() or int(given[name]) < 1:
+        raise SourceOptionError(f"{name}: {given[name]!r} is not a number above 0")
+    return int(given[name])

@@ -1,0 +1,56 @@
+"""What a task of the data source does: its span as rows of the raw envelope.
+
+A repeated task reads the same offsets again, and Spark takes the rows of one attempt alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.errors import OffsetOutOfRangeError
+from millrace_pipelines.spark.read import log_offsets, read_range
+from millrace_pipelines.spark.source.errors import OffsetsLostError
+from millrace_pipelines.spark.source.options import SourceOptions
+from millrace_pipelines.spark.source.spans import Span
+
+
+def read_span(span: Span, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a span with these columns of the envelope, in the order of their offsets.
+
+    Raises:
+        OffsetsLostError: Retention took offsets away after the query was planned, and that is to fail.
+    """
+    position = span.from_offset
+    while position < span.until_offset:
+        try:
+            for block in read_range(options.source(span.topic), span.partition, position, span.until_offset):
+                if block.records.num_rows:
+                    position = int(block.records.column("offset")[-1].as_py()) + 1
+                    yield envelope(block.records, span, columns)
+        except OffsetOutOfRangeError:
+            position = _after_loss(span, position, options)
+        else:
+            return
+
+
+def envelope(records: pa.RecordBatch, span: Span, columns: pa.Schema) -> pa.RecordBatch:
+    """Records of a span with their topic and partition, as these columns."""
+    constants: dict[str, pa.Array[Any]] = {
+        "topic": pa.repeat(pa.scalar(span.topic, pa.string()), records.num_rows),
+        "partition": pa.repeat(pa.scalar(span.partition, pa.int32()), records.num_rows),
+    }
+    arrays = [constants[name] if name in constants else records.column(name) for name in columns.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _after_loss(span: Span, position: int, options: SourceOptions) -> int:
+    start_offset = log_offsets(options.source(span.topic), [span.partition])[span.partition].start_offset
+    if options.fail_on_data_loss or start_offset <= position:
+        raise OffsetsLostError(
+            f"topic {span.topic}, partition {span.partition}: offset {position} was deleted since the query was "
+            f"planned, the log begins at {start_offset} now; failOnDataLoss=false goes on without what is gone"
+        ) from None
+    return start_offset

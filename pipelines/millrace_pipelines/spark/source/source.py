@@ -1,0 +1,62 @@
+"""The data source `millrace`, as Spark knows it (Python Data Source API, Spark 4.2).
+
+Its schema is the raw envelope: topic, partition, offset, timestamp, key, value, headers. A schema of the user's may
+leave columns out, which are then not handed to Spark at all; the interface has no other way to say it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millrace_pipelines.spark.source.batch import BatchReader, PushingBatchReader
+from millrace_pipelines.spark.source.errors import SourceOptionError
+from millrace_pipelines.spark.source.options import ONLY_BATCH, ONLY_STREAM, parse_options, refuse
+from millrace_pipelines.spark.source.stream import StreamReader
+from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
+
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class MillraceDataSource(DataSource):
+    """`spark.read.format("millrace")` and `spark.readStream.format("millrace")`; see options.py."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is told."""
+        return "millrace"
+
+    def schema(self) -> StructType:
+        """The raw envelope; the options are looked at here, so that `load` refuses what can't be."""
+        parse_options(self.options)
+        return from_arrow_schema(ENVELOPE_SCHEMA)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """A batch read.
+
+        It takes filters only where Spark is set up to hand them over (`spark.sql.python.filterPushdown.enabled`, which
+        Spark leaves off), since Spark refuses a reader that would take them without.
+        """
+        refuse(self.options, ONLY_STREAM, "batch")
+        kind = PushingBatchReader if PUSHDOWN_WORKER in sys.modules else BatchReader
+        return kind(parse_options(self.options), columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
+        """A stream."""
+        refuse(self.options, ONLY_BATCH, "stream")
+        return StreamReader(parse_options(self.options), columns_of(schema))
+
+
+def columns_of(schema: StructType) -> pa.Schema:
+    """The columns of the envelope that a schema has, in its order; SourceOptionError names one that is none."""
+    columns = to_arrow_schema(schema, timezone="UTC")
+    for column in columns:
+        index = ENVELOPE_SCHEMA.get_field_index(column.name)
+        if index < 0 or not column.equals(ENVELOPE_SCHEMA.field(index)):
+            known = ", ".join(f"{field.name} {field.type}" for field in ENVELOPE_SCHEMA)
+            raise SourceOptionError(f"schema: {column.name} {column.type} is no column of a topic; there are {known}")
+    return columns

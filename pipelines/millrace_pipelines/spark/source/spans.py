@@ -1,0 +1,53 @@
+"""The parts of topics that tasks read, and how many of them a micro-batch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+TopicPartition = tuple[str, int]
+
+
+class Span(NamedTuple):
+    """Offsets of one partition: from_offset up to, not including, until_offset."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+
+
+class SpanPartition(InputPartition):
+    """A span as Spark hands it to a task."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(tuple(span))
+
+
+def split(span: Span, max_records_per_task: int | None) -> list[Span]:
+    """The span in equal pieces of at most so many offsets; none where it is empty."""
+    offsets = span.until_offset - span.from_offset
+    if offsets <= 0:
+        return []
+    pieces = 1 if max_records_per_task is None else -(-offsets // max_records_per_task)
+    bounds = [span.from_offset + offsets * piece // pieces for piece in range(pieces + 1)]
+    return [Span(span.topic, span.partition, low, high) for low, high in pairwise(bounds)]
+
+
+def admit(backlog: Mapping[TopicPartition, int], max_records: int) -> dict[TopicPartition, int]:
+    """How many offsets each partition may go on, in proportion to what waits there: at most so many in all.
+
+    What is left by rounding goes to the partitions with the largest remainders, so a limit of 1 makes progress too.
+    """
+    total = sum(backlog.values())
+    if total <= max_records:
+        return dict(backlog)
+    shares = {place: waiting * max_records // total for place, waiting in backlog.items()}
+    left = max_records - sum(shares.values())
+    by_remainder = sorted(backlog, key=lambda place: (-(backlog[place] * max_records % total), place))
+    for place in by_remainder[:left]:
+        shares[place] += 1
+    return shares

@@ -1,0 +1,179 @@
+"""A stream of micro-batches: Spark asks how far the next one may go, notes it in its checkpoint, then has it read.
+
+    latestOffset(start, limit)    the logs' ends, cut to the limit   ─► checkpoint
+    partitions(start, end)        spans between two of them          ─► tasks
+
+The same two offsets give the same spans however often they are asked for, so a sink that knows its batches' numbers
+gets each record once, across restarts too. Spark's own trigger AvailableNow goes to the ends of its first moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from millrace.errors import UnknownTopicError
+from millrace_pipelines.spark.read import LogOffsets
+from millrace_pipelines.spark.source.brokers import Brokers, SourceTopic
+from millrace_pipelines.spark.source.checkpoint import Progress, StreamOffset, spans_between
+from millrace_pipelines.spark.source.errors import LogTruncatedError, SourceOptionError, TopicRecreatedError
+from millrace_pipelines.spark.source.options import SourceOptions
+from millrace_pipelines.spark.source.positions import LATEST, Position, check_named_partitions, resolve, within_log
+from millrace_pipelines.spark.source.rows import read_span
+from millrace_pipelines.spark.source.spans import Span, SpanPartition, TopicPartition, admit, split
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows topics; new partitions, and new topics that match the pattern, are read from their start."""
+
+    def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
+        self._options = options
+        self._columns = columns
+        self._brokers = Brokers(options)
+        self._target: StreamOffset | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query begins."""
+        topics = self._brokers.topics()
+        starting = self._options.starting or Position(LATEST)
+        check_named_partitions("startingOffsets", starting, {name: topic.partitions for name, topic in topics.items()})
+        progress: dict[TopicPartition, Progress] = {}
+        for name, topic in topics.items():
+            for partition, log in self._brokers.log(name, topic.partitions).items():
+                offset = resolve(starting, name, partition, log, self._brokers.offset_for_time)
+                offset = within_log(offset, name, partition, log, fail_on_data_loss=self._options.fail_on_data_loss)
+                progress[name, partition] = Progress(offset, offset)
+        return StreamOffset(_ids(topics), progress).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limit that the options set; of two, the other one holds beside it."""
+        if self._options.max_records_per_trigger is not None:
+            return ReadMaxRows(self._options.max_records_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the micro-batch after `start` goes; `start` itself where nothing is new.
+
+        Raises:
+            TopicRecreatedError, OffsetsLostError, LogTruncatedError: Where offsets are gone and that is to fail.
+        """
+        before = StreamOffset.from_json(start)
+        available = self._available(before)
+        spans = spans_between(before, available)
+        if not spans:
+            return start
+        admitted = self._admitted(spans, limit)
+        progress = dict(available.progress)
+        for span in spans:
+            place = span.topic, span.partition
+            progress[place] = progress[place]._replace(next=span.from_offset + admitted[place])
+        return StreamOffset(available.ids, progress).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The logs' ends, which Spark's progress shows beside what was read."""
+        return self._ends(StreamOffset({}, {}), self._brokers.topics()).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read up to the ends of now, and no further."""
+        self._target = self._ends(StreamOffset({}, {}), self._brokers.topics())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """A span for each task."""
+        spans = spans_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        return [SpanPartition(piece) for span in spans for piece in split(span, self._options.max_records_per_task)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one span."""
+        return read_span(Span(*partition.value), self._options, self._columns)
+
+    def stop(self) -> None:
+        """Close the connections."""
+        self._brokers.close()
+
+    def _available(self, before: StreamOffset) -> StreamOffset:
+        """The logs' ends, or those of the trigger's first moment."""
+        topics = self._brokers.topics()
+        self._check_topics(before, topics)
+        ends = self._ends(before, topics)
+        if self._target is None:
+            return ends
+        progress = {
+            place: found._replace(next=min(found.next, self._target.progress[place].next))
+            for place, found in ends.progress.items()
+            if place in self._target.progress
+        }
+        return StreamOffset(ends.ids, progress)
+
+    def _check_topics(self, before: StreamOffset, topics: Mapping[str, SourceTopic]) -> None:
+        """Raise where a topic or a partition of the checkpoint is gone, or is another one by now."""
+        if not self._options.fail_on_data_loss:
+            return
+        for topic, partition in before.progress:
+            if topic not in topics:
+                raise UnknownTopicError(f"topic {topic}, which this stream reads, does not exist")
+            if before.ids[topic] != topics[topic].topic_id:
+                raise TopicRecreatedError(
+                    f"topic {topic} was deleted and made anew since this stream read it: its id is "
+                    f"{topics[topic].topic_id}, the checkpoint's {before.ids[topic]}; "
+                    "failOnDataLoss=false goes on with the new one from its start"
+                )
+            if partition not in topics[topic].partitions:
+                raise LogTruncatedError(f"topic {topic}: partition {partition}, which this stream reads, is gone")
+
+    def _ends(self, before: StreamOffset, topics: Mapping[str, SourceTopic]) -> StreamOffset:
+        progress = {
+            (name, partition): self._end(before, name, topic.topic_id, partition, log)
+            for name, topic in topics.items()
+            for partition, log in self._brokers.log(name, topic.partitions).items()
+        }
+        return StreamOffset(_ids(topics), progress)
+
+    def _end(self, before: StreamOffset, name: str, topic_id: str, partition: int, log: LogOffsets) -> Progress:
+        """Where a partition ends; it begins anew where the checkpoint has nothing of it, or its offsets are gone."""
+        done = before.next_offset(name, topic_id, partition)
+        if done is None:
+            return Progress(log.start_offset, log.end_offset)
+        going_on = within_log(done, name, partition, log, fail_on_data_loss=self._options.fail_on_data_loss)
+        start = before.progress[name, partition].start if going_on == done else going_on
+        return Progress(start, log.end_offset)
+
+    def _admitted(self, spans: Sequence[Span], limit: ReadLimit) -> dict[TopicPartition, int]:
+        """How many offsets of each span the limit lets in."""
+        backlog = {(span.topic, span.partition): span.until_offset - span.from_offset for span in spans}
+        match limit:
+            case ReadAllAvailable():
+                return backlog
+            case ReadMaxRows(max_rows):
+                by_bytes = self._options.max_bytes_per_trigger
+                records = max_rows if by_bytes is None else min(max_rows, self._records_in(spans, by_bytes))
+            case ReadMaxBytes(max_bytes):
+                records = self._records_in(spans, max_bytes)
+            case _:
+                raise SourceOptionError(f"{type(limit).__name__}: a limit that a log of records does not know")
+        return admit(backlog, records)
+
+    def _records_in(self, spans: Sequence[Span], max_bytes: int) -> int:
+        """How many offsets of these spans take so many bytes of the log; at least one."""
+        offsets = sum(span.until_offset - span.from_offset for span in spans)
+        size_bytes = sum(
+            (span.until_offset - span.from_offset)
+            * self._brokers.bytes_per_offset(span.topic, span.partition, span.from_offset)
+            for span in spans
+        )
+        return max(1, int(offsets * max_bytes / max(size_bytes, 1)))
+
+
+def _ids(topics: Mapping[str, SourceTopic]) -> dict[str, str]:
+    return {name: topic.topic_id for name, topic in topics.items()}

@@ -1,0 +1,137 @@
+"""What a table's history claims to have loaded: pure, from the lineage of its commits and its ledgers.
+
+claim       a range of one load, or one that was lost: so many of its offsets are rows or dead letters
+stretch     claims of one partition that overlap, or one alone. They overlap where the table went on with another
+            ledger whose offsets are the same numbers: an offset may then be there once for each
+
+ledger 1    ├── claim ──┼── claim ──┤
+ledger 2                      ├── claim ──┤
+stretches   ├───────────┼─────────────────┤
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from millrace_pipelines.warehouse.ledger import LedgerEntry
+from millrace_pipelines.warehouse.lineage import loads_of
+
+KINDS = ("rows", "dead_letters", "control", "aborted", "compacted", "absent")  # the last in tables of before
+Lineage = Sequence[Mapping[str, Any]]
+
+
+class Claim(NamedTuple):
+    """Offsets of one partition, of which so many gave a record: a row, or a dead letter; lost ones gave none."""
+
+    partition: int
+    from_offset: int
+    until_offset: int
+    records: int
+    dead_letters: int
+
+
+class Stretch(NamedTuple):
+    """Claims that overlap, in the order of their beginnings."""
+
+    partition: int
+    claims: tuple[Claim, ...]
+
+    @property
+    def from_offset(self) -> int:
+        """The first offset."""
+        return self.claims[0].from_offset
+
+    @property
+    def until_offset(self) -> int:
+        """The offset after the last one."""
+        return max(claim.until_offset for claim in self.claims)
+
+    @property
+    def places(self) -> int:
+        """How many rows there could be."""
+        return sum(claim.until_offset - claim.from_offset for claim in self.claims)
+
+    @property
+    def records(self) -> int:
+        """How many rows and dead letters there should be."""
+        return sum(claim.records for claim in self.claims)
+
+
+def claims_of(lineage: Lineage, ledger: str) -> list[Claim]:
+    """What the loads of one ledger claim, by partition and offset; what says nothing of its rows is left out."""
+    claims = [claim for load in loads_of(lineage, ledger) for claim in _claims(load)]
+    return sorted(claims, key=lambda claim: (claim.partition, claim.from_offset))
+
+
+def stretches_of(claims: Iterable[Claim]) -> list[Stretch]:
+    """The claims of all ledgers, those that overlap together."""
+    stretches: list[list[Claim]] = []
+    end = -1
+    for claim in sorted(claims, key=lambda claim: (claim.partition, claim.from_offset)):
+        if stretches and stretches[-1][0].partition == claim.partition and claim.from_offset < end:
+            stretches[-1].append(claim)
+            end = max(end, claim.until_offset)
+        elif claim.from_offset < claim.until_offset:
+            stretches.append([claim])
+            end = claim.until_offset
+    return [Stretch(claims[0].partition, tuple(claims)) for claims in stretches]
+
+
+def absent_since(*histories: Lineage) -> dict[int, int]:
+    """By partition, how many of the claimed records later commits took out of the tables (erasure, reload)."""
+    absent: dict[int, int] = {}
+    for commit in (commit for history in histories for commit in history):
+        for change in commit.get("absent", ()):
+            absent[change["partition"]] = absent.get(change["partition"], 0) + change["offsets"]
+    return absent
+
+
+def rows_by_key(lineage: Lineage) -> int:
+    """How many rows a table of newest records has, by what its commits say of keys inserted, deleted and erased."""
+    merged = [commit["upsert"] for commit in lineage if commit.get("upsert")]
+    taken_out = sum(absent_since(lineage).values())
+    inserted, deleted = (sum(int(counts[what]) for counts in merged) for what in ("inserted", "deleted"))
+    return inserted - deleted - taken_out
+
+
+def chain_findings(entries: Mapping[int, LedgerEntry], claims: Sequence[Claim]) -> Iterator[str]:
+    """Where the claims of a ledger don't lead from its start to its next offset, one after the other."""
+    by_partition = {partition: list(group) for partition, group in groupby(claims, attrgetter("partition"))}
+    for partition, entry in entries.items():
+        yield from _chain(partition, entry, by_partition.pop(partition, []))
+    for partition, unknown in by_partition.items():
+        if any(claim.from_offset < claim.until_offset for claim in unknown):
+            yield f"partition {partition}: loads say that they loaded it, but the ledger doesn't know it"
+
+
+def sum_findings(lineage: Lineage, ledger: str) -> Iterator[str]:
+    """Where a load's own account of a range does not add up to its offsets."""
+    for load in loads_of(lineage, ledger):
+        for span in load.get("ranges", ()):
+            offsets = span["until_offset"] - span["from_offset"]
+            told = sum(span.get(kind, 0) for kind in KINDS)
+            if told != offsets:
+                yield (
+                    f"partition {span['partition']}, offsets {span['from_offset']}-{span['until_offset'] - 1}: "
+                    f"the load tells of {told} of {offsets} offsets"
+                )
+
+
+def _chain(partition: int, entry: LedgerEntry, claims: Iterable[Claim]) -> Iterator[str]:
+    position = entry.start_offset
+    for claim in claims:
+        if claim.from_offset != position:
+            yield f"partition {partition}: a load began at {claim.from_offset}, the one before ended at {position}"
+        position = max(position, claim.until_offset)
+    if position != entry.next_offset:
+        yield f"partition {partition}: the loads end at offset {position}, the ledger at {entry.next_offset}"
+
+
+def _claims(load: Mapping[str, Any]) -> Iterator[Claim]:
+    for span in (*load.get("ranges", ()), *load.get("lost", ())):
+        dead_letters = span.get("dead_letters", 0)
+        records = span.get("rows", 0) + dead_letters
+        yield Claim(span["partition"], span["from_offset"], span["until_offset"], records, dead_letters)

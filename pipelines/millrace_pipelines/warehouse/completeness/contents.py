@@ -1,0 +1,115 @@
+"""The data files of a table as the audit meets them: whether they are there, and which offsets they have.
+
+Offsets are read by row groups, two columns of them; the bounds in a file's footer say which of its row groups can have
+offsets of interest, so that a large table is never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.store import Store, store_at
+from millrace_pipelines.warehouse.table import Table
+
+Integers = npt.NDArray[np.int64]
+PARTITION = "partition"
+OFFSET = "offset"
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group of a data file; the bounds of its partitions and offsets, both included, None where not noted."""
+
+    path: str
+    index: int
+    rows: int
+    partitions: tuple[int, int] | None
+    offsets: tuple[int, int] | None
+
+    def may_have(self, partition: int, from_offset: int, until_offset: int) -> bool:
+        """Whether the bounds let it have one of these offsets."""
+        low, high = self.partitions or (partition, partition)
+        first, last = self.offsets or (from_offset, from_offset)
+        return low <= partition <= high and first < until_offset and last >= from_offset
+
+
+class Contents:
+    """The files that one version of a table names."""
+
+    def __init__(self, table: Table) -> None:
+        self._filesystem = table.filesystem
+        self._store: Store = store_at(table.location, OsFileSystem())
+        self.row_groups: list[RowGroup] = []
+        self.findings: list[str] = []
+        said = {unquote(str(action["path"])): action for action in table.add_actions().to_pylist()}
+        for name in table.file_names():
+            self._look_at(name, said.get(name, {}))
+
+    @property
+    def rows(self) -> int:
+        """How many rows the files have."""
+        return sum(group.rows for group in self.row_groups)
+
+    def _look_at(self, name: str, action: Mapping[str, Any]) -> None:
+        path = self._store.path(name)
+        size_bytes = self._store.size_bytes(name)
+        if size_bytes is None:
+            self.findings.append(f"{path}: the table names this file, but it is not there")
+            return
+        if action and size_bytes != action["size_bytes"]:
+            self.findings.append(f"{path}: has {size_bytes} bytes, the table's log says {action['size_bytes']}")
+        try:
+            with pq.ParquetFile(path, filesystem=self._filesystem) as file:
+                metadata = file.metadata
+        except (pa.ArrowException, OSError) as error:
+            self.findings.append(f"{path}: can't be read: {error}")
+            return
+        rows = action.get("num_records")
+        if rows is not None and metadata.num_rows != rows:
+            self.findings.append(f"{path}: has {metadata.num_rows} rows, the table's log says {rows}")
+        self.row_groups += _row_groups(path, metadata, _folder_partition(action))
+
+    def read(self, group: RowGroup) -> tuple[Integers, Integers]:
+        """Partition and offset of each of its rows."""
+        columns = [OFFSET] if group.partitions and group.partitions[0] == group.partitions[1] else [PARTITION, OFFSET]
+        with pq.ParquetFile(group.path, filesystem=self._filesystem) as file:
+            rows = file.read_row_group(group.index, columns=columns, use_threads=False)
+        offsets: Integers = rows.column(OFFSET).to_numpy()
+        if len(columns) == 1 and group.partitions:
+            return np.full(len(offsets), group.partitions[0], np.int64), offsets
+        return rows.column(PARTITION).to_numpy().astype(np.int64), offsets
+
+
+def _folder_partition(action: Mapping[str, Any]) -> int | None:
+    """The partition of a file of a table that has a folder for each."""
+    value = action.get(f"partition.{PARTITION}")
+    return None if value is None else int(value)
+
+
+def _row_groups(path: str, metadata: pq.FileMetaData, folder_partition: int | None) -> Iterator[RowGroup]:
+    columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        partitions = _bounds(group, columns.get(PARTITION)) if folder_partition is None else (folder_partition,) * 2
+        yield RowGroup(path, index, group.num_rows, partitions, _bounds(group, columns.get(OFFSET)))
+
+
+def _bounds(group: Any, column: int | None) -> tuple[int, int] | None:
+    statistics = None if column is None else group.column(column).statistics
+    if statistics is None or not statistics.has_min_max:
+        return None
+    return int(statistics.min), int(statistics.max)
+
+
+def shown(offsets: Sequence[object] | Integers, limit: int = 5) -> str:
+    """The first few offsets, for a finding's line."""
+    return ", ".join(str(offset) for offset in offsets[:limit]) + (", …" if len(offsets) > limit else "")

@@ -1,0 +1,32 @@
+"""The dead letters as the audit meets them: without those that are rows by a replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup
+from millrace_pipelines.warehouse.dead_letters.letters import completed
+from millrace_pipelines.warehouse.dead_letters.marks import MARKED_COLUMNS, pending_replay
+from millrace_pipelines.warehouse.table import Table
+
+
+class Letters(Contents):
+    """The files of one version of a table of dead letters, beside one of its rows."""
+
+    def __init__(self, rows: Table, dead_letters: Table) -> None:
+        super().__init__(dead_letters)
+        self._dead_letters = dead_letters
+        self._pending = pending_replay(rows, dead_letters)
+
+    def read(self, group: RowGroup) -> tuple[Integers, Integers]:
+        """Partition and offset of each letter that is not a row."""
+        with pq.ParquetFile(group.path, filesystem=self._dead_letters.filesystem) as file:
+            there = [name for name in MARKED_COLUMNS if name in file.schema_arrow.names]
+            found = file.read_row_group(group.index, columns=there, use_threads=False)
+        letters = completed(self._dead_letters, found, MARKED_COLUMNS)
+        waits = letters.column("replay").is_null().to_numpy()
+        if self._pending is not None:
+            waits &= ~self._pending.mask(letters)
+        partitions = letters.column("partition").to_numpy().astype(np.int64)
+        return partitions[waits], letters.column("offset").to_numpy()[waits]

@@ -1,0 +1,176 @@
+"""How often each claimed offset is there, in bounded memory.
+
+The stretches are cut into windows, and as many windows as make WINDOW_OFFSETS are counted in one pass over the row
+groups that can have their offsets, a byte for each offset. A table whose files keep their offsets together is read once
+or little more; one pass does for tables of up to WINDOW_OFFSETS offsets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from millrace_pipelines.warehouse.completeness.claims import Stretch
+from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown
+
+WINDOW_OFFSETS = 64 << 20
+SHOWN = 5
+MOST = 255
+
+
+@dataclass(slots=True)
+class Met:
+    """What was found of one stretch; the lists have the first few offsets."""
+
+    stretch: Stretch
+    records: int = 0
+    doubled: int = 0
+    doubled_offsets: list[int] = field(default_factory=list)
+    missing_offsets: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a stretch, and how often each of its offsets was met."""
+
+    met: Met
+    from_offset: int
+    until_offset: int
+    counts: np.typing.NDArray[np.uint8]
+
+    def note(self, offsets: Integers) -> None:
+        """Count offsets that lie inside."""
+        places, times = np.unique(offsets - self.from_offset, return_counts=True)
+        self.counts[places] = np.minimum(self.counts[places] + times, MOST)
+
+    def close(self) -> None:
+        """Add what was counted to the stretch's."""
+        allowed = self._allowed()
+        self.met.records += int(self.counts.sum(dtype=np.int64))
+        doubled = np.flatnonzero(self.counts > allowed) + self.from_offset
+        self.met.doubled += len(doubled)
+        _add_first(self.met.doubled_offsets, doubled)
+        _add_first(self.met.missing_offsets, np.flatnonzero(self.counts < allowed) + self.from_offset)
+
+    def _allowed(self) -> np.typing.NDArray[np.uint8]:
+        allowed = np.zeros(len(self.counts), np.uint8)
+        for claim in self.met.stretch.claims:
+            low = max(claim.from_offset, self.from_offset) - self.from_offset
+            high = min(claim.until_offset, self.until_offset) - self.from_offset
+            allowed[low : max(low, high)] += 1
+        return allowed
+
+
+def tally(stretches: Sequence[Stretch], tables: Iterable[Contents], window_offsets: int = WINDOW_OFFSETS) -> list[Met]:
+    """Count the offsets of every stretch in the files of all tables."""
+    mets = [Met(stretch) for stretch in stretches]
+    sources = [(table, group) for table in tables for group in table.row_groups]
+    for windows in _passes(mets, window_offsets):
+        finder = _Finder(windows)
+        for table, group in sources:
+            if finder.wants(group):
+                finder.note(*table.read(group))
+        for window in windows:
+            window.close()
+    return mets
+
+
+def strays(stretches: Sequence[Stretch], table: Contents) -> Iterator[tuple[int, Integers]]:
+    """(partition, offsets) of rows that no load claims, by row group; only row groups that can have any are read."""
+    bounds = _outlines(stretches)
+    for group in table.row_groups:
+        if not _is_inside(group, bounds):
+            partitions, offsets = table.read(group)
+            for partition in np.unique(partitions):
+                mine = offsets[partitions == partition]
+                outside = mine[~_inside(mine, bounds.get(int(partition), ()))]
+                if len(outside):
+                    yield int(partition), outside
+
+
+class _Finder:
+    """The windows of one pass, found by partition and offset."""
+
+    def __init__(self, windows: Sequence[Window]) -> None:
+        self._windows: dict[int, list[Window]] = {}
+        for window in windows:
+            self._windows.setdefault(window.met.stretch.partition, []).append(window)
+
+    def wants(self, group: RowGroup) -> bool:
+        return any(
+            group.may_have(partition, windows[0].from_offset, windows[-1].until_offset)
+            for partition, windows in self._windows.items()
+        )
+
+    def note(self, partitions: Integers, offsets: Integers) -> None:
+        present = np.unique(partitions)
+        for partition in present:
+            if windows := self._windows.get(int(partition), []):
+                self._note(windows, offsets if len(present) == 1 else offsets[partitions == partition])
+
+    def _note(self, windows: Sequence[Window], offsets: Integers) -> None:
+        offsets = np.sort(offsets)
+        first = max(0, bisect_right([window.from_offset for window in windows], int(offsets[0])) - 1)
+        for window in windows[first:]:
+            low, high = np.searchsorted(offsets, [window.from_offset, window.until_offset])
+            if low < high:
+                window.note(offsets[low:high])
+            if high == len(offsets):
+                return
+
+
+def _passes(mets: Sequence[Met], window_offsets: int) -> Iterator[list[Window]]:
+    windows: list[Window] = []
+    room = window_offsets
+    for met in mets:
+        position = met.stretch.from_offset
+        while position < met.stretch.until_offset:
+            until = min(met.stretch.until_offset, position + room)
+            windows.append(Window(met, position, until, np.zeros(until - position, np.uint8)))
+            room -= until - position
+            position = until
+            if room == 0:
+                yield windows
+                windows, room = [], window_offsets
+    if windows:
+        yield windows
+
+
+def _outlines(stretches: Sequence[Stretch]) -> dict[int, list[tuple[int, int]]]:
+    """By partition, what is claimed, as ranges that do not touch."""
+    outlines: dict[int, list[tuple[int, int]]] = {}
+    for stretch in stretches:
+        ranges = outlines.setdefault(stretch.partition, [])
+        if ranges and ranges[-1][1] == stretch.from_offset:
+            ranges[-1] = (ranges[-1][0], stretch.until_offset)
+        else:
+            ranges.append((stretch.from_offset, stretch.until_offset))
+    return outlines
+
+
+def _is_inside(group: RowGroup, outlines: dict[int, list[tuple[int, int]]]) -> bool:
+    """Whether the bounds alone show that all its rows are claimed."""
+    if group.partitions is None or group.offsets is None or group.partitions[0] != group.partitions[1]:
+        return False
+    first, last = group.offsets
+    return any(low <= first and last < high for low, high in outlines.get(group.partitions[0], ()))
+
+
+def _inside(offsets: Integers, ranges: Sequence[tuple[int, int]]) -> np.typing.NDArray[np.bool_]:
+    inside = np.zeros(len(offsets), np.bool_)
+    for low, high in ranges:
+        inside |= (offsets >= low) & (offsets < high)
+    return inside
+
+
+def _add_first(found: list[int], offsets: Integers) -> None:
+    found.extend(int(offset) for offset in offsets[: SHOWN + 1 - len(found)])
+
+
+def doubled_finding(met: Met) -> Iterator[str]:
+    """A line where an offset is there more often than it was loaded."""
+    if met.doubled:
+        yield f"partition {met.stretch.partition}: {met.doubled} offsets are doubled: {shown(met.doubled_offsets)}"

@@ -1,0 +1,35 @@
+"""The table's ledger beside the topic as it is now: is it the same topic, and can it have what the table has?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.errors import UnknownTopicError
+from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.spark.read import TopicSource, describe_topic, log_offsets
+from millrace_pipelines.warehouse.ledger import Ledger
+
+
+def topic_findings(ledger: Ledger, bootstrap: str) -> Iterator[str]:
+    """Where the ledger can't be that of the topic; ClientError where the cluster can't be asked."""
+    source = TopicSource(bootstrap, ledger.topic, Isolation.READ_UNCOMMITTED)
+    try:
+        description = describe_topic(source)
+    except UnknownTopicError:
+        yield f"topic {ledger.topic} does not exist"
+        return
+    if description.topic_id != ledger.topic_id:
+        yield (
+            f"topic {ledger.topic} was deleted and made anew: its id is {description.topic_id}, "
+            f"the table's {ledger.topic_id}"
+        )
+        return
+    logs = log_offsets(source, description.partitions)
+    for partition, entry in ledger.partitions.items():
+        if partition not in logs:
+            yield f"partition {partition}: in the table, but not in the topic"
+        elif entry.next_offset > logs[partition].log_end:
+            yield (
+                f"partition {partition}: the table has offsets up to {entry.next_offset - 1}, "
+                f"the topic's log ends at {logs[partition].log_end}"
+            )

@@ -1,0 +1,58 @@
+"""How the data files of a table are compressed: fast where a load waits for it, small where files come to rest.
+
+    written by              without a choice of the table's     millrace.compression = <codec>
+    loads, upserts          lz4                                 <codec>
+    compaction, erasure,    zstd                                <codec>
+    reloads' other rows,
+    widened columns
+
+Every file names its own codec, so files of several lie in one table, and a choice holds from the next file on. `lz4` is
+Parquet's LZ4_RAW, one block for each page, without the frame that its older, ambiguous LZ4 had
+(https://github.com/apache/parquet-format/blob/master/Compression.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from millrace.errors import WarehouseError
+
+
+class Compression(StrEnum):
+    """A codec of Parquet's pages, as users choose it."""
+
+    LZ4 = "lz4"
+    SNAPPY = "snappy"
+    ZSTD = "zstd"
+    GZIP = "gzip"
+    NONE = "none"
+
+
+COMPRESSION_PROPERTY = "millrace.compression"
+LOADED = Compression.LZ4
+SETTLED = Compression.ZSTD
+LEVELS = {Compression.ZSTD: 1, Compression.GZIP: 6}
+
+
+def compression_properties(compression: Compression | None) -> dict[str, str]:
+    """What a table says of a choice; nothing where none was made."""
+    return {} if compression is None else {COMPRESSION_PROPERTY: str(compression)}
+
+
+def loaded_compression(properties: Mapping[str, str]) -> Compression:
+    """That of the files which loads write into a table of these properties; WarehouseError for an unknown one."""
+    return _chosen(properties, LOADED)
+
+
+def settled_compression(properties: Mapping[str, str]) -> Compression:
+    """That of the files in which rows are put together, or which are written anew; WarehouseError likewise."""
+    return _chosen(properties, SETTLED)
+
+
+def _chosen(properties: Mapping[str, str], default: Compression) -> Compression:
+    chosen = properties.get(COMPRESSION_PROPERTY, default)
+    try:
+        return Compression(chosen)
+    except ValueError:
+        raise WarehouseError(f"{COMPRESSION_PROPERTY} is {chosen!r}, not one of {', '.join(Compression)}") from None

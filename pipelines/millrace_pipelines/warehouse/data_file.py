@@ -1,0 +1,111 @@
+"""One Parquet file of a table, as it travels from the task that wrote it to the commit that names it.
+
+`name` is the path below the table's folder, with `/` between; a table with partition columns has a folder for each
+value (`carrier=AA/part-….parquet`), and the values themselves in `partition_values`, null for none.
+`statistics` is the JSON of Delta's per-file statistics without the number of rows: minValues, maxValues, nullCount.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction, RemoveAction
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A file of rows; offsets are inclusive."""
+
+    name: str
+    size_bytes: int
+    rows: int
+    min_offset: int
+    max_offset: int
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    statistics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def add_action(self, modified_ms: int, *, data_change: bool = True) -> AddAction:
+        """The file as a commit adds it; without `data_change` its rows are those of files that go."""
+        stats = json.dumps({"numRecords": self.rows, **self.statistics})
+        return AddAction(self.name, self.size_bytes, self.partition_values, modified_ms, data_change, stats)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedFile:
+    """A file that a commit takes out of the table; it stays on the disk until vacuum."""
+
+    name: str
+    size_bytes: int | None = None
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+
+    def remove_action(self, now_ms: int, *, data_change: bool = True) -> RemoveAction:
+        """The file as a commit removes it."""
+        return RemoveAction(self.name, data_change, now_ms, self.size_bytes, dict(self.partition_values))
+
+
+def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, dict[str, Any]]:
+    """Delta's statistics from those in the file's footer, of integers, dates and timestamps.
+
+    Texts have none: the log keeps what it is told for ever, and a bound may be an erased key. Floating-point
+    numbers have none: Parquet leaves NaN out of its bounds, readers of Delta hold it largest.
+    """
+    statistics: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    for column in schema:
+        if column.name in columns and _has_bounds(column.type):
+            groups = [metadata.row_group(group).column(columns[column.name]).statistics
+                      for group in range(metadata.num_row_groups)]  # fmt: skip
+            _add(statistics, column, groups)
+    return statistics
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_temporal(kind)
+
+
+def _add(statistics: Mapping[str, dict[str, Any]], column: pa.Field[Any], groups: list[Any]) -> None:
+    if not groups or any(group is None or not group.has_null_count for group in groups):
+        return
+    statistics["nullCount"][column.name] = sum(group.null_count for group in groups)
+    bounded = [group for group in groups if group.has_min_max]
+    if not bounded or any(not group.has_min_max and group.num_values for group in groups):
+        return
+    low = _shown(min(group.min_raw for group in bounded), column.type, is_upper=False)
+    high = _shown(max(group.max_raw for group in bounded), column.type, is_upper=True)
+    if low is not None and high is not None:
+        statistics["minValues"][column.name] = low
+        statistics["maxValues"][column.name] = high
+
+
+def _shown(raw: Any, kind: pa.DataType, *, is_upper: bool) -> int | str | None:
+    """A bound as Delta writes it; None where it can't be."""
+    if pa.types.is_timestamp(kind):
+        return _moment(raw, is_upper=is_upper)
+    if pa.types.is_date(kind):
+        return _day(raw)
+    return int(raw) if pa.types.is_integer(kind) else None
+
+
+def _moment(microseconds: int, *, is_upper: bool) -> str | None:
+    """Delta writes milliseconds: a lower bound is rounded down, an upper one up."""
+    milliseconds = -(-microseconds // 1000) if is_upper else microseconds // 1000
+    try:
+        moment = EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _day(days: int) -> str | None:
+    try:
+        return (EPOCH + timedelta(days=days)).date().isoformat()
+    except OverflowError:
+        return None

@@ -1,0 +1,105 @@
+"""Reading the table of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.ledger import Ledger, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.table import Table
+
+pc: Any = pyarrow.compute  # its stubs know no plain values
+
+Offsets = npt.NDArray[np.int64]
+BATCH_ROWS = 10_000
+NO_REASON = "unclassified"  # a letter from before there were reasons
+
+
+class Selection(NamedTuple):
+    """Which letters are meant; what is None excludes none."""
+
+    reason: str | None = None
+    partition: int | None = None
+    from_offset: int | None = None
+    until_offset: int | None = None
+
+
+EVERY_LETTER = Selection()
+
+
+def letters_in(table: Table, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The letters of one data file, some thousands at a time, under the columns of today.
+
+    A letter from before there were reasons has null in the columns that came with them; its ledger is the first.
+    """
+    wanted = list(DEAD_LETTER_SCHEMA.names if columns is None else columns)
+    with table.filesystem.open_input_file(table.files()[table.file_names().index(name)]) as source:
+        file = pq.ParquetFile(source)
+        there = [one for one in wanted if one in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=there):
+            yield completed(table, pa.table(batch), wanted)
+
+
+def completed(table: Table, letters: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Letters under columns of today, where their file may be older."""
+    first_ledger = next(iter(former_ledgers(table)), ledger_of(table).name)
+    wanted = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names])
+    columns: list[Any] = []
+    for field in wanted:
+        if field.name in letters.column_names:
+            columns.append(letters.column(field.name).cast(field.type))
+        else:
+            columns.append(pa.nulls(letters.num_rows, field.type))
+        if field.name == "ledger":
+            columns[-1] = pc.fill_null(columns[-1], first_ledger)
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """All letters, file by file."""
+    for name in table.file_names():
+        yield from letters_in(table, name, columns)
+
+
+def chosen(letters: pa.Table, selection: Selection, *, replayed: bool | None = None) -> Any:
+    """A boolean mask of the letters that are meant; with `replayed`, only those that are, or are not, replayed."""
+    mask: Any = pa.array(np.ones(letters.num_rows, np.bool_))
+    if selection.reason is not None:
+        mask = pc.and_(mask, pc.equal(pc.fill_null(letters.column("reason"), NO_REASON), selection.reason))
+    if selection.partition is not None:
+        mask = pc.and_(mask, pc.equal(letters.column("partition"), selection.partition))
+    if selection.from_offset is not None:
+        mask = pc.and_(mask, pc.greater_equal(letters.column("offset"), selection.from_offset))
+    if selection.until_offset is not None:
+        mask = pc.and_(mask, pc.less(letters.column("offset"), selection.until_offset))
+    if replayed is not None:
+        is_replayed = letters.column("replay").is_valid()
+        mask = pc.and_(mask, is_replayed if replayed else pc.invert(is_replayed))
+    return mask
+
+
+def known_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offsets]:
+    """By partition, offsets that are dead letters already though the rows' ledger has not come to them."""
+    ahead = {
+        partition: rows.next_offset(partition) or 0
+        for partition, entry in ledger_of(dead_letters).partitions.items()
+        if entry.next_offset > (rows.next_offset(partition) or 0)
+    }
+    if not ahead or ledger_of(dead_letters).name != rows.name:
+        return {}
+    found: dict[int, list[Offsets]] = {}
+    for letters in letters_of(dead_letters, ["partition", "offset", "ledger"]):
+        own = letters.filter(pc.equal(letters.column("ledger"), rows.name))
+        partitions, offsets = own.column("partition").to_numpy(), own.column("offset").to_numpy()
+        for partition, next_offset in ahead.items():
+            mine = offsets[(partitions == partition) & (offsets >= next_offset)]
+            if len(mine):
+                found.setdefault(partition, []).append(mine)
+    return {partition: np.sort(np.concatenate(parts)) for partition, parts in found.items()}

@@ -1,0 +1,159 @@
+"""Which letters have been replayed: the number of their replay, in their own table, and what is still to be marked."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from millrace.errors import WarehouseError
+from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.data_file import DataFile, RemovedFile
+from millrace_pipelines.warehouse.dead_letters.letters import letters_in
+from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.payload.outcome import Flags
+from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.upkeep.leases import lease
+
+pc: Any = pyarrow.compute  # its stubs know no plain values
+
+REPLAY_APP_ID = "millrace/replay"
+REPLAY_KIND = "replay"
+MARK_KIND = "replay marks"
+MARKED_COLUMNS = ("partition", "offset", "ledger", "replay")
+ATTEMPTS = 5
+
+Ranges = Mapping[str, Mapping[str, Sequence[Sequence[int]]]]
+"""Ledger, then partition, to ranges of offsets: from, until."""
+
+
+class Pending(NamedTuple):
+    """A replay whose rows are committed, and whose letters are not marked yet."""
+
+    number: int
+    letters: Ranges
+
+    def mask(self, letters: pa.Table) -> Flags:
+        """Which letters it has replayed."""
+        found: Flags = np.zeros(letters.num_rows, np.bool_)
+        ledgers = letters.column("ledger").to_numpy()
+        partitions, offsets = (letters.column(name).to_numpy() for name in ("partition", "offset"))
+        for ledger, by_partition in self.letters.items():
+            for partition, ranges in by_partition.items():
+                mine = np.flatnonzero((ledgers == ledger) & (partitions == int(partition)))
+                bounds = np.array(ranges, np.int64)
+                place = np.searchsorted(bounds[:, 0], offsets[mine], side="right") - 1
+                found[mine] = (place >= 0) & (offsets[mine] < bounds[np.maximum(place, 0), 1])
+        is_marked: Flags = letters.column("replay").is_valid().to_numpy()
+        return found & ~is_marked
+
+
+def replay_number(table: Table) -> int:
+    """The last replay that a table knows of; 0 before the first."""
+    return table.transaction_version(REPLAY_APP_ID) or 0
+
+
+def expected_number(number: int) -> dict[str, int | None]:
+    """What a commit builds on."""
+    return {REPLAY_APP_ID: number or None}
+
+
+def ranges_of(letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
+    """The letters' offsets as ranges, by ledger and partition."""
+    found: dict[str, dict[str, list[list[int]]]] = {}
+    for ledger in pc.unique(letters.column("ledger")).to_pylist():
+        of_ledger = letters.filter(pc.equal(letters.column("ledger"), ledger))
+        partitions, offsets = (of_ledger.column(name).to_numpy() for name in ("partition", "offset"))
+        found[ledger] = {
+            str(partition): _ranges(np.sort(offsets[partitions == partition])) for partition in np.unique(partitions)
+        }
+    return found
+
+
+def _ranges(offsets: Any) -> list[list[int]]:
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    firsts, lasts = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(offsets) - 1]])
+    return [[int(offsets[first]), int(offsets[last]) + 1] for first, last in zip(firsts, lasts, strict=True)]
+
+
+def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
+    """The replay that stopped before its marks; None where there is none.
+
+    Raises:
+        WarehouseError: The rows' history no longer says which letters it replayed.
+    """
+    number = replay_number(rows)
+    if number == replay_number(dead_letters):
+        return None
+    for lineage in reversed(rows.lineage()):
+        if lineage.get("kind") == REPLAY_KIND and lineage["number"] == number:
+            return Pending(number, lineage["letters"])
+    raise WarehouseError(f"{rows.location}: replay {number} is in the table, but not in its history")
+
+
+def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | None:
+    """Mark the letters of a replay that stopped before it did; its number, None where there is none.
+
+    Raises:
+        StaleLedgerError: The letters' table is rewritten all the time.
+    """
+    for _ in range(ATTEMPTS):
+        pending = pending_replay(rows, dead_letters)
+        if pending is None:
+            return None
+        try:
+            _mark(dead_letters, pending, fs)
+        except StaleLedgerError:
+            dead_letters.refresh()
+        else:
+            return pending.number
+    raise StaleLedgerError(f"{dead_letters.location}: others rewrite it all the time; run again")
+
+
+def _mark(table: Table, pending: Pending, fs: FileSystem) -> None:
+    load_id = uuid.uuid4().hex
+    with lease(table.location, load_id, fs):
+        _write_and_commit(table, pending, load_id, fs)
+
+
+def _write_and_commit(table: Table, pending: Pending, load_id: str, fs: FileSystem) -> None:
+    added: list[DataFile] = []
+    removed: list[RemovedFile] = []
+    marked = 0
+    try:
+        for number, name in enumerate(table.file_names()):
+            if not any(pending.mask(letters).any() for letters in letters_in(table, name, MARKED_COLUMNS)):
+                continue
+            with DataFileWriter(table.location, load_id, number, DEAD_LETTER_SCHEMA, fs) as writer:
+                for letters in _marked(table, name, pending):
+                    writer.write(letters)
+                file = writer.finish()
+            if file is not None:
+                added.append(file)
+                removed.append(RemovedFile(name=name))
+                marked += file.rows
+        table.commit(
+            added,
+            expected=expected_number(pending.number - 1),
+            transactions={REPLAY_APP_ID: pending.number},
+            lineage={"kind": MARK_KIND, "number": pending.number, "rewritten": marked},
+            removed=removed,
+        )
+    except StaleLedgerError:
+        remove_files_of_load(table.location, load_id, fs)
+        raise
+
+
+def _marked(table: Table, name: str, pending: Pending) -> Iterator[pa.Table]:
+    place = DEAD_LETTER_SCHEMA.get_field_index("replay")
+    for letters in letters_in(table, name):
+        mask: Any = pa.array(pending.mask(letters))
+        number = pa.scalar(pending.number, pa.int64())
+        marked: Any = pc.if_else(mask, number, letters.column("replay"))
+        yield letters.set_column(place, DEAD_LETTER_SCHEMA.field("replay"), marked)

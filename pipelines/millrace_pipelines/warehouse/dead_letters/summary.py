@@ -1,0 +1,85 @@
+"""What the dead letters are: how many for each reason, and single ones with their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.dead_letters.letters import NO_REASON, Selection, chosen, letters_of
+from millrace_pipelines.warehouse.dead_letters.location import dead_letters_dir
+from millrace_pipelines.warehouse.dead_letters.marks import Pending, pending_replay
+from millrace_pipelines.warehouse.store import store_at
+from millrace_pipelines.warehouse.table import Table
+
+pc: Any = pyarrow.compute  # its stubs know no plain values
+
+
+@dataclass(slots=True)
+class ReasonCount:
+    """Letters of one reason; `example` is the message of the first of them."""
+
+    reason: str
+    letters: int = 0
+    replayed: int = 0
+    partition: int = -1
+    offset: int = -1
+    example: str = ""
+
+    @property
+    def waiting(self) -> int:
+        """Letters that are not replayed."""
+        return self.letters - self.replayed
+
+
+def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
+    """The selected letters by reason, most frequent first; TableNotFoundError where the table has none."""
+    counts: dict[str, ReasonCount] = {}
+    for letters in _letters(table_dir, selection):
+        for reason in pc.unique(letters.column("reason")).to_pylist():
+            same = pc.equal(letters.column("reason"), reason) if reason else pc.is_null(letters.column("reason"))
+            some = letters.filter(same)
+            count = counts.setdefault(reason or NO_REASON, ReasonCount(reason or NO_REASON))
+            if count.letters == 0:
+                first = some.slice(0, 1).to_pylist()[0]
+                count.partition, count.offset, count.example = first["partition"], first["offset"], first["error"]
+            count.letters += some.num_rows
+            count.replayed += some.num_rows - some.column("replay").null_count
+    return sorted(counts.values(), key=lambda count: -count.letters)
+
+
+def each_letter(table_dir: str, selection: Selection) -> Iterator[dict[str, Any]]:
+    """The selected letters, one after the other, under their columns' names."""
+    for letters in _letters(table_dir, selection):
+        yield from letters.to_pylist()
+
+
+def _letters(table_dir: str, selection: Selection) -> Iterator[pa.Table]:
+    """The selected letters; those whose marks are still to be made have the number of their replay already."""
+    fs = OsFileSystem()
+    location = store_at(table_dir, fs).location
+    rows, dead_letters = Table.load(location, fs), Table.load(dead_letters_dir(location), fs)
+    pending = pending_replay(rows, dead_letters)
+    for letters in letters_of(dead_letters):
+        selected = letters.filter(chosen(letters, selection))
+        if selected.num_rows:
+            yield selected if pending is None else _with_pending(selected, pending)
+
+
+def _with_pending(letters: pa.Table, pending: Pending) -> pa.Table:
+    mask: Any = pa.array(pending.mask(letters))
+    replay: Any = pc.if_else(mask, pa.scalar(pending.number, pa.int64()), letters.column("replay"))
+    return letters.set_column(letters.column_names.index("replay"), "replay", replay)
+
+
+def waiting_letters(rows: Table, dead_letters: Table, ledger: str) -> Iterator[pa.Table]:
+    """Partitions and offsets of a ledger's letters that are not rows by a replay."""
+    pending = pending_replay(rows, dead_letters)
+    for letters in letters_of(dead_letters, ["partition", "offset", "ledger", "replay"]):
+        shown = letters if pending is None else _with_pending(letters, pending)
+        own = pc.and_(pc.equal(shown.column("ledger"), ledger), pc.is_null(shown.column("replay")))
+        yield shown.filter(own).select(["partition", "offset"])

@@ -1,0 +1,172 @@
+"""Event time: which partition of its table a row belongs to, whenever it comes.
+
+    "event_time": {"column": "time_hour", "granularity": "day", "late_after": "7d", "late": "accept"}
+
+The partition column is `event_date` (a date, UTC) for days, `event_hour` (a timestamp, UTC) for hours. A row without an
+event time goes to the partition null. A row is late if its event time lies more than `late_after` before the record's
+own timestamp, so what is late does not depend on when it is loaded.
+
+Bounded: event times outside of `earliest` … `latest` are refused, and a task writes at most `max_partitions` values;
+rows of further ones are refused too, and can be replayed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.outcome import Flags, Places, Reason, Refusal, refused_where
+from millrace_pipelines.warehouse.payload.types import Field
+
+KEYS = {"column", "granularity", "earliest", "latest", "late_after", "late", "max_partitions"}
+DURATION = re.compile(r"(\d{1,9})([smhd])")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+MAX_PARTITIONS = 1000
+NO_TIME = np.iinfo(np.int64).min
+
+
+class Granularity(StrEnum):
+    """How much time a partition spans."""
+
+    DAY = "day"
+    HOUR = "hour"
+
+
+class Late(StrEnum):
+    """What becomes of late rows."""
+
+    ACCEPT = "accept"
+    DEAD_LETTER = "dead-letter"
+
+
+SPAN_US = {Granularity.DAY: 86_400_000_000, Granularity.HOUR: 3_600_000_000}
+
+
+class Placed(NamedTuple):
+    """For each row its partition, in spans since 1970 and NO_TIME for null; refusals; and how many rows were late."""
+
+    spans: Places
+    refusals: list[Refusal]
+    late: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTime:
+    """How rows find their partition; see the module."""
+
+    column: str
+    granularity: Granularity = Granularity.DAY
+    earliest: str = "1970-01-01"
+    latest: str = "2100-01-01"
+    late_after: str | None = None
+    late: Late = Late.ACCEPT
+    max_partitions: int = MAX_PARTITIONS
+
+    @property
+    def partition_field(self) -> Field:
+        """The partition column."""
+        if self.granularity is Granularity.DAY:
+            return pa.field("event_date", pa.date32())
+        return pa.field("event_hour", TIMESTAMP_TYPE)
+
+    def to_json(self) -> dict[str, Any]:
+        """The declaration that `parse_event_time` reads back."""
+        return asdict(self)
+
+    def partition_values(self, span: int) -> dict[str, str | None]:
+        """A partition's value as Delta writes it."""
+        if span == NO_TIME:
+            return {self.partition_field.name: None}
+        moment = EPOCH + timedelta(microseconds=span * SPAN_US[self.granularity])
+        text = moment.date().isoformat() if self.granularity is Granularity.DAY else f"{moment:%Y-%m-%d %H:%M:%S}"
+        return {self.partition_field.name: text}
+
+    def place(self, rows: pa.Table, taken: set[int]) -> Placed:
+        """The partitions of rows; `taken` has those that the task writes already, and gets the new ones."""
+        times, present = _microseconds(rows.column(self.column))
+        first, last = _moment(self.earliest), _moment(self.latest)
+        beyond = present & ((times < first) | (times >= last))
+        message = f"field {self.column}: an event time outside of {self.earliest} to {self.latest}"
+        refusals = list(refused_where(beyond, Reason.EVENT_TIME, message))
+        late = self._late(times, present & ~beyond, rows)
+        refused = beyond
+        if self.late is Late.DEAD_LETTER:
+            refusals += refused_where(late, Reason.LATE, f"field {self.column}: late by more than {self.late_after}")
+            refused = refused | late
+        spans = np.where(present, times // SPAN_US[self.granularity], NO_TIME)
+        refusals += self._too_many(spans, refused, taken)
+        return Placed(spans, sorted(refusals, key=lambda refusal: refusal.place), int(late.sum()))
+
+    def _late(self, times: Places, judged: Flags, rows: pa.Table) -> Flags:
+        if self.late_after is None:
+            return np.zeros(len(times), np.bool_)
+        arrived, has_arrived = _microseconds(rows.column("timestamp"))
+        return judged & has_arrived & (times < arrived - duration_s(self.late_after) * 1_000_000)
+
+    def _too_many(self, spans: Places, refused: Flags, taken: set[int]) -> Iterator[Refusal]:
+        """Values are taken in the order in which they come."""
+        found, firsts = np.unique(spans[~refused], return_index=True)
+        fresh = [int(span) for span in found[np.argsort(firsts)] if int(span) not in taken]
+        room = max(self.max_partitions - len(taken), 0)
+        taken.update(fresh[:room])
+        if fresh[room:]:
+            message = f"field {self.column}: more than {self.max_partitions} partitions in one task"
+            yield from refused_where(~refused & np.isin(spans, fresh[room:]), Reason.PARTITIONS, message)
+
+
+def _microseconds(column: Any) -> tuple[Places, Flags]:
+    """Microseconds since 1970 of timestamps or dates, and where there are any."""
+    present = column.is_valid().to_numpy()
+    moments = column.cast(TIMESTAMP_TYPE) if not column.type.equals(TIMESTAMP_TYPE) else column
+    return pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), present
+
+
+def _moment(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+
+
+def duration_s(text: str) -> int:
+    """Seconds of a duration such as 90s, 30m, 12h, 7d; SchemaError for another text."""
+    match = DURATION.fullmatch(text)
+    if match is None:
+        raise SchemaError(f"late_after: {text!r} is not a duration such as 90s, 30m, 12h or 7d")
+    return int(match[1]) * SECONDS[match[2]]
+
+
+def parse_event_time(declared: object) -> EventTime:
+    """The declaration of a schema file; SchemaError says what can't be used."""
+    if not isinstance(declared, dict) or not isinstance(declared.get("column"), str):
+        raise SchemaError('event_time is an object {"column": …, "granularity": "day" or "hour"}')
+    if unknown := declared.keys() - KEYS:
+        raise SchemaError(f"event_time: {', '.join(sorted(unknown))} is not known")
+    try:
+        event_time = EventTime(**{**declared, **_choices(declared)})
+        if not _moment(event_time.earliest) < _moment(event_time.latest):
+            raise SchemaError("event_time: latest is not after earliest")
+    except (ValueError, TypeError) as error:
+        raise SchemaError(f"event_time: {error}") from None
+    if event_time.late_after is not None:
+        duration_s(event_time.late_after)
+    if type(event_time.max_partitions) is not int or event_time.max_partitions < 1:
+        raise SchemaError(f"event_time: max_partitions is {event_time.max_partitions!r}, not a number above 0")
+    return event_time
+
+
+def _choices(declared: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "granularity": Granularity(declared.get("granularity", Granularity.DAY)),
+        "late": Late(declared.get("late", Late.ACCEPT)),
+    }

@@ -1,0 +1,28 @@
+"""How a table takes records: one row for each (append), or one for each key (upsert); a property of the table.
+
+millrace.mode    upsert; a table without it appends
+"""
+
+from __future__ import annotations
+
+from millrace_pipelines.warehouse.errors import ModeError
+from millrace_pipelines.warehouse.modes.choices import Mode
+from millrace_pipelines.warehouse.table import Table
+
+MODE_PROPERTY = "millrace.mode"
+
+
+def mode_properties(mode: Mode | None) -> dict[str, str]:
+    """What a new table of a mode says of it."""
+    return {MODE_PROPERTY: str(Mode.UPSERT)} if mode is Mode.UPSERT else {}
+
+
+def mode_of(table: Table) -> Mode:
+    """A table's mode."""
+    return Mode(table.configuration.get(MODE_PROPERTY, Mode.APPEND))
+
+
+def check_mode(table: Table, mode: Mode | None) -> None:
+    """Raise ModeError where a mode is asked for that is not the table's."""
+    if mode is not None and mode is not mode_of(table):
+        raise ModeError(f"{table.location} was made for {mode_of(table)}, not {mode}; load into another table")

@@ -1,0 +1,116 @@
+"""Records of one Avro schema, laid one behind the other: where each is read next, and what is wrong with it.
+
+    data    │ record 0 │ record 1 │ …          bytes of a binary column
+    at          ^          ^                   the next byte of each record
+    ends               ^          ^            the byte after each record
+
+A field is read for all records at once. A record that is cut short, or otherwise wrong, is marked with its first flaw
+and stands at its end from then on; what is read of it is thrown away later. No record is read beyond its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace_pipelines.warehouse.payload.outcome import Flags, Places, Reason, Refusal
+
+Octets = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+MAX_SHIFT = 63
+
+
+class Block:
+    """The records of a binary array without nulls."""
+
+    def __init__(self, values: Any) -> None:
+        bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+        self._buffer: Any = values.buffers()[2]
+        if self._buffer is None or self._buffer.size == 0:
+            self._buffer = pa.py_buffer(b"\0")
+        source: Any = self._buffer
+        self._data: Octets = np.frombuffer(source, np.uint8)
+        self.at: Integers = bounds[:-1].astype(np.int64)
+        self.ends: Integers = bounds[1:].astype(np.int64)
+        self.failed: Flags = np.zeros(len(values), np.bool_)
+        self._flaws: dict[int, tuple[Reason, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def fail(self, rows: Places, wrong: Any, reason: Reason, message: str) -> None:
+        """Mark the rows that are flagged, unless they failed before."""
+        for row in rows[wrong & ~self.failed[rows]].tolist():
+            self._flaws[row] = (reason, message)
+        self.failed[rows[wrong]] = True
+        self.at[rows[wrong]] = self.ends[rows[wrong]]
+
+    def finish(self) -> Iterator[Refusal]:
+        """Mark records that have bytes left; a refusal for each record that failed."""
+        self.fail(np.arange(len(self)), self.at != self.ends, Reason.MALFORMED, "bytes after the record's end")
+        for row, (reason, message) in self._flaws.items():
+            yield Refusal(row, reason, message)
+
+    def varints(self, rows: Places, path: str) -> Integers:
+        """The zig-zag integer of each row."""
+        at = self.at[rows]
+        octet = self._octets(at)
+        zigzag = (octet & 0x7F).astype(np.uint64)
+        at = at + 1
+        more = np.flatnonzero(octet >= 0x80)
+        shift = 7
+        while more.size:
+            octet = self._octets(at[more])
+            if shift == MAX_SHIFT:
+                self.fail(rows[more], octet > 1, Reason.MALFORMED, f"field {path}: an integer is longer than 64 bits")
+            zigzag[more] |= (octet & 0x7F).astype(np.uint64) << np.uint64(shift)
+            at[more] += 1
+            shift += 7
+            more = more[octet >= 0x80] if shift <= MAX_SHIFT else more[:0]
+        self._moved(rows, at, path)
+        return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64)
+
+    def fixed(self, rows: Places, width: int, path: str) -> Octets:
+        """So many bytes of each row, as rows of a matrix."""
+        at = self.at[rows]
+        octets: Octets = self._data[np.minimum(at[:, None] + np.arange(width), self._data.size - 1)]
+        self._moved(rows, at + width, path)
+        return octets
+
+    def binary(self, rows: Places, path: str) -> Any:
+        """A binary column of the bytes behind a length in each row, which must ascend."""
+        lengths = self.varints(rows, path)
+        begins = self.at[rows]
+        wrong = (lengths < 0) | (lengths > self.ends[rows] - begins)
+        self.fail(rows, wrong, Reason.MALFORMED, f"field {path}: cut short")
+        begins = self.at[rows]
+        ends = begins + np.where(self.failed[rows], 0, lengths)
+        self.at[rows] = ends
+        return self._gathered(begins, ends)
+
+    def _gathered(self, begins: Integers, ends: Integers) -> Any:
+        """Spans only grow, so begin0, end0, begin1, … are offsets of an array over the data; take the even ones."""
+        count = len(begins)
+        if count == 0:
+            return pa.array([], pa.binary())
+        bounds = np.empty(2 * count, np.int32)
+        bounds[0::2], bounds[1::2] = begins, ends
+        over: Any = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds.data), self._buffer])
+        return over.take(pa.array(np.arange(0, 2 * count, 2)))
+
+    def _octets(self, at: Integers) -> Octets:
+        octets: Octets = self._data[np.minimum(at, self._data.size - 1)]
+        return octets
+
+    def _moved(self, rows: Places, at: Integers, path: str) -> None:
+        ends = self.ends[rows]
+        self.at[rows] = np.minimum(at, ends)
+        beyond = at > ends
+        if bool(beyond.any()):
+            self.fail(rows, beyond, Reason.MALFORMED, f"field {path}: cut short")
+        if self._flaws:
+            self.at[rows] = np.where(self.failed[rows], ends, self.at[rows])

@@ -1,0 +1,187 @@
+"""JSON values, by Arrow's reader.
+
+A whole block is parsed at once. Where the reader refuses, the block is halved, and a small one is rid of values that
+look wrong, until the refused values stand alone; the rest is parsed in large blocks. Schemas that the reader does not
+know (maps, dates inside other types) go value by value through `json_values`, which decides alike and takes some ten
+times as long.
+
+A value passes if it is one JSON object in UTF-8, no declared key is there twice, its declared fields have their
+declared types and fit them, and those that are not nullable are there. Undeclared fields are ignored. Dates and
+timestamps are ISO 8601 strings of at most six digits of a second; a timestamp without an offset is UTC. Integers are
+written without point and exponent. Numbers of a `double` or `float` are rounded to the nearest, as everywhere; one that
+would become infinite is refused.
+
+Why no value can hide in another: each begins with { and ends with }, a newline stands between two, and a raw
+newline is not allowed inside a JSON string; so a value's end never falls inside an object, each gives at least one
+row, and as many rows as values means one object each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from millrace_pipelines.warehouse.payload.conform import first_flaw
+from millrace_pipelines.warehouse.payload.json_values import JsonValues
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Places, Reason, Refusal, joined
+from millrace_pipelines.warehouse.payload.types import Field, children, column_of
+
+JSON_WHITESPACE = " \t\r\n"
+MIN_BLOCK_BYTES = 1 << 10
+SUSPECTED_AT_ONCE = 64
+OF_DECLARED_FIELDS = {Reason.TYPE, Reason.RANGE, Reason.MISSING}
+ROW_NUMBER = re.compile(r"\.? in row \d+$")
+Octets = npt.NDArray[np.uint8]
+NOT_NUMBERS = (b"NaN", b"Inf")
+
+
+class _NoJsonError(Exception):
+    """A value that does not pass; its reason and message."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class JsonDecoder:
+    """Decodes values of one declared schema, whose fields' `nullable` says whether they may lack.
+
+    Raises nothing for values; each that doesn't pass is a refusal.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self._fields = list(fields)
+        self.columns = pa.schema([column_of(field) for field in fields])
+        self._explain = JsonValues(fields)
+        self._is_read_by_arrow = all(_is_read_by_arrow(field.type, 0) for field in fields)
+
+    def decode(self, values: Any) -> Decoded:
+        """Columns of a binary array without nulls."""
+        if not self._is_read_by_arrow:
+            return self._explain.decode(values)
+        parts: list[Part] = []
+        refusals: list[Refusal] = []
+        for outcome in self._in_halves(values, np.arange(len(values))):
+            if isinstance(outcome, Refusal):
+                refusals.append(outcome)
+            else:
+                parts.append(outcome)
+        return joined(parts, refusals, self.columns)
+
+    def _in_halves(self, values: Any, places: Places) -> Iterator[Part | Refusal]:
+        if len(values) == 0:
+            return
+        try:
+            yield Part(places, self._parse(values))
+        except (_NoJsonError, pa.ArrowInvalid) as error:
+            if len(values) == 1:
+                yield self._refusal(int(places[0]), values, error)
+            elif len(values) <= SUSPECTED_AT_ONCE and (suspects := self._explain.decode(values).refusals):
+                yield from self._suspected(values, places, suspects)
+            else:
+                half = len(values) // 2
+                yield from self._in_halves(values.slice(0, half), places[:half])
+                yield from self._in_halves(values.slice(half), places[half:])
+
+    def _suspected(self, values: Any, places: Places, suspects: Sequence[Refusal]) -> Iterator[Part | Refusal]:
+        """What Python's reader refuses for a declared field, Arrow's does; of all else it is asked, value by value."""
+        rest = np.ones(len(values), np.bool_)
+        for suspect in suspects:
+            rest[suspect.place] = False
+            if suspect.reason in OF_DECLARED_FIELDS:
+                yield suspect._replace(place=int(places[suspect.place]))
+            else:
+                yield from self._in_halves(values.slice(suspect.place, 1), places[suspect.place : suspect.place + 1])
+        yield from self._in_halves(values.filter(pa.array(rest)), places[rest])
+
+    def _refusal(self, place: int, value: Any, error: Exception) -> Refusal:
+        """The refusal of one value, in the words of Python's reader, which knows the field."""
+        explained = self._explain.decode(value).refusals
+        return explained[0]._replace(place=place) if explained else Refusal(place, *_said(error))
+
+    def _parse(self, values: Any) -> pa.Table:
+        """Columns of values that all pass; an error where one doesn't."""
+        texts = values.cast(pa.string())
+        if not _are_braced(texts):
+            texts = pc.ascii_trim(texts, characters=JSON_WHITESPACE)
+            if not _are_braced(texts):
+                raise _NoJsonError(Reason.MALFORMED, "not a JSON object")
+        lines = _lines(texts)
+        table = _read_json(lines, self._wire_schema())
+        if table.num_rows != len(values):
+            raise _NoJsonError(Reason.MALFORMED, "more than one JSON object")
+        _check_numbers(lines, texts)
+        columns = table.select(self.columns.names).cast(self.columns)
+        for field in self._fields:
+            if (flaw := first_flaw(columns.column(field.name), field)) is not None:
+                raise _NoJsonError(*flaw)
+        return columns
+
+    def _wire_schema(self) -> pa.Schema:
+        """What the reader is asked for: it knows no dates, so they are read as strings and cast."""
+        return pa.schema(
+            [pa.field(field.name, pa.string()) if pa.types.is_date(field.type) else field for field in self.columns]
+        )
+
+
+def _is_read_by_arrow(data_type: Any, depth: int) -> bool:
+    if pa.types.is_struct(data_type):
+        return all(_is_read_by_arrow(field.type, depth + 1) for field in children(data_type))
+    if pa.types.is_list(data_type):
+        return _is_read_by_arrow(data_type.value_type, depth + 1)
+    return not pa.types.is_map(data_type) and not (depth and pa.types.is_date(data_type))
+
+
+def _are_braced(texts: Any) -> bool:
+    """Whether each text begins with { and ends with }."""
+    bounds = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    if not bool((np.diff(bounds) >= len("{}")).all()):
+        return False
+    data = np.frombuffer(texts.buffers()[2], np.uint8)
+    return bool((data[bounds[:-1]] == ord("{")).all() and (data[bounds[1:] - 1] == ord("}")).all())
+
+
+def _lines(texts: Any) -> pa.Buffer:
+    """All values one after the other, each ended by a newline."""
+    lines = pc.binary_join_element_wise(texts, "", "\n")
+    bounds = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    data: pa.Buffer = lines.buffers()[2]
+    return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+
+
+def _read_json(lines: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    source: Any = pa.BufferReader(lines)
+    return pj.read_json(
+        source,
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(lines.size + 1, MIN_BLOCK_BYTES)),
+        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _check_numbers(lines: pa.Buffer, texts: Any) -> None:
+    """Arrow's reader takes NaN and Infinity, which JSON has not: where these letters are, Python's reader looks."""
+    data = lines.to_pybytes()
+    for word in NOT_NUMBERS:
+        if word not in data:
+            continue
+        for text in texts.filter(pc.match_substring(texts, word.decode())).to_pylist():
+            json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise _NoJsonError(Reason.MALFORMED, f"{word} is no JSON number")
+
+
+def _said(error: Exception) -> tuple[Reason, str]:
+    """Reason and message of what Arrow's reader alone refuses."""
+    if isinstance(error, _NoJsonError):
+        return error.reason, str(error)
+    return Reason.MALFORMED, ROW_NUMBER.sub("", str(error).removeprefix("JSON parse error: "))

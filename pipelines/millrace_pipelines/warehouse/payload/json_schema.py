@@ -1,0 +1,121 @@
+"""JSON Schema to columns: the properties of an object, as far as columns can say what they say.
+
+    string → string, with format date-time → timestamp, date → date     object with properties → struct
+    integer → long    number → double    boolean → boolean              object with additionalProperties → map
+    array with items → array                                            type [X, "null"], or oneOf X and null → X
+
+A property is required where `required` names it and null is not among its types. References inside the text are
+followed (`#/definitions/…`, `#/$defs/…`). Values are held to the columns' types, not to further rules of the schema
+(patterns, bounds). What has no column type is named, and stops the load unless declared fields leave it out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, Field, check_names, list_of, map_of
+
+FORMATS: Mapping[str, pa.DataType] = {"date-time": TIMESTAMP_TYPE, "date": pa.date32()}
+PRIMITIVES: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+}
+
+
+def json_schema_fields(text: str) -> list[Field]:
+    """The columns of a JSON Schema; SchemaError names a property that has none."""
+    try:
+        root = json.loads(text)
+    except ValueError as error:
+        raise SchemaError(f"the JSON Schema is no JSON: {error}") from error
+    if not isinstance(root, dict):
+        raise SchemaError("the JSON Schema is not that of an object")
+    document = _Document(root)
+    fields = document.fields(document.resolved(root), 0)
+    check_names([field.name for field in fields], {})
+    return fields
+
+
+class _Document:
+    """One JSON Schema, whose parts may refer to one another."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+
+    def resolved(self, schema: Any) -> Mapping[str, Any]:
+        for _ in range(MAX_DEPTH):
+            if not isinstance(schema, dict):
+                break
+            if not isinstance(pointer := schema.get("$ref"), str):
+                return schema
+            schema = self._at(pointer)
+        raise SchemaError(f"JSON Schema {str(schema)[:100]}: neither a type nor a reference to one")
+
+    def _at(self, pointer: str) -> Any:
+        if not pointer.startswith("#/"):
+            raise SchemaError(f"JSON Schema: reference {pointer} leads out of the text")
+        found: Any = self._root
+        for part in pointer[2:].split("/"):
+            try:
+                found = found[part.replace("~1", "/").replace("~0", "~")]
+            except (KeyError, TypeError):
+                raise SchemaError(f"JSON Schema: there is no {pointer}") from None
+        return found
+
+    def fields(self, schema: Mapping[str, Any], depth: int) -> list[Field]:
+        properties, required = schema.get("properties"), schema.get("required", [])
+        if not isinstance(properties, dict) or not properties:
+            raise SchemaError("the JSON Schema is not that of an object with properties")
+        if depth > MAX_DEPTH:
+            raise SchemaError(f"JSON Schema: types are nested deeper than {MAX_DEPTH}")
+        return [self._field(name, part, name in required, depth) for name, part in properties.items()]
+
+    def _field(self, name: str, part: Any, required: bool, depth: int) -> Field:
+        try:
+            data_type, nullable = self._type(part, depth + 1)
+        except SchemaError as error:
+            raise SchemaError(f"field {name}: {error}") from None
+        return pa.field(name, data_type, nullable or not required)
+
+    def _type(self, part: Any, depth: int) -> tuple[pa.DataType, bool]:
+        """The type, and whether null is one of its values."""
+        schema = self.resolved(part)
+        choices = schema.get("oneOf") or schema.get("anyOf")
+        if isinstance(choices, list):
+            return self._one_of([self.resolved(choice) for choice in choices], depth)
+        kinds = schema.get("type")
+        listed: Sequence[Any] = kinds if isinstance(kinds, list) else [kinds]
+        present = [kind for kind in listed if kind != "null"]
+        if len(present) != 1:
+            raise SchemaError(f"JSON Schema type {kinds!r} has no column type")
+        return self._of_kind(present[0], schema, depth), len(present) < len(listed)
+
+    def _one_of(self, choices: Sequence[Mapping[str, Any]], depth: int) -> tuple[pa.DataType, bool]:
+        present = [choice for choice in choices if choice.get("type") != "null"]
+        if len(present) != 1:
+            raise SchemaError("a choice of several JSON Schema types has no column type")
+        data_type, nullable = self._type(present[0], depth)
+        return data_type, nullable or len(present) < len(choices)
+
+    def _of_kind(self, kind: Any, schema: Mapping[str, Any], depth: int) -> pa.DataType:
+        if kind == "string" and schema.get("format") in FORMATS:
+            return FORMATS[schema["format"]]
+        if isinstance(kind, str) and kind in PRIMITIVES:
+            return PRIMITIVES[kind]
+        if kind == "array":
+            element, nullable = self._type(schema.get("items"), depth + 1)
+            return list_of(element, nullable=nullable)
+        if kind == "object" and schema.get("properties"):
+            return pa.struct(self.fields(schema, depth))
+        if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+            value, nullable = self._type(schema["additionalProperties"], depth + 1)
+            return map_of(pa.string(), value, nullable=nullable)
+        raise SchemaError(f"JSON Schema type {kind!r} has no column type")

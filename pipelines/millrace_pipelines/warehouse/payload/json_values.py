@@ -1,0 +1,231 @@
+"""JSON values one by one, by Python's reader: for the types that Arrow's does not know.
+
+The rules are those of `payload.json`; a map is an object whose keys are strings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation, localcontext
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined
+from millrace_pipelines.warehouse.payload.types import Field, children, column_of, type_text
+
+Convert = Callable[[Any, str], Any]
+FLOAT_MAX = float(np.finfo(np.float32).max)
+KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", Decimal: "number"}
+
+
+class UnfitError(Exception):
+    """A value that does not pass, with its reason."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class JsonValues:
+    """Decodes values of one declared schema, one after the other."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.columns = pa.schema([column_of(field) for field in fields])
+        self._fields = [(field.name, _converter(field)) for field in fields]
+
+    def decode(self, values: Any) -> Decoded:
+        """Columns of a binary array without nulls."""
+        places: list[int] = []
+        rows: list[list[Any]] = []
+        refusals: list[Refusal] = []
+        for place, value in enumerate(values.to_pylist()):
+            try:
+                rows.append(self._row(value))
+                places.append(place)
+            except UnfitError as error:
+                refusals.append(Refusal(place, error.reason, str(error)))
+        by_column = list(zip(*rows, strict=True)) if rows else [() for _ in self._fields]
+        arrays = [pa.array(column, field.type) for column, field in zip(by_column, self.columns, strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=self.columns)
+        return joined([Part(np.array(places, np.int64), table)], refusals, self.columns)
+
+    def _row(self, value: bytes) -> list[Any]:
+        found = parse(value)
+        if not isinstance(found, dict):
+            raise UnfitError(Reason.MALFORMED, "not a JSON object")
+        return [convert(found.get(name), name) for name, convert in self._fields]
+
+
+def parse(value: bytes) -> Any:
+    """The JSON value in UTF-8; fractions as Decimal. UnfitError where it is none, or has a key twice."""
+    try:
+        text = value.decode("utf-8")
+        if text.startswith("\ufeff"):
+            raise UnfitError(Reason.MALFORMED, "not a JSON object")
+        found = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant)
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False, default=str).encode()
+    except UnicodeDecodeError:
+        raise UnfitError(Reason.MALFORMED, "Invalid UTF8 sequence") from None
+    except UnicodeEncodeError:
+        raise UnfitError(Reason.MALFORMED, "the surrogate pair in a string is invalid") from None
+    except RecursionError:
+        raise UnfitError(Reason.MALFORMED, "nested too deep") from None
+    except json.JSONDecodeError as error:
+        is_more = error.msg == "Extra data"
+        message = "more than one JSON object" if is_more else f"not a JSON object: {error.msg} at character {error.pos}"
+        raise UnfitError(Reason.MALFORMED, message) from None
+    except (ValueError, InvalidOperation) as error:
+        raise UnfitError(Reason.MALFORMED, str(error)) from None
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UnfitError(Reason.DUPLICATE, f"field {twice} is there twice")
+    return found
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise UnfitError(Reason.MALFORMED, f"{word} is no JSON number")
+
+
+def _converter(field: Field) -> Convert:
+    convert, nullable = _convert_type(field.type), field.nullable
+
+    def present(value: Any, path: str) -> Any:
+        if value is None:
+            if nullable:
+                return None
+            raise UnfitError(Reason.MISSING, f"field {path} is missing or null")
+        return convert(value, path)
+
+    return present
+
+
+def _convert_type(data_type: Any) -> Convert:
+    if pa.types.is_struct(data_type):
+        return _struct(children(data_type))
+    if pa.types.is_list(data_type):
+        return _list(_converter(data_type.value_field))
+    if pa.types.is_map(data_type):
+        return _map(data_type)
+    if pa.types.is_decimal(data_type):
+        return _decimal(data_type)
+    if pa.types.is_temporal(data_type):
+        return _temporal(data_type)
+    if data_type not in PRIMITIVES:
+        raise SchemaError(f"JSON has no {type_text(data_type)}")
+    return PRIMITIVES[data_type]
+
+
+def _of(kind: type, value: Any, path: str) -> Any:
+    if type(value) is not kind:
+        raise _changed(KINDS[kind], value, path)
+    return value
+
+
+def _changed(declared: str, value: Any, path: str) -> UnfitError:
+    return UnfitError(Reason.TYPE, f"field {path}: expected {declared}, found {KINDS[type(value)]}")
+
+
+def _struct(fields: Sequence[Field]) -> Convert:
+    inside = [(field.name, _converter(field)) for field in fields]
+
+    def convert(value: Any, path: str) -> Any:
+        found = _of(dict, value, path)
+        return {name: child(found.get(name), f"{path}/{name}") for name, child in inside}
+
+    return convert
+
+
+def _list(element: Convert) -> Convert:
+    return lambda value, path: [element(item, f"{path}/[]") for item in _of(list, value, path)]
+
+
+def _map(data_type: Any) -> Convert:
+    if not pa.types.is_string(data_type.key_type):
+        raise SchemaError("the keys of a JSON object are strings")
+    item = _converter(data_type.item_field)
+    return lambda value, path: [(key, item(entry, f"{path}/{key}")) for key, entry in _of(dict, value, path).items()]
+
+
+def _integer(bits: int) -> Convert:
+    limit = 1 << bits - 1
+
+    def convert(value: Any, path: str) -> int:
+        if type(value) is Decimal:
+            raise UnfitError(Reason.RANGE, f"field {path}: {value} is not an integer")
+        number: int = _of(int, value, path)
+        if not -limit <= number < limit:
+            raise UnfitError(Reason.RANGE, f"field {path}: {number} does not fit {bits} bits")
+        return number
+
+    return convert
+
+
+def _floating(largest: float) -> Convert:
+    def convert(value: Any, path: str) -> float:
+        if type(value) not in (int, Decimal):
+            raise _changed("number", value, path)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if math.isinf(number) or abs(number) > largest:
+            raise UnfitError(Reason.RANGE, f"field {path}: {value} is too big")
+        return number
+
+    return convert
+
+
+def _decimal(data_type: Any) -> Convert:
+    quantum = Decimal(1).scaleb(-data_type.scale)
+
+    def convert(value: Any, path: str) -> Decimal:
+        try:
+            with localcontext(prec=data_type.precision) as context:
+                context.traps[InvalidOperation] = True
+                number = Decimal(value)
+                if (fixed := number.quantize(quantum)) == number:
+                    return fixed
+        except (InvalidOperation, TypeError):
+            pass
+        if type(value) not in (int, Decimal, str):
+            raise _changed("number", value, path)
+        raise UnfitError(Reason.RANGE, f"field {path}: {value} does not fit {type_text(data_type)}")
+
+    return convert
+
+
+def _temporal(data_type: pa.DataType) -> Convert:
+    suffixes = ("", "Z") if pa.types.is_timestamp(data_type) else ("",)
+
+    def convert(value: Any, path: str) -> Any:
+        text = _of(str, value, path)
+        for suffix in suffixes:
+            try:
+                return pa.scalar(text + suffix).cast(data_type)
+            except pa.ArrowInvalid:
+                continue
+        raise UnfitError(Reason.RANGE, f"field {path}: {text!r} is no {type_text(data_type)}")
+
+    return convert
+
+
+PRIMITIVES: Mapping[pa.DataType, Convert] = {
+    pa.int32(): _integer(32),
+    pa.int64(): _integer(64),
+    pa.float32(): _floating(FLOAT_MAX),
+    pa.float64(): _floating(math.inf),
+    pa.string(): lambda value, path: _of(str, value, path),
+    pa.bool_(): lambda value, path: _of(bool, value, path),
+}

@@ -1,0 +1,92 @@
+"""What becomes of values: columns of those that pass, and a refusal with its reason for each that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Places: TypeAlias = npt.NDArray[np.int64]
+
+
+class Reason(StrEnum):
+    """Why a record became a dead letter."""
+
+    MALFORMED = "malformed"  # not of the format: no JSON, cut short, bytes behind its end, text that is not UTF-8
+    FRAMING = "framing"  # not in Confluent's wire format
+    TYPE = "type"  # a field of another type
+    RANGE = "range"  # a number or a time that its column can't hold exactly
+    MISSING = "missing"  # a required field that is not there, or null
+    DUPLICATE = "duplicate"  # a JSON key twice in one object
+    UNKNOWN_SCHEMA = "unknown-schema"  # the registry knows no such schema
+    UNUSABLE_SCHEMA = "unusable-schema"  # the registry's schema has no columns
+    NEWER_SCHEMA = "newer-schema"  # fields that the table does not have yet
+    LATE = "late"  # older than `late_after` allows
+    EVENT_TIME = "event-time"  # no event time, or one far out of range
+    PARTITIONS = "partitions"  # more partition values than a task may write
+
+
+class Refusal(NamedTuple):
+    """A value that does not pass, at its place among the values."""
+
+    place: int
+    reason: Reason
+    message: str
+    schema_id: int | None = None
+
+
+class Decoded(NamedTuple):
+    """`columns` has a row for each value that is not among the refusals, in order; refusals are in order of place."""
+
+    columns: pa.Table
+    refusals: list[Refusal]
+
+    def passed(self, count: int) -> Flags:
+        """For each of so many values, whether it passed."""
+        flags = np.ones(count, np.bool_)
+        flags[[refusal.place for refusal in self.refusals]] = False
+        return flags
+
+
+class Part(NamedTuple):
+    """Some of the values, by their places: a row of `columns` for each place."""
+
+    places: Places
+    columns: pa.Table
+
+
+def joined(parts: Sequence[Part], refusals: Sequence[Refusal], schema: pa.Schema) -> Decoded:
+    """One outcome of parts whose places mingle."""
+    ordered = sorted(refusals, key=lambda refusal: refusal.place)
+    if not parts:
+        return Decoded(schema.empty_table(), ordered)
+    places = np.concatenate([part.places for part in parts])
+    columns = pa.concat_tables([part.columns for part in parts])
+    if len(places) > 1 and not bool((places[1:] > places[:-1]).all()):
+        order: Any = pa.array(np.argsort(places, kind="stable"))
+        columns = columns.take(order)
+    return Decoded(columns, ordered)
+
+
+def nulls(schema: pa.Schema, count: int) -> pa.Table:
+    """So many rows of nulls."""
+    return pa.Table.from_arrays([pa.nulls(count, field.type) for field in schema], schema=schema)
+
+
+def refused_where(flags: Flags, reason: Reason, message: str) -> Iterator[Refusal]:
+    """A refusal for each place that is flagged."""
+    for place in np.flatnonzero(flags):
+        yield Refusal(int(place), reason, message)
+
+
+def combined(column: Any) -> pa.Array[Any]:
+    """A column in one piece."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    whole: pa.Array[Any] = column
+    return whole

@@ -1,0 +1,218 @@
+"""What a task needs to give values their columns; made by the driver, sent to the tasks.
+
+Values without a frame are all of the declared schema. Framed ones are grouped by their schema's id: those that the
+driver found under the subject travel with the payload, another id is looked up by the task. A registry that can't be
+asked fails the task, which is tried again; an id that it does not know makes dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace_pipelines.warehouse.envelope import ENVELOPE_FIELDS
+from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.conform import conform
+from millrace_pipelines.warehouse.payload.framing import read_frames, split_message_indexes, unframed
+from millrace_pipelines.warehouse.payload.json import JsonDecoder
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Places, Reason, Refusal, joined, nulls
+from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema, UnknownSchemaError
+from millrace_pipelines.warehouse.payload.sources import (
+    Decoder,
+    plain_decoder,
+    registered_decoder,
+    registry_at,
+    source_fields,
+)
+from millrace_pipelines.warehouse.payload.types import Field, children
+from millrace_pipelines.warehouse.schema import PayloadSchema
+
+Outcome = Part | Refusal
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The declared schema, the table's columns behind the envelope, and the registered schemas known by now."""
+
+    schema: PayloadSchema
+    columns: pa.Schema
+    known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        """The columns of a data file: the envelope's, then the payload's."""
+        return pa.schema([*ENVELOPE_FIELDS, *self.columns])
+
+    def decode(self, values: Any) -> Decoded:
+        """Columns of a binary array, null where a record is a tombstone, which has null in each.
+
+        Raises:
+            RegistryError: A schema's id is unknown here and the registry can't be asked.
+        """
+        if self.schema.format is Format.RAW:
+            return Decoded(nulls(self.columns, len(values)), [])
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        places, tombstones = np.flatnonzero(valid), np.flatnonzero(~valid)
+        parts: list[Part] = [Part(tombstones, nulls(self.columns, len(tombstones)))] if len(tombstones) else []
+        refusals: list[Refusal] = []
+        for outcome in self._outcomes(values.drop_null() if len(tombstones) else values):
+            if isinstance(outcome, Refusal):
+                refusals.append(outcome._replace(place=int(places[outcome.place])))
+            else:
+                parts.append(outcome._replace(places=places[outcome.places]))
+        return joined(parts, refusals, self.columns)
+
+    def _outcomes(self, values: Any) -> Iterator[Outcome]:
+        if self.schema.registry is not None:
+            yield from self._framed(values)
+        elif self.schema.format is Format.JSON:
+            yield from self._decoded(values, np.arange(len(values)), self._json().decode, None)
+        else:
+            decoder = plain_decoder(self.schema)
+            yield from self._decoded(values, np.arange(len(values)), decoder.decode, None)
+
+    def _framed(self, values: Any) -> Iterator[Outcome]:
+        frames = read_frames(values)
+        for place in np.flatnonzero(~frames.framed):
+            yield Refusal(int(place), Reason.FRAMING, "not in Confluent's wire format: no 0 and schema id at its start")
+        for schema_id in np.unique(frames.schema_ids[frames.framed]):
+            places = np.flatnonzero(frames.framed & (frames.schema_ids == schema_id))
+            try:
+                yield from self._of_schema(self._registered(int(schema_id)), _taken(values, places), places)
+            except UnknownSchemaError as error:
+                yield from _refused(places, Reason.UNKNOWN_SCHEMA, str(error), int(schema_id))
+            except SchemaError as error:
+                yield from _refused(places, Reason.UNUSABLE_SCHEMA, str(error), int(schema_id))
+
+    def _registered(self, schema_id: int) -> RegisteredSchema:
+        return self.known.get(schema_id) or registry_at(self.schema.registry or "").schema(schema_id)
+
+    def _of_schema(self, schema: RegisteredSchema, values: Any, places: Places) -> Iterator[Outcome]:
+        if schema.format is not self.schema.format:
+            message = f"schema {schema.schema_id} is {schema.format}, not {self.schema.format}"
+            yield from _refused(places, Reason.UNUSABLE_SCHEMA, message, schema.schema_id)
+            return
+        payloads = unframed(values)
+        if schema.format is Format.JSON:
+            fields = source_fields(PayloadSchema(registry=self.schema.registry), [schema])
+            yield from self._known_fields(fields, payloads, places, self._json().decode, schema.schema_id)
+        elif schema.format is Format.AVRO:
+            decoder = registered_decoder(schema)
+            yield from self._of_decoder(decoder, payloads, places, schema.schema_id)
+        else:
+            yield from self._protobuf(schema, payloads, places)
+
+    def _protobuf(self, schema: RegisteredSchema, payloads: Any, places: Places) -> Iterator[Outcome]:
+        """Messages by the path to their type, nearly always the same."""
+        by_path: dict[tuple[int, ...], tuple[list[int], list[bytes]]] = {}
+        for place, payload in zip(places.tolist(), payloads.to_pylist(), strict=True):
+            split = split_message_indexes(payload)
+            if split is None:
+                yield Refusal(place, Reason.FRAMING, "the message indexes are not valid", schema.schema_id)
+                continue
+            at, messages = by_path.setdefault(split[0], ([], []))
+            at.append(place)
+            messages.append(split[1])
+        for path, (at, messages) in by_path.items():
+            try:
+                decoder = registered_decoder(schema, path)
+            except SchemaError as error:
+                yield from _refused(np.array(at), Reason.UNUSABLE_SCHEMA, str(error), schema.schema_id)
+                continue
+            array: Any = pa.array(messages, pa.binary())
+            yield from self._of_decoder(decoder, array, np.array(at, np.int64), schema.schema_id)
+
+    def _of_decoder(self, decoder: Decoder, payloads: Any, places: Places, schema_id: int) -> Iterator[Outcome]:
+        yield from self._known_fields(decoder.fields, payloads, places, decoder.decode, schema_id)
+
+    def _known_fields(
+        self,
+        fields: Sequence[Field],
+        payloads: Any,
+        places: Places,
+        decode: Callable[[Any], Decoded],
+        schema_id: int,
+    ) -> Iterator[Outcome]:
+        """Decode, unless the writer's schema has fields for which the table has no column yet."""
+        unknown = [] if self.schema.fields else list(_unknown(fields, self.columns, ""))
+        if unknown:
+            message = f"schema {schema_id} has field {unknown[0]}, for which the table has no column yet"
+            yield from _refused(places, Reason.NEWER_SCHEMA, message, schema_id)
+            return
+        yield from self._decoded(payloads, places, decode, schema_id)
+
+    def _decoded(
+        self, values: Any, places: Places, decode: Callable[[Any], Decoded], schema_id: int | None
+    ) -> Iterator[Outcome]:
+        """Decode and bring to the table's columns."""
+        decoded = decode(values)
+        for refusal in decoded.refusals:
+            yield refusal._replace(place=int(places[refusal.place]), schema_id=schema_id)
+        kept = places[decoded.passed(len(values))]
+        table, refusals = conform(decoded.columns, self.columns, self._required)
+        if refusals:
+            passed = np.ones(len(kept), np.bool_)
+            for refusal in refusals:
+                passed[refusal.place] = False
+                yield refusal._replace(place=int(kept[refusal.place]), schema_id=schema_id)
+            kept = kept[passed]
+        yield Part(kept, table)
+
+    @property
+    def _required(self) -> list[str]:
+        return [declared.name for declared in self.schema.fields if not declared.nullable]
+
+    def _json(self) -> JsonDecoder:
+        """Reads the declared fields, or all that the table has, in the table's types."""
+        if not self.schema.fields:
+            return JsonDecoder(list(self.columns))
+        types = {column.name: column.type for column in self.columns}
+        return JsonDecoder([_in_type(declared, types[declared.name]) for declared in self.schema.fields])
+
+
+def _in_type(declared: Field, data_type: Any) -> Field:
+    """A declared field in its column's type; what it says of parts that may not lack stays."""
+    return pa.field(declared.name, _retyped(declared.type, data_type), declared.nullable)
+
+
+def _retyped(declared: Any, data_type: Any) -> Any:
+    if pa.types.is_struct(declared) and pa.types.is_struct(data_type):
+        inner = {child.name: child for child in children(declared)}
+        return pa.struct(
+            [_in_type(inner[child.name], child.type) if child.name in inner else child for child in children(data_type)]
+        )
+    if pa.types.is_list(declared) and pa.types.is_list(data_type):
+        return pa.list_(_in_type(declared.value_field, data_type.value_type))
+    return data_type
+
+
+def _unknown(fields: Sequence[Field], columns: Any, path: str) -> Iterator[str]:
+    """Paths of the fields for which there is no column."""
+    known = {column.name: column.type for column in columns}
+    for one in fields:
+        if one.name not in known:
+            yield f"{path}{one.name}"
+        else:
+            yield from _unknown_inside(one.type, known[one.name], f"{path}{one.name}/")
+
+
+def _unknown_inside(data_type: Any, column: Any, path: str) -> Iterator[str]:
+    if pa.types.is_struct(data_type) and pa.types.is_struct(column):
+        yield from _unknown(children(data_type), children(column), path)
+    elif pa.types.is_list(data_type) and pa.types.is_list(column):
+        yield from _unknown_inside(data_type.value_type, column.value_type, f"{path}[]/")
+    elif pa.types.is_map(data_type) and pa.types.is_map(column):
+        yield from _unknown_inside(data_type.item_type, column.item_type, f"{path}value/")
+
+
+def _taken(values: Any, places: Places) -> Any:
+    return values if len(places) == len(values) else values.take(pa.array(places))
+
+
+def _refused(places: Places, reason: Reason, message: str, schema_id: int) -> Iterator[Refusal]:
+    for place in places.tolist():
+        yield Refusal(place, reason, message, schema_id)

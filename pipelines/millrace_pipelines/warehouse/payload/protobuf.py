@@ -1,0 +1,301 @@
+"""Protobuf values: one message of a type each, parsed by Google's library, its fields gathered into columns.
+
+    int32, sint32, sfixed32 → integer          repeated → array      google.protobuf.Timestamp → timestamp
+    int64, sint64, sfixed64 → long             map → map             google.protobuf.Int64Value, … → long, …
+    uint32, fixed32 → long                     message → struct      enum → string, its name
+    uint64, fixed64 → decimal(20,0)            float, double, bool, string, bytes → the same
+
+A field that knows whether it is set (`optional`, a message, a member of `oneof`, all of proto2) is null where it is
+not; others have their default. A field that the schema does not have makes the value a refusal: the writer's schema is
+newer, or the bytes are of another type. A field whose type holds itself has no column.
+Source: Protocol Buffers, "Encoding", "Field Presence", "Well-Known Types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined
+from millrace_pipelines.warehouse.payload.proto_files import message_descriptor
+from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, Field, check_names, list_of, map_of
+
+Messages = Sequence[Any]
+Gather = Callable[[Messages], Any]
+
+UINT64_TYPE = pa.decimal128(20, 0)
+TYPES: dict[int, pa.DataType] = {
+    FieldDescriptor.CPPTYPE_INT32: pa.int32(),
+    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT32: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT64: UINT64_TYPE,
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
+    FieldDescriptor.CPPTYPE_ENUM: pa.string(),
+}
+TIMESTAMP = "google.protobuf.Timestamp"
+WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+}
+MAX_CACHED_TYPES = 256
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+
+
+class UnfitError(Exception):
+    """A message that does not pass, with its reason."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ProtobufDecoder:
+    """Decodes values of one message type.
+
+    Attributes:
+        fields: A field for each of the type's that has a column type; its `nullable` says whether it may be null.
+        without_column: Names of the others.
+    """
+
+    def __init__(self, descriptor: Any) -> None:
+        self._class: Any = GetMessageClass(descriptor)
+        self._columns = [_Column(field, ()) for field in descriptor.fields if not _is_recursive(field, ())]
+        self.fields: list[Field] = [column.field for column in self._columns]
+        self.without_column = [field.name for field in descriptor.fields if _is_recursive(field, ())]
+        if not self.fields:
+            raise SchemaError(f"message {descriptor.full_name} has no field that can be a column")
+        check_names([field.name for field in self.fields], {})
+        self._has_required = _has_required(descriptor, ())
+        self._checks = any(column.check is not None for column in self._columns)
+
+    def decode(self, values: Any) -> Decoded:
+        """Columns of a binary array without nulls."""
+        places: list[int] = []
+        messages: list[Any] = []
+        refusals: list[Refusal] = []
+        for place, value in enumerate(values.to_pylist()):
+            try:
+                messages.append(self._parsed(value))
+                places.append(place)
+            except UnfitError as error:
+                refusals.append(Refusal(place, error.reason, str(error)))
+        schema = pa.schema(self.fields)
+        arrays = [column.gather(messages) for column in self._columns]
+        return joined([Part(np.array(places, np.int64), pa.Table.from_arrays(arrays, schema=schema))], refusals, schema)
+
+    def _parsed(self, value: bytes) -> Any:
+        message = self._class()
+        try:
+            message.MergeFromString(value)
+        except DecodeError as error:
+            raise UnfitError(Reason.MALFORMED, str(error)) from None
+        if self._has_required and not message.IsInitialized():
+            missing = ", ".join(message.FindInitializationErrors())
+            raise UnfitError(Reason.MISSING, f"field {missing} is missing")
+        size_bytes = message.ByteSize()
+        message.DiscardUnknownFields()
+        if message.ByteSize() != size_bytes:
+            raise UnfitError(Reason.NEWER_SCHEMA, f"a field that {message.DESCRIPTOR.full_name} does not have")
+        if self._checks:
+            for column in self._columns:
+                if column.check is not None:
+                    column.check(message)
+        return message
+
+
+@lru_cache(maxsize=MAX_CACHED_TYPES)
+def protobuf_decoder(descriptor_set: bytes, message: str | None, path: tuple[int, ...] = (0,)) -> ProtobufDecoder:
+    """A decoder for a message type of a descriptor set; see `message_descriptor`."""
+    return ProtobufDecoder(message_descriptor(descriptor_set, message, path=path))
+
+
+class _Column:
+    """One field of a message type: its column, how that is gathered from messages, and what must be checked in each."""
+
+    def __init__(self, descriptor: Any, within: tuple[str, ...]) -> None:
+        self.name = descriptor.name
+        if len(within) > MAX_DEPTH:
+            raise SchemaError(f"types are nested deeper than {MAX_DEPTH}")
+        self._descriptor = descriptor
+        self._get: Callable[[Any], Any] = _getter(self.name)
+        self.check: Callable[[Any], None] | None = None
+        self.gather: Gather
+        data_type = self._built(within)
+        self.field: Field = pa.field(self.name, data_type, self.has_presence)
+
+    @property
+    def has_presence(self) -> bool:
+        """Whether a message knows if the field is set."""
+        return bool(self._descriptor.has_presence)
+
+    def _built(self, within: tuple[str, ...]) -> Any:
+        descriptor = self._descriptor
+        if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
+            return self._map(within)
+        one, data_type, check = _element(descriptor, within)
+        if descriptor.is_repeated:
+            return self._list(one, data_type, check)
+        if check is not None:
+            self.check = self._present_check(check)
+        get, name = self._get, self.name
+        if (
+            self.has_presence and descriptor.message_type is None
+        ):  # most are set, and a value that is no default says so
+            self.gather = lambda messages: one([v if (v := get(m)) or m.HasField(name) else None for m in messages])
+        elif self.has_presence:
+            self.gather = lambda messages: one([get(m) if m.HasField(name) else None for m in messages])
+        else:
+            self.gather = lambda messages: one(list(map(get, messages)))
+        return data_type
+
+    def _present_check(self, check: Callable[[Any, str], None]) -> Callable[[Any], None]:
+        get, name, presence = self._get, self.name, self.has_presence
+
+        def present(message: Any) -> None:
+            if not presence or message.HasField(name):
+                check(get(message), name)
+
+        return present
+
+    def _list(self, one: Gather, data_type: Any, check: Callable[[Any, str], None] | None) -> Any:
+        get, name, list_type = self._get, self.name, list_of(data_type, nullable=False)
+
+        def gather(messages: Messages) -> Any:
+            lists: Any = pa.ListArray
+            items = [item for message in messages for item in get(message)]
+            return lists.from_arrays(_offsets([len(get(m)) for m in messages]), one(items), type=list_type)
+
+        def check_all(message: Any) -> None:
+            for item in get(message):
+                if check is not None:
+                    check(item, f"{name}/[]")
+
+        self.gather, self.check = gather, check_all if check is not None else None
+        return list_type
+
+    def _map(self, within: tuple[str, ...]) -> Any:
+        get, name, entry = self._get, self.name, self._descriptor.message_type.fields_by_name
+        keys, key_type, _ = _element(entry["key"], within)
+        values, value_type, check = _element(entry["value"], within)
+        map_type = map_of(key_type, value_type, nullable=False)
+
+        def gather(messages: Messages) -> Any:
+            maps: Any = pa.MapArray
+            items = [item for message in messages for item in sorted(get(message).items(), key=lambda pair: pair[0])]
+            flat = keys([key for key, _ in items]), values([value for _, value in items])
+            return maps.from_arrays(_offsets([len(get(m)) for m in messages]), *flat, type=map_type)
+
+        def check_all(message: Any) -> None:
+            for key, value in get(message).items():
+                if check is not None:
+                    check(value, f"{name}/{key}")
+
+        self.gather, self.check = gather, check_all if check is not None else None
+        return map_type
+
+
+def _getter(name: str) -> Callable[[Any], Any]:
+    return attrgetter(name) if name.isidentifier() else lambda message: getattr(message, name)
+
+
+def _element(descriptor: Any, within: tuple[str, ...]) -> tuple[Gather, Any, Callable[[Any, str], None] | None]:
+    """How values of a field, null among them, become an array; the array's type; and what to check of each."""
+    if descriptor.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+        return _message(descriptor.message_type, within)
+    if descriptor.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+        return _enum(descriptor.enum_type)
+    if descriptor.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        data_type = pa.binary() if descriptor.type == FieldDescriptor.TYPE_BYTES else pa.string()
+        return lambda values: pa.array(values, data_type), data_type, None
+    number = TYPES[descriptor.cpp_type]
+    if number == UINT64_TYPE:
+        return lambda values: pa.array([_decimal(value) for value in values], number), number, None
+    return lambda values: pa.array(values, number), number, None
+
+
+def _enum(enum: Any) -> tuple[Gather, Any, Callable[[Any, str], None] | None]:
+    names = {number: value.name for number, value in enum.values_by_number.items()}
+
+    def check(value: Any, path: str) -> None:
+        if value not in names:
+            raise UnfitError(Reason.NEWER_SCHEMA, f"field {path}: {enum.full_name} has no value {value}")
+
+    return lambda values: pa.array([names.get(value) for value in values], pa.string()), pa.string(), check
+
+
+def _message(message: Any, within: tuple[str, ...]) -> tuple[Gather, Any, Callable[[Any, str], None] | None]:
+    if message.full_name == TIMESTAMP:
+        return _timestamps, TIMESTAMP_TYPE, _check_timestamp
+    if message.full_name in WRAPPERS:
+        one, data_type, _ = _element(message.fields_by_name["value"], within)
+        return lambda values: one([value and value.value for value in values]), data_type, None
+    inside = (*within, message.full_name)
+    columns = [_Column(field, inside) for field in message.fields if not _is_recursive(field, inside)]
+    if not columns:
+        return lambda values: pa.array([None if v is None else True for v in values], pa.bool_()), pa.bool_(), None
+    fields, default = [column.field for column in columns], GetMessageClass(message)()
+
+    def gather(values: Messages) -> Any:
+        mask = pa.array([value is None for value in values], pa.bool_())
+        present = [default if value is None else value for value in values]
+        return pa.StructArray.from_arrays([column.gather(present) for column in columns], fields=fields, mask=mask)
+
+    checks = [column.check for column in columns if column.check is not None]
+
+    def check(value: Any, path: str) -> None:
+        del path
+        for one in checks:
+            one(value)
+
+    return gather, pa.struct(fields), check if checks else None
+
+
+def _timestamps(values: Messages) -> Any:
+    microseconds = [None if v is None else v.seconds * 1_000_000 + v.nanos // 1000 for v in values]
+    return pa.array(microseconds, pa.int64()).cast(TIMESTAMP_TYPE)
+
+
+def _check_timestamp(value: Any, path: str) -> None:
+    if not FIRST_SECOND <= value.seconds <= LAST_SECOND or not 0 <= value.nanos < 1_000_000_000:
+        raise UnfitError(Reason.RANGE, f"field {path}: a time beyond the years 1 to 9999")
+    if value.nanos % 1000:
+        raise UnfitError(Reason.RANGE, f"field {path}: a time finer than a microsecond")
+
+
+def _is_recursive(field: Any, within: tuple[str, ...]) -> bool:
+    """Whether a field's type holds one of the types around it, or itself."""
+    message = field.message_type
+    if message is None or message.full_name == TIMESTAMP or message.full_name in WRAPPERS:
+        return False
+    if message.full_name in within:
+        return True
+    return any(_is_recursive(inner, (*within, message.full_name)) for inner in message.fields)
+
+
+def _has_required(message: Any, within: tuple[str, ...]) -> bool:
+    """Whether a type, or one inside of it, has a required field (proto2)."""
+    if message is None or message.full_name in within:
+        return False
+    inside = (*within, message.full_name)
+    return any(field.is_required or _has_required(field.message_type, inside) for field in message.fields)
+
+
+def _decimal(value: int | None) -> Decimal | None:
+    return None if value is None else Decimal(value)
+
+
+def _offsets(lengths: Sequence[int]) -> Any:
+    return pa.array(np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]), pa.int32())

@@ -1,0 +1,129 @@
+"""Schema registries: a server with Confluent's REST interface, or a directory.
+
+Both answer the same two questions: which schema has this id, and which are the versions of a subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from millrace_pipelines.warehouse.errors import SchemaError
+
+MAX_REFERENCES = 100
+MAX_VERSIONS = 1000
+MAX_SCHEMA_BYTES = 4 << 20
+
+
+class Format(StrEnum):
+    """What values are made of; `raw` ones are not looked into."""
+
+    RAW = "raw"
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class Referenced(NamedTuple):
+    """A schema that another one names, under the name by which it does."""
+
+    name: str
+    text: str
+
+
+class Reference(NamedTuple):
+    """Where a referenced schema is: its name in the text that refers to it, its subject and version."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema of a registry; its references, and theirs, before those that need them."""
+
+    schema_id: int
+    format: Format
+    text: str
+    references: tuple[Referenced, ...] = ()
+
+
+class UnknownSchemaError(SchemaError):
+    """The registry has no such schema or subject."""
+
+
+class SchemaRegistry(Protocol):
+    """Where schemas are looked up.
+
+    Raises:
+        UnknownSchemaError: There is no such schema or subject.
+        RegistryError: The registry can't be asked; a later attempt may do.
+        SchemaError: What is registered can't be used.
+    """
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id."""
+        ...
+
+    def versions(self, subject: str) -> Sequence[RegisteredSchema]:
+        """All versions of a subject, oldest first."""
+        ...
+
+
+class Found(NamedTuple):
+    """A schema as it is registered, its references not followed yet."""
+
+    schema_id: int
+    format: Format
+    text: str
+    references: Sequence[Reference]
+
+
+class FindVersion(Protocol):
+    """Looks up one version of a subject."""
+
+    def __call__(self, subject: str, version: int) -> Found:
+        """The schema of that version."""
+        ...
+
+
+def with_references(found: Found, find: FindVersion) -> RegisteredSchema:
+    """The schema with all that it refers to; SchemaError where these are too many, or go round in a circle."""
+    gathered: dict[str, Referenced] = {}
+    _gather(found, find, gathered, ())
+    return RegisteredSchema(found.schema_id, found.format, found.text, tuple(gathered.values()))
+
+
+def _gather(found: Found, find: FindVersion, gathered: dict[str, Referenced], within: tuple[str, ...]) -> None:
+    for reference in found.references:
+        if reference.name in within or len(within) > MAX_REFERENCES or len(gathered) >= MAX_REFERENCES:
+            raise SchemaError(f"schema {found.schema_id}: more than {MAX_REFERENCES} references, or one to itself")
+        if reference.name not in gathered:
+            inner = find(reference.subject, reference.version)
+            _gather(inner, find, gathered, (*within, reference.name))
+            gathered[reference.name] = Referenced(reference.name, inner.text)
+
+
+def format_named(name: object) -> Format:
+    """The format under the registry's name for it: AVRO, PROTOBUF, JSON; none means AVRO."""
+    try:
+        return Format(str(name or "AVRO").lower())
+    except ValueError:
+        raise SchemaError(f"schemas of type {name} are not served") from None
+
+
+def references_in(declared: object) -> list[Reference]:
+    """The references of an answer, or of a directory's list."""
+    if not declared:
+        return []
+    try:
+        return [_reference(entry) for entry in declared]  # type: ignore[attr-defined] # whatever it is not, is caught
+    except (KeyError, TypeError, ValueError) as error:
+        raise SchemaError(f"not a list of references: {declared!r}") from error
+
+
+def _reference(entry: Mapping[str, object]) -> Reference:
+    return Reference(str(entry["name"]), str(entry["subject"]), int(str(entry["version"])))

@@ -1,0 +1,122 @@
+"""The fields of a declared schema, and the decoders of what values were written with."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from functools import lru_cache, reduce
+from typing import Protocol
+
+import pyarrow as pa
+
+from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.avro import avro_decoder
+from millrace_pipelines.warehouse.payload.evolution import merged
+from millrace_pipelines.warehouse.payload.json_schema import json_schema_fields
+from millrace_pipelines.warehouse.payload.outcome import Decoded
+from millrace_pipelines.warehouse.payload.proto_files import compile_proto
+from millrace_pipelines.warehouse.payload.protobuf import protobuf_decoder
+from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema, SchemaRegistry
+from millrace_pipelines.warehouse.payload.registry_files import FileRegistry
+from millrace_pipelines.warehouse.payload.registry_http import HttpRegistry
+from millrace_pipelines.warehouse.payload.types import Field, check_names
+from millrace_pipelines.warehouse.schema import PayloadSchema, check_event_column, taken_names
+
+MAX_CACHED = 256
+MAIN_PROTO = "main.proto"
+
+
+class Decoder(Protocol):
+    """Decodes values of one schema; `fields` are its columns, `without_column` names its other fields."""
+
+    fields: list[Field]
+    without_column: list[str]
+
+    def decode(self, values: pa.Array[pa.BinaryScalar]) -> Decoded:
+        """Columns of a binary array without nulls."""
+        ...
+
+
+@lru_cache(maxsize=16)
+def registry_at(address: str) -> SchemaRegistry:
+    """The registry at an address, or in a directory."""
+    return HttpRegistry(address) if "://" in address else FileRegistry(address)
+
+
+def plain_decoder(schema: PayloadSchema) -> Decoder:
+    """The decoder of values that are not framed, in Avro or Protobuf; SchemaError where the schema can't be used."""
+    if schema.format is Format.AVRO:
+        return avro_decoder(schema.text or "")
+    return protobuf_decoder(_unpacked(schema.text or ""), schema.message)
+
+
+def _unpacked(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise SchemaError(f"not a Protobuf descriptor set in base64: {error}") from error
+
+
+def registered_decoder(schema: RegisteredSchema, path: tuple[int, ...] = (0,)) -> Decoder:
+    """The decoder of framed values; `path` leads to a Protobuf message's type."""
+    if schema.format is Format.AVRO:
+        return avro_decoder(schema.text, tuple(text for _, text in schema.references))
+    return protobuf_decoder(_compiled(schema), None, path)
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _compiled(schema: RegisteredSchema) -> bytes:
+    return compile_proto(MAIN_PROTO, {MAIN_PROTO: schema.text, **dict(schema.references)})
+
+
+def source_fields(schema: PayloadSchema, versions: Sequence[RegisteredSchema]) -> list[Field]:
+    """The fields that a table's columns are to have: those declared, or those of the schema in all its versions.
+
+    Raises:
+        SchemaError: A field has no column type, or the name of a column of the envelope; or the schema is not valid.
+        SchemaChangedError: Versions of the schema contradict one another.
+    """
+    if schema.fields:
+        return list(schema.fields)
+    if schema.format is Format.RAW:
+        return []
+    fields = reduce(merged, map(_version_fields, versions)) if versions else _own_fields(plain_decoder(schema))
+    check_names([field.name for field in fields], taken_names())
+    if schema.event_time is not None:
+        check_event_column(schema.event_time, pa.schema(fields))
+    return fields
+
+
+def _version_fields(schema: RegisteredSchema) -> list[Field]:
+    if schema.format is Format.JSON:
+        return json_schema_fields(schema.text)
+    return _own_fields(registered_decoder(schema))
+
+
+def _own_fields(decoder: Decoder) -> list[Field]:
+    if decoder.without_column:
+        raise SchemaError(
+            f"field {decoder.without_column[0]}: a choice of several types, or a type within itself, has no column; "
+            "declare the other fields to load without it"
+        )
+    return decoder.fields
+
+
+def versions_of(schema: PayloadSchema, topic: str) -> Sequence[RegisteredSchema]:
+    """What the registry has of the declared subject; nothing where there is no registry.
+
+    Raises:
+        UnknownSchemaError: It has no such subject.
+        RegistryError: It can't be asked.
+        SchemaError: A version is of another format than declared.
+    """
+    if schema.registry is None:
+        return ()
+    subject = schema.subject or f"{topic}-value"
+    versions = registry_at(schema.registry).versions(subject)
+    for version in versions:
+        if version.format is not schema.format:
+            raise SchemaError(f"subject {subject}: schema {version.schema_id} is {version.format}, not {schema.format}")
+    if not versions:
+        raise SchemaError(f"subject {subject} has no version")
+    return versions

@@ -1,0 +1,184 @@
+"""The language in which columns are declared: Delta's names of types, as its schemas write them in JSON.
+
+    "string" "integer" "long" "float" "double" "boolean" "timestamp" "date" "binary" "decimal(p,s)"
+    {"type": "struct", "fields": [{"name": …, "type": …, "nullable": …}, …]}
+    {"type": "array", "elementType": …, "containsNull": true}
+    {"type": "map", "keyType": "string", "valueType": …, "valueContainsNull": true}
+
+Source: the Delta transaction log protocol, "Schema Serialization Format".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.warehouse.errors import SchemaError
+
+Field: TypeAlias = "pa.Field[Any]"
+
+PRIMITIVES: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": TIMESTAMP_TYPE,
+    "date": pa.date32(),
+    "binary": pa.binary(),
+}
+NAMES = {data_type: name for name, data_type in PRIMITIVES.items()}
+DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
+MAX_DECIMAL_PRECISION = 38
+FORBIDDEN_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+FIELD_KEYS = {"name", "type", "nullable"}
+MAX_DEPTH = 32
+
+
+def parse_fields(declared: object, *, taken: Mapping[str, str] | None = None, depth: int = 0) -> list[Field]:
+    """Declared fields; SchemaError names the one that can't be used.
+
+    Args:
+        declared: The JSON value, a list of objects.
+        taken: Names that are not free, in lower case, with what has them.
+        depth: How many types stand around these fields.
+    """
+    if not isinstance(declared, list) or not declared:
+        raise SchemaError("a schema declares at least one field")
+    if depth > MAX_DEPTH:
+        raise SchemaError(f"types are nested deeper than {MAX_DEPTH}")
+    fields = [_parse_field(number, entry, depth) for number, entry in enumerate(declared, start=1)]
+    check_names([field.name for field in fields], taken or {})
+    return fields
+
+
+def check_names(names: Iterable[str], taken: Mapping[str, str]) -> None:
+    """SchemaError for names that Delta can't have, or that differ in case only, which Spark holds equal."""
+    seen = dict(taken)
+    for name in names:
+        if FORBIDDEN_IN_NAMES.search(name):
+            raise SchemaError(f"field {name!r}: a column's name has no space and none of ,;{{}}()=")
+        if (other := seen.get(name.casefold())) is not None:
+            raise SchemaError(f"field {name} has the name of {other}")
+        seen[name.casefold()] = f"field {name}"
+
+
+def _parse_field(number: int, entry: object, depth: int) -> Field:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
+        raise SchemaError(f"field {number} has no name")
+    name, nullable = entry["name"], entry.get("nullable", True)
+    if not isinstance(nullable, bool):
+        raise SchemaError(f"field {name}: nullable is {nullable!r}, not true or false")
+    if unknown := entry.keys() - FIELD_KEYS - {"metadata"}:
+        raise SchemaError(f"field {name}: {', '.join(sorted(unknown))} is not known")
+    try:
+        return pa.field(name, parse_type(entry.get("type"), depth), nullable)
+    except SchemaError as error:
+        raise SchemaError(f"field {name}: {error}") from None
+
+
+def parse_type(declared: object, depth: int = 0) -> pa.DataType:
+    """The type of a declaration; SchemaError where there is none such."""
+    if isinstance(declared, str):
+        return _parse_primitive(declared)
+    kind = declared.get("type") if isinstance(declared, dict) else None
+    if not isinstance(declared, dict) or kind not in ("struct", "array", "map"):
+        raise SchemaError(f"type {declared!r} is not one of {', '.join(PRIMITIVES)}, decimal, struct, array, map")
+    if depth > MAX_DEPTH:
+        raise SchemaError(f"types are nested deeper than {MAX_DEPTH}")
+    if kind == "struct":
+        return pa.struct(parse_fields(declared.get("fields"), depth=depth + 1))
+    if kind == "array":
+        element = parse_type(declared.get("elementType"), depth + 1)
+        return list_of(element, nullable=_flag(declared, "containsNull"))
+    key, value = parse_type(declared.get("keyType"), depth + 1), parse_type(declared.get("valueType"), depth + 1)
+    return map_of(key, value, nullable=_flag(declared, "valueContainsNull"))
+
+
+def _parse_primitive(declared: str) -> pa.DataType:
+    if declared in PRIMITIVES:
+        return PRIMITIVES[declared]
+    if match := DECIMAL.fullmatch(declared):
+        precision, scale = int(match[1]), int(match[2])
+        if 1 <= precision <= MAX_DECIMAL_PRECISION and scale <= precision:
+            return pa.decimal128(precision, scale)
+        raise SchemaError(f"type {declared}: a decimal has 1 to 38 digits, and no more than these after its point")
+    raise SchemaError(f"type {declared!r} is not one of {', '.join(PRIMITIVES)}, decimal(p,s), struct, array, map")
+
+
+def _flag(declared: Mapping[str, Any], name: str) -> bool:
+    flag = declared.get(name, True)
+    if not isinstance(flag, bool):
+        raise SchemaError(f"{name} is {flag!r}, not true or false")
+    return flag
+
+
+def list_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
+    """A list, its elements named as Delta's readers name them."""
+    return pa.list_(pa.field("element", element, nullable))
+
+
+def map_of(key: pa.DataType, value: pa.DataType, *, nullable: bool = True) -> pa.DataType:
+    """A map, its parts named as Delta's readers name them."""
+    build: Any = pa.map_  # its stubs know no fields here
+    data_type: pa.DataType = build(pa.field("key", key, nullable=False), pa.field("value", value, nullable))
+    return data_type
+
+
+def declare_fields(fields: Iterable[Field]) -> list[dict[str, Any]]:
+    """The declaration that `parse_fields` reads back."""
+    return [{"name": field.name, "type": declare_type(field.type), "nullable": field.nullable} for field in fields]
+
+
+def declare_type(data_type: Any) -> str | dict[str, Any]:
+    """A type's declaration."""
+    if pa.types.is_struct(data_type):
+        return {"type": "struct", "fields": declare_fields(children(data_type))}
+    if pa.types.is_list(data_type):
+        element = data_type.value_field
+        return {"type": "array", "elementType": declare_type(element.type), "containsNull": element.nullable}
+    if pa.types.is_map(data_type):
+        key, value = data_type.key_field, data_type.item_field
+        types = {"keyType": declare_type(key.type), "valueType": declare_type(value.type)}
+        return {"type": "map", **types, "valueContainsNull": value.nullable}
+    if pa.types.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    return NAMES.get(data_type, str(data_type))
+
+
+def type_text(data_type: Any) -> str:
+    """A type in few words, for messages."""
+    if pa.types.is_struct(data_type):
+        return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in children(data_type))}>"
+    if pa.types.is_list(data_type):
+        return f"array<{type_text(data_type.value_type)}>"
+    if pa.types.is_map(data_type):
+        return f"map<{type_text(data_type.key_type)}, {type_text(data_type.item_type)}>"
+    return str(declare_type(data_type))
+
+
+def children(data_type: Any) -> Sequence[Field]:
+    """The fields of a struct."""
+    return [data_type.field(index) for index in range(data_type.num_fields)]
+
+
+def loosened(data_type: Any) -> pa.DataType:
+    """The type with everything inside it nullable, as the table's column has it."""
+    if pa.types.is_struct(data_type):
+        return pa.struct([column_of(field) for field in children(data_type)])
+    if pa.types.is_list(data_type):
+        return list_of(loosened(data_type.value_type))
+    if pa.types.is_map(data_type):
+        return map_of(loosened(data_type.key_type), loosened(data_type.item_type))
+    kept: pa.DataType = data_type
+    return kept
+
+
+def column_of(field: Field) -> Field:
+    """The column that holds a declared field: nullable, for a tombstone has no fields at all."""
+    return pa.field(field.name, loosened(field.type), nullable=True)

@@ -1,0 +1,157 @@
+"""Where a table's files lie: a folder of this machine (or one that all workers see), or a bucket of S3.
+
+    /srv/warehouse/flights        a folder: files and names are synced, so that a power cut takes nothing committed
+    s3://bucket/flights           an object store with conditional put: an object is durable once its upload ends
+
+Data files go through pyarrow, commits through delta-rs. For S3 both take keys, region and endpoint from the
+environment of each process, driver and workers alike: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
+AWS_REGION, AWS_ENDPOINT_URL.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from millrace.errors import WarehouseError
+from millrace.fs import FileSystem
+
+LOG_DIRECTORY = "_delta_log"
+S3 = "s3"
+
+
+class Store:
+    """The files of one table.
+
+    Attributes:
+        location: The table as delta-rs names it: an absolute path, or `s3://…`.
+        storage_options: What delta-rs is told beside the environment.
+        filesystem: pyarrow's door to the files.
+        root: The table's folder in it.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        filesystem: pafs.FileSystem,
+        root: str,
+        *,
+        disk: FileSystem | None = None,
+        storage_options: dict[str, str] | None = None,
+    ) -> None:
+        self.location = location
+        self.filesystem = filesystem
+        self.root = root
+        self.storage_options = storage_options
+        self._disk = disk
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder."""
+        return self._disk is not None
+
+    def path(self, name: str) -> str:
+        """The path of a table's file, for `filesystem`."""
+        return f"{self.root}/{name}"
+
+    def make(self) -> None:
+        """Make the table's folder, if it needs one."""
+        if self._disk is not None:
+            self._disk.mkdir(self.root)
+
+    @contextmanager
+    def output(self, name: str) -> Iterator[pa.NativeFile]:
+        """A new file to write, whole once the context ends; folders between are made."""
+        if self._disk is not None and "/" in name:
+            self._disk.mkdir(os.path.dirname(self.path(name)))
+        with self.filesystem.open_output_stream(self.path(name)) as stream:
+            yield stream
+
+    def sync(self, name: str) -> None:
+        """Wait until a file, its name, and the names of the folders above it are on the disk."""
+        if self._disk is None:
+            return
+        path = self.path(name)
+        _sync_file(path, self._disk)
+        while path != self.root:
+            path = os.path.dirname(path)
+            self._disk.fsync_dir(path)
+
+    def sync_made(self) -> None:
+        """Wait until the name of the table's folder is on the disk."""
+        if self._disk is not None:
+            self._disk.fsync_dir(os.path.dirname(self.root))
+
+    def sync_commit(self, version: int) -> None:
+        """Wait until a commit's file, its checkpoint, and their names are on the disk."""
+        if self._disk is None:
+            return
+        log = self.path(LOG_DIRECTORY)
+        for name in self._disk.listdir(log):
+            if name.startswith((f"{version:020d}.", "_last_checkpoint")):
+                _sync_file(os.path.join(log, name), self._disk)
+        self._disk.fsync_dir(log)
+
+    def size_bytes(self, name: str) -> int | None:
+        """How large a file is; None where there is none."""
+        [info] = self.filesystem.get_file_info([self.path(name)])
+        return info.size if info.type is pafs.FileType.File else None
+
+    def remove(self, name: str) -> None:
+        """Remove a file; FileNotFoundError where there is none."""
+        self.filesystem.delete_file(self.path(name))
+
+    def remove_durably(self, names: Iterable[str]) -> None:
+        """Remove files that may be gone already; their names are off the disk when this returns."""
+        folders = set()
+        for name in names:
+            if self.size_bytes(name) is not None:
+                self.remove(name)
+            folders.add(os.path.dirname(self.path(name)))
+        if self._disk is not None:
+            for folder in sorted(folders):
+                self._disk.fsync_dir(folder)
+
+    def names(self) -> list[str]:
+        """Every file of the table's folder outside of its log, sorted; none where there is no folder."""
+        selector = pafs.FileSelector(self.root, recursive=True, allow_not_found=True)
+        found = [info.path for info in self.filesystem.get_file_info(selector) if info.type is pafs.FileType.File]
+        names = [path.removeprefix(f"{self.root}/") for path in found]
+        return sorted(name for name in names if not name.startswith(f"{LOG_DIRECTORY}/"))
+
+
+def store_at(location: str, disk: FileSystem) -> Store:
+    """The store of a table's location; WarehouseError for a kind of address that is not served."""
+    address = urlsplit(location)
+    if len(address.scheme) < 2 or "://" not in location:
+        path = os.path.abspath(location)
+        return Store(path, pafs.LocalFileSystem(), path, disk=disk)
+    if address.scheme != S3 or not address.netloc or not address.path.strip("/"):
+        raise WarehouseError(f"{location}: a table is a folder, or s3://bucket/path")
+    root = f"{address.netloc}{address.path}".rstrip("/")
+    return Store(f"s3://{root}", _s3(), root, storage_options=_delta_options())
+
+
+def _s3() -> pafs.FileSystem:
+    return pafs.S3FileSystem(
+        region=os.environ.get("AWS_REGION"), endpoint_override=os.environ.get("AWS_ENDPOINT_URL") or None
+    )
+
+
+def _delta_options() -> dict[str, str]:
+    """A commit is a put that fails where the object is there; plain http only where the endpoint says so."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    return {"conditional_put": "etag"} | ({"allow_http": "true"} if endpoint.startswith("http://") else {})
+
+
+def _sync_file(path: str, disk: FileSystem) -> None:
+    fd = disk.open(path)
+    try:
+        disk.fsync(fd)
+    finally:
+        disk.close(fd)

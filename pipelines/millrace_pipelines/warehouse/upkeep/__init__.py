@@ -1,0 +1,1 @@
+"""What keeps tables in good order, each safe beside a running load: compaction, checkpoints, vacuum."""

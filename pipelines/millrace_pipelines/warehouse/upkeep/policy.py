@@ -1,0 +1,83 @@
+"""Upkeep by policy: what a table needs is done, the rest is left.
+
+    compaction     from so many small files on
+    checkpoint     from so many commits after the last one on
+    vacuum         of what is older than the retention
+
+A table's dead letters are kept in the same way. Each step is safe beside a running load, and a whole thing of its own:
+what a crash leaves undone, the next upkeep does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.rewrite import current_files
+from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.upkeep.compact import (
+    DEFAULT_TARGET_BYTES,
+    CompactionReport,
+    compact,
+    plan_compaction,
+)
+from millrace_pipelines.warehouse.upkeep.companions import companions
+from millrace_pipelines.warehouse.upkeep.vacuum import DEFAULT_RETENTION_HOURS, VacuumReport, vacuum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepPolicy:
+    """When something is done.
+
+    Attributes:
+        target_bytes: How large compacted files become.
+        min_small_files: From how many small files on a table is compacted.
+        min_commits: From how many commits after the last checkpoint on there is another.
+        retention_hours: How old a file that no version names must be to go.
+    """
+
+    target_bytes: int = DEFAULT_TARGET_BYTES
+    min_small_files: int = 10
+    min_commits: int = 10
+    retention_hours: int = DEFAULT_RETENTION_HOURS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepReport:
+    """What was done for one table; None for what it did not need."""
+
+    table: str
+    compaction: CompactionReport | None
+    checkpoint_version: int | None
+    vacuum: VacuumReport
+
+
+def upkeep(location: str, fs: FileSystem, policy: UpkeepPolicy) -> list[UpkeepReport]:
+    """Do what a table and its dead letters need.
+
+    Raises:
+        TableNotFoundError: No table at the location.
+        StaleLedgerError: Others rewrote the table at every attempt.
+    """
+    Table.load(location, fs)
+    return [_keep(each, fs, policy) for each in (location, *companions(location, fs))]
+
+
+def checkpoint(location: str, fs: FileSystem) -> int:
+    """Make a checkpoint of the newest version now; that version."""
+    table = Table.load(location, fs)
+    table.create_checkpoint()
+    return table.version
+
+
+def _keep(location: str, fs: FileSystem, policy: UpkeepPolicy) -> UpkeepReport:
+    small = sum(len(files) for files in plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes))
+    done = compact(location, fs, target_bytes=policy.target_bytes) if small >= policy.min_small_files else None
+    table = Table.load(location, fs)
+    is_due = table.version - (table.checkpoint_version() or 0) >= policy.min_commits
+    return UpkeepReport(
+        table=location,
+        compaction=done,
+        checkpoint_version=checkpoint(location, fs) if is_due else None,
+        vacuum=vacuum(location, fs, retention_hours=policy.retention_hours),
+    )

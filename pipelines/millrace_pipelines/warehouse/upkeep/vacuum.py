@@ -1,0 +1,68 @@
+"""Taking away the files that no reader needs any more.
+
+    removed files     named by an older version only: kept until the retention has passed since their removal
+    orphans           named by no version, left by a crash or a lost race: kept until they are as old as the retention,
+                      and for as long as their operation holds a lease
+
+What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
+before a file goes, so that no power cut brings back a version that names it; and its name is gone for good when the
+report says so. A crash leaves some of the files; the next vacuum takes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.errors import ModeError
+from millrace_pipelines.warehouse.files import operation_of
+from millrace_pipelines.warehouse.store import store_at
+from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.upkeep.leases import held_leases, is_leased
+
+DEFAULT_RETENTION_HOURS = 7 * 24
+MIN_UNLEASED_RETENTION_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReport:
+    """What was taken away from one table, or would be; `running` counts files that were left to their operations."""
+
+    table: str
+    files: tuple[str, ...]
+    bytes: int
+    running: int
+    dry_run: bool
+
+
+def vacuum(
+    location: str, fs: FileSystem, *, retention_hours: int = DEFAULT_RETENTION_HOURS, dry_run: bool = False
+) -> VacuumReport:
+    """Take away removed files and orphans that are older than the retention.
+
+    Raises:
+        TableNotFoundError: No table at the location.
+        ModeError: The retention is too short for a store where leases can't be seen.
+    """
+    store = store_at(location, fs)
+    if not is_leased(store) and retention_hours < MIN_UNLEASED_RETENTION_HOURS:
+        raise ModeError(f"{location}: an object store has no leases, so that files younger than "
+                        f"{MIN_UNLEASED_RETENTION_HOURS} h may be a running load's")  # fmt: skip
+    there = set(store.names())
+    unneeded = [name for name in Table.load(location, fs).unneeded_files(retention_hours) if name in there]
+    running = held_leases(location, fs)
+    table = Table.load(location, fs)
+    named = set(table.file_names())
+    candidates = [name for name in unneeded if name not in named]
+    files = [name for name in candidates if operation_of(name) not in running]
+    size_bytes = sum(store.size_bytes(name) or 0 for name in files)
+    if files and not dry_run:
+        table.sync_log()
+        store.remove_durably(files)
+    return VacuumReport(
+        table=location,
+        files=tuple(files),
+        bytes=size_bytes,
+        running=len(candidates) - len(files),
+        dry_run=dry_run,
+    )
