@@ -22,6 +22,7 @@ ERROR_BYTES = 512
 CONF_OK = 0
 FLUSH_TIMEOUT_MS = 120_000
 CONSUME_TIMEOUT_MS = 30_000
+TRANSACTION_CALLS = ("rd_kafka_init_transactions", "rd_kafka_begin_transaction", "rd_kafka_commit_transaction")
 FIRST_OFFSET = 0  # librdkafka waits half a second before it asks for a logical offset of a leader it does not know yet
 
 
@@ -39,6 +40,16 @@ class _Message(ctypes.Structure):
     )
 
 
+def _messages(values: bytes, size_bytes: int, count: int) -> tuple[ctypes.Array[_Message], ctypes.Array[ctypes.c_char]]:
+    """So many values, cut from `values` in turn, and the memory that they point to."""
+    payload = ctypes.create_string_buffer(values, len(values))
+    messages = (_Message * count)()
+    for number, message in enumerate(messages):
+        place = number * size_bytes % (len(values) - size_bytes + 1)
+        message.payload, message.len = ctypes.addressof(payload) + place, size_bytes
+    return messages, payload
+
+
 def _load() -> ctypes.CDLL:
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
@@ -50,8 +61,9 @@ def _load() -> ctypes.CDLL:
         if dependency not in libraries:
             ctypes.CDLL(str(dependency), mode=ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(libraries[0]))
-    for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new"):
+    for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new", *TRANSACTION_CALLS):
         getattr(library, name).restype = ctypes.c_void_p
+    library.rd_kafka_error_string.restype = ctypes.c_char_p
     return library
 
 
@@ -81,21 +93,22 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget what is not sent, and end its threads."""
         self._library.rd_kafka_destroy(self._handle)
 
     def produce(self, topic: str, values: bytes, size_bytes: int, count: int) -> None:
         """Produce `count` values to partition 0, cut from `values` in turn, and wait until all are acknowledged."""
-        library, payload = self._library, ctypes.create_string_buffer(values, len(values))
-        handle = self._topic(topic)
-        messages = (_Message * MESSAGES_PER_CALL)()
-        for number, message in enumerate(messages):
-            place = number * size_bytes % (len(values) - size_bytes + 1)
-            message.payload, message.len = ctypes.addressof(payload) + place, size_bytes
+        library, handle = self._library, self._topic(topic)
+        messages, payload = _messages(values, size_bytes, min(count, MESSAGES_PER_CALL))
         left = count
         while left:
             wanted = min(left, MESSAGES_PER_CALL)
             left -= library.rd_kafka_produce_batch(handle, 0, COPY_PAYLOAD | BLOCK_WHEN_FULL, messages, wanted)
             library.rd_kafka_poll(self._handle, 0)
+        del payload  # what the messages point to
         if library.rd_kafka_flush(self._handle, FLUSH_TIMEOUT_MS):
             raise ClientError(f"{library.rd_kafka_outq_len(self._handle)} messages were not acknowledged")
         library.rd_kafka_topic_destroy(handle)
@@ -111,6 +124,23 @@ class Client:
             seconds.append(time.perf_counter() - started)
         library.rd_kafka_topic_destroy(handle)
         return seconds
+
+    def init_transactions(self) -> None:
+        """Take the transactional id of the settings, once."""
+        self._check(self._library.rd_kafka_init_transactions(self._handle, FLUSH_TIMEOUT_MS))
+
+    def begin_transaction(self) -> None:
+        """What is produced from here on is of one transaction."""
+        self._check(self._library.rd_kafka_begin_transaction(self._handle))
+
+    def commit_transaction(self) -> None:
+        """Commit what was produced since `begin_transaction`, and wait for the answer."""
+        self._check(self._library.rd_kafka_commit_transaction(self._handle, FLUSH_TIMEOUT_MS))
+
+    def _check(self, error: int | None) -> None:
+        if error:
+            text: bytes = self._library.rd_kafka_error_string(ctypes.c_void_p(error))
+            raise ClientError(f"librdkafka: {text.decode()}")
 
     def consume(self, topic: str, count: int) -> None:
         """Consume at least `count` messages of partition 0 from offset 0."""

@@ -12,8 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
+from millrace.errors import ClientError
 from millrace_ops.bench import raw
 from millrace_ops.bench.figures import Figure, Samples, interleave
 from millrace_ops.bench.payloads import text
@@ -26,6 +29,7 @@ IN_FLIGHT = 16
 REQUESTS = 40_000
 ROUNDS = 3
 GOAL = 1.5
+CREATED_AT_ONCE = 5_000  # Apache Kafka refuses a request that would write more than 10,000 records of metadata
 TIMEOUT_S = 300.0
 
 
@@ -63,10 +67,20 @@ def _topic(partitions: int) -> str:
 def _create(subject: Subject, partitions: int) -> float:
     started = time.perf_counter()
     with Cluster(subject.bootstrap, timeout_s=TIMEOUT_S) as cluster:
-        Admin(cluster).create_topic(_topic(partitions), partitions)
+        admin, created = Admin(cluster), min(partitions, CREATED_AT_ONCE)
+        admin.create_topic(_topic(partitions), created)
+        while created < partitions:
+            created = min(partitions, created + CREATED_AT_ONCE)
+            admin.create_partitions(_topic(partitions), created)
     seconds = time.perf_counter() - started
-    raw.produce(subject, _topic(partitions), _frames(partitions), requests=partitions)
+    _produce_first(subject, partitions)
     return seconds
+
+
+@retry(retry=retry_if_exception_type(ClientError), stop=stop_after_delay(TIMEOUT_S), wait=wait_fixed(1), reraise=True)
+def _produce_first(subject: Subject, partitions: int) -> None:
+    """One record to each partition; Apache Kafka answers NOT_LEADER_OR_FOLLOWER for a while after it names itself."""
+    raw.produce(subject, _topic(partitions), _frames(partitions), requests=partitions)
 
 
 def _frames(partitions: int) -> list[bytes]:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.errors import ClientError, SetupError
-from millrace.records.record import NewRecord, encode_batch
+from millrace.errors import ClientError, SetupError, error_name
+from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
@@ -22,6 +22,7 @@ from millrace_ops.bench.subjects import Subject
 SOURCE = Path(__file__).with_name("raw_load.c")
 PRODUCE_VERSION = 9
 CLIENT_ID = "bench"
+PRODUCER_ID = 1_000_000
 TIMEOUT_S = 300
 
 
@@ -46,9 +47,11 @@ def _program() -> str:
     return str(program)
 
 
-def produce_frame(topic: str, partition: int, value: bytes, records: int = 1) -> bytes:
+def produce_frame(
+    topic: str, partition: int, value: bytes, records: int = 1, producer: BatchProducer = NO_PRODUCER
+) -> bytes:
     """A Produce request with one batch, acks=all."""
-    batch = encode_batch([NewRecord(value)] * records)
+    batch = encode_batch([NewRecord(value)] * records, producer=producer)
     fields = {
         "transactional_id": None,
         "acks": -1,
@@ -57,6 +60,14 @@ def produce_frame(topic: str, partition: int, value: bytes, records: int = 1) ->
     }
     header = encode_request_header(ApiKey.PRODUCE, PRODUCE_VERSION, 0, CLIENT_ID)
     return framed(header, encode(ApiKey.PRODUCE, PRODUCE_VERSION, Direction.REQUEST, fields))
+
+
+def idempotent_frames(topic: str, value: bytes, records: int, count: int) -> list[bytes]:
+    """So many Produce requests of one producer, by their sequence numbers; each can be sent once."""
+    return [
+        produce_frame(topic, 0, value, records, BatchProducer(PRODUCER_ID, 0, number * records))
+        for number in range(count)
+    ]
 
 
 def produce_frames(topic: str, partitions: int, value: bytes) -> list[bytes]:
@@ -85,6 +96,6 @@ def produce(
     if result.returncode:
         raise ClientError(f"raw_load against {subject.name} ended with {result.returncode}")
     measured = json.loads(result.stdout)
-    if measured.pop("failures"):
-        raise ClientError(f"{subject.name} refused requests")
+    if error := measured.pop("first_error"):
+        raise ClientError(f"{subject.name} refused requests: {error_name(error)}")
     return RawResult(**measured, cpu_s=cpu_s)

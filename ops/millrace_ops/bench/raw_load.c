@@ -4,7 +4,7 @@
  *
  * FRAMES is a file of whole requests, size prefixes included, which are sent in turn; only the correlation id is made
  * new. REQUESTS is the number in all. ERROR_POSITION is where a response's body has the error code to look at.
- * One thread, one poll loop. Prints one line of JSON: seconds, latencies in microseconds, failures.
+ * One thread, one poll loop. Prints one line of JSON: seconds, latencies in microseconds, the first error (0: none).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -40,7 +40,8 @@ typedef struct {
 static frame_t *frames;
 static size_t frame_count;
 static uint32_t in_flight, *latencies_ns;
-static uint64_t requests, started, answered, failures;
+static uint64_t requests, started, answered;
+static int first_error;
 static size_t error_position;
 
 static void die(const char *what) {
@@ -152,7 +153,8 @@ static void take_answer(connection_t *connection, const uint8_t *body) {
         fprintf(stderr, "answer %u where %u is expected\n", read_u32(body), connection->answered);
         exit(1);
     }
-    if (body[error_position] || body[error_position + 1]) failures++;
+    int error = (int16_t)(body[error_position] << 8 | body[error_position + 1]);
+    if (!first_error) first_error = error;
     latencies_ns[answered++] = (uint32_t)(now_ns() - connection->started_ns[connection->answered % in_flight]);
     connection->answered++;
 }
@@ -214,7 +216,7 @@ int main(int count, char **arguments) {
     }
     double seconds = (double)(now_ns() - begin) / 1e9;
     qsort(latencies_ns, requests, sizeof *latencies_ns, by_size);
-    printf("{\"seconds\": %.6f, \"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"failures\": %llu}\n", seconds,
-           percentile_us(0.5), percentile_us(0.99), percentile_us(0.999), (unsigned long long)failures);
+    printf("{\"seconds\": %.6f, \"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"first_error\": %d}\n", seconds,
+           percentile_us(0.5), percentile_us(0.99), percentile_us(0.999), first_error);
     return 0;
 }

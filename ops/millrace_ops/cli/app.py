@@ -6,21 +6,26 @@ from typing import Annotated
 
 import typer
 
-from millrace import __version__
+from millrace import __version__, kernel
 from millrace_ops.cli import (
     bench,
     broker,
     configs,
     consume,
+    dead_letters,
     demo,
     dump,
     groups,
+    history,
     import_legacy,
+    offsets,
     produce,
     topics,
     up,
     verify,
     warehouse,
+    warehouse_modes,
+    warehouse_upkeep,
 )
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -36,12 +41,17 @@ app.command("broker", context_settings=AS_GIVEN, add_help_option=False)(broker.b
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")
+app.add_typer(offsets.app, name="offsets")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("dump")(dump.dump)
 app.command("import-legacy")(import_legacy.import_legacy)
 app.command("verify")(verify.verify)
+app.add_typer(history.app, name="history")
+for command in (*warehouse_modes.COMMANDS, *warehouse_upkeep.COMMANDS):
+    warehouse.app.command()(command)
 app.add_typer(warehouse.app, name="warehouse")
+app.add_typer(dead_letters.app, name="dead-letters")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
@@ -49,7 +59,7 @@ app.command("bench")(bench.bench)
 
 def _show_version(asked: bool) -> None:
     if asked:
-        print(f"millrace {__version__}")
+        print(f"millrace {__version__} (record kernel: {kernel.description})")
         raise typer.Exit
 
 
@@ -57,7 +67,13 @@ def _show_version(asked: bool) -> None:
 def root(
     *,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            is_eager=True,
+            callback=_show_version,
+        ),
     ] = False,
 ) -> None:
     """Parse what stands before the sub-command."""

@@ -21,6 +21,9 @@ class Benchmark(StrEnum):
     CONNECTIONS = "connections"
     PARTITIONS = "partitions"
     LOAD = "load"
+    DECODE = "decode"
+    TRANSACTIONS = "transactions"
+    CLIENT = "client"
 
 
 def bench(
@@ -28,7 +31,9 @@ def bench(
     *,
     peer: Annotated[
         str | None,
-        typer.Option(help="Measure this beside it in the same run: mock, kafka or kafka-3.9 (`make peers` first)."),
+        typer.Option(
+            help="Measure this beside it in the same run: mock, kafka, kafka-3.9 or spark (`make peers` first)."
+        ),
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file too.")] = None,
 ) -> None:

@@ -69,7 +69,7 @@ def consume(
             raise
 
 
-def parse_start(text: str) -> str | int | datetime:
+def parse_start(text: str, option: str = "--from") -> str | int | datetime:
     """`earliest`, `latest`, an offset, or a time (UTC unless it says otherwise); InvalidConfigError for the rest."""
     from millrace.errors import InvalidConfigError
 
@@ -80,7 +80,7 @@ def parse_start(text: str) -> str | int | datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidConfigError(f"--from {text}: expected earliest, latest, an offset or an ISO 8601 time") from None
+        raise InvalidConfigError(f"{option} {text}: expected earliest, latest, an offset or an ISO 8601 time") from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
@@ -105,7 +105,7 @@ def _chunks(
     chosen = partitions or list(cluster.metadata([topic]).topic(topic).partitions)
     begin = parse_start(start)
     ends = None if follow else {one: consumer.latest(topic, one) for one in chosen}
-    offsets = {one: _first_offset(consumer, topic, one, begin) for one in chosen}
+    offsets = {one: first_offset(consumer, topic, one, begin) for one in chosen}
     return read_chunks(consumer, topic, offsets, ends)
 
 
@@ -132,7 +132,8 @@ def read_chunks(
         wait_ms = 0 if found else FOLLOW_WAIT_MS // max(len(positions), 1)
 
 
-def _first_offset(consumer: SimpleConsumer, topic: str, partition: int, begin: str | int | datetime) -> int:
+def first_offset(consumer: SimpleConsumer, topic: str, partition: int, begin: str | int | datetime) -> int:
+    """The offset that a start means in a partition."""
     if isinstance(begin, int):
         return begin
     if isinstance(begin, datetime):

@@ -1,6 +1,7 @@
 """`millrace dump`: what lies in the files of a log, read only, no broker needed.
 
-    .log        a line for each batch, and with --records one for each record
+    .log        a line for each batch, and with --records one for each record; with --transaction-log-decoder records
+                are those of __transaction_state
     .index      a line for each entry: last offset of a batch, position of the batch
     .timeindex  a line for each entry: largest timestamp so far, offset up to which that holds
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.fs import OsFileSystem
+from millrace_ops.cli.dump_transactions import transaction_of
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import iso_time, json_bytes, print_json
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from millrace.records.record import Record
 
 Line = dict[str, Any]
+ShowRecord = Callable[["Record"], Line]
 Entry = tuple[int, int]
 
 ENTRIES_CHUNK = 8192
@@ -53,6 +56,9 @@ class ReadOnlyFileSystem(OsFileSystem):
 def dump(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files NNN.log, NNN.index, NNN.timeindex.")],
     records: Annotated[bool, typer.Option("--records", help="Show the records inside the batches too.")] = False,
+    transactions: Annotated[
+        bool, typer.Option("--transaction-log-decoder", help="Show the records of __transaction_state, decoded.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what lies in the files of a log.
@@ -60,17 +66,18 @@ def dump(
     Batches of segments, entries of their indexes; exit status 1 if one is damaged.
     """
     damaged = False
+    shown = transaction_of if transactions else _record if records else None
     for file in files:
         if not as_json:
             print(file)
-        for line in lines_of(file, records):
+        for line in lines_of(file, shown):
             damaged = damaged or "damage" in line
             print_json({"file": str(file), **line}) if as_json else print(_text(line))
     raise typer.Exit(int(damaged))
 
 
-def lines_of(file: Path, with_records: bool) -> Iterator[Line]:
-    """What a file holds, line by line; a line of damage has `position` and `damage`."""
+def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
+    """What a file holds, line by line, records if there is a way to show them; damage has `position` and `damage`."""
     from millrace.errors import InvalidConfigError
     from millrace_broker.storage.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_segment_file_name
 
@@ -82,7 +89,7 @@ def lines_of(file: Path, with_records: bool) -> Iterator[Line]:
     fd = fs.open(str(file))
     try:
         if suffix == LOG_SUFFIX:
-            yield from _batches(fs, fd, with_records)
+            yield from _batches(fs, fd, show_record)
         elif suffix == OFFSET_INDEX_SUFFIX:
             yield from _offset_index(fs, fd, base_offset)
         else:
@@ -91,7 +98,7 @@ def lines_of(file: Path, with_records: bool) -> Iterator[Line]:
         fs.close(fd)
 
 
-def _batches(fs: FileSystem, fd: int, with_records: bool) -> Iterator[Line]:
+def _batches(fs: FileSystem, fd: int, show_record: ShowRecord | None) -> Iterator[Line]:
     from millrace.errors import RecordError
     from millrace_broker.storage.scan import walk_batches
 
@@ -102,8 +109,8 @@ def _batches(fs: FileSystem, fd: int, with_records: bool) -> Iterator[Line]:
             yield _batch(position, header, crc_holds)
             if not crc_holds:
                 yield _damage(position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
-            elif with_records:
-                yield from map(_record, _records(fs, fd, position, header))
+            elif show_record is not None:
+                yield from map(show_record, _records(fs, fd, position, header))
             end = position + header.size_bytes
     except RecordError as error:
         yield _damage(end, str(error))

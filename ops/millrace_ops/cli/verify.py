@@ -1,13 +1,14 @@
 """`millrace verify`: are the files of a log whole, byte by byte, while no broker has them open?
 
-Every batch's length, CRC and offsets are checked, and that index entries mean what they say. A finding names the
-file and the byte. With `--repair` what lies between an invalid message and the next valid one is dropped, and nothing
-else; the file as it was stays beside it as `.damaged`.
+Every batch's length, CRC and offsets are checked, and that index entries mean what they say; a transaction that nothing
+will ever end is found too (`txns.hanging`). A finding names the file and the byte. With `--repair` what lies between an
+invalid message and the next valid one is dropped, and nothing else; the file as it was stays beside it as `.damaged`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millrace_broker.storage.repair import SegmentRepair, SegmentReport
+    from millrace_broker.storage.reports import Finding
 
 
 def verify(
@@ -38,14 +40,26 @@ def verify(
     With --repair the exit status is 0 if all is well afterwards.
     """
     from millrace_broker.storage import repair as offline
+    from millrace_broker.txns.hanging import find_hanging
 
     fs = ReadOnlyFileSystem()
     logs = [log for path in paths for log in offline.find_segments(fs, str(path))]
     repairs = offline.repair(OsFileSystem(), logs) if repair else []
     with offline.locked(fs, logs):
         reports = [offline.check_segment(fs, log) for log in logs]
+        reports = _with_findings(reports, find_hanging(fs, logs))
     _show_json(repairs, reports) if as_json else _show(repairs, reports)
     raise typer.Exit(int(any(report.findings for report in reports)))
+
+
+def _with_findings(reports: Sequence[SegmentReport], further: Sequence[Finding]) -> list[SegmentReport]:
+    """The reports with what else was found in their files."""
+    return [
+        replace(
+            report, findings=(*report.findings, *(one for one in further if one.file == os.path.abspath(report.file)))
+        )
+        for report in reports
+    ]
 
 
 def _show_json(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport]) -> None:

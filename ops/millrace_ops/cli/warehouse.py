@@ -1,7 +1,8 @@
-"""`millrace warehouse`: load a topic into its table, show a table's ledger, audit a table."""
+"""`millrace warehouse`: load a topic into its table; what reads tables is in warehouse_read.py."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -9,99 +10,152 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
+from millrace_pipelines.spark.choices import Isolation, Reader
+from millrace_pipelines.warehouse.compression import Compression
+from millrace_pipelines.warehouse.modes.choices import Mode
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.load import LoadReport
+    from millrace_pipelines.warehouse.options import LoadReport
     from millrace_pipelines.warehouse.progress import LoadListener
 
 app = typer.Typer(no_args_is_help=True, help="Load topics into Delta tables, each offset exactly once.")
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
+Settings = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the Spark session; repeatable.")
+]
+SchemaFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Declared schema of the values (docs/warehouse-schemas.md), for typed columns."),
+]
+IsolationOption = Annotated[Isolation, typer.Option(help="Whether to leave open and aborted transactions out.")]
+ReaderOption = Annotated[Reader, typer.Option(help="Who fetches: Millrace's client, or Spark's Kafka connector.")]
+ModeOption = Annotated[
+    Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
+]
+AcceptKeyless = Annotated[
+    bool, typer.Option("--accept-keyless-records", help="Leave records without a key out of an upsert.")
+]
+CompressionOption = Annotated[
+    Compression | None,
+    typer.Option(help="Of all files from now on; by default lz4 for loads and zstd for compaction."),
+]
+Continuous = Annotated[
+    bool, typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load.")
+]
+Interval = Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")]
+Metrics = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")]
+AcceptRecreated = Annotated[
+    bool, typer.Option("--accept-recreated-topic", help="Go on with a topic that was deleted and made anew.")
+]
+AcceptTruncated = Annotated[
+    bool,
+    typer.Option("--accept-truncated-log", help="Go on where a log has less than was loaded, or other records."),
+]
 
 
 @app.command()
 def load(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
     *,
-    table: Annotated[str, typer.Option(metavar="DIR", help="The table's directory, made at the first load.")],
+    table: Annotated[
+        str, typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; made at the first load.")
+    ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    master: Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")] = None,
-    schema: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Declared schema of JSON values, for typed columns.")
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master, or sc://HOST:PORT; by default all cores of this machine.")
     ] = None,
-    max_records_per_task: Annotated[int, typer.Option(min=1, help="Offsets that one Spark task reads.")] = 250_000,
+    conf: Settings = None,
+    schema: SchemaFile = None,
+    isolation: IsolationOption = Isolation.READ_COMMITTED,
+    reader: ReaderOption = Reader.MILLRACE,
+    max_records_per_task: Annotated[
+        int, typer.Option(min=1, help="Offsets that one Spark task reads at most.")
+    ] = 1_000_000,
+    max_records_per_run: Annotated[
+        int | None, typer.Option(min=1, help="Offsets that this load takes at most; the rest is for the next.")
+    ] = None,
     accept_lost_offsets: Annotated[
         bool, typer.Option("--accept-lost-offsets", help="Go on past offsets that retention deleted unloaded.")
     ] = False,
+    accept_recreated_topic: AcceptRecreated = False,
+    accept_truncated_log: AcceptTruncated = False,
+    group: Annotated[
+        str | None, typer.Option(help="Group whose offsets show the table's lag; by default named after the table.")
+    ] = None,
+    commit_group: Annotated[bool, typer.Option(help="Whether to commit offsets of that group to the broker.")] = True,
+    mode: ModeOption = None,
+    accept_keyless_records: AcceptKeyless = False,
+    compression: CompressionOption = None,
+    continuous: Continuous = False,
+    interval: Interval = 10.0,
+    metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
     """Load what the topic has and the table doesn't, up to the end offsets of now, in one commit."""
-    from millrace_pipelines.warehouse.load import LoadOptions, load_topic
+    from millrace_pipelines.warehouse.load import load_topic
+    from millrace_pipelines.warehouse.options import LoadOptions
 
     options = LoadOptions(
         topic=topic,
         table=table,
         bootstrap=bootstrap,
         master=master,
+        spark_settings=dict(setting.split("=", 1) for setting in conf or ()),
         schema=schema,
+        isolation=isolation,
+        reader=reader,
         max_records_per_task=max_records_per_task,
+        max_records_per_run=max_records_per_run,
         accept_lost_offsets=accept_lost_offsets,
+        accept_recreated_topic=accept_recreated_topic,
+        accept_truncated_log=accept_truncated_log,
+        commit_group=commit_group,
+        group=group,
+        mode=mode,
+        accept_keyless_records=accept_keyless_records,
+        compression=compression,
     )
-    with _listener() as listener:
+    if continuous:
+        from millrace_ops.cli.warehouse_continuous import LoopOptions, run_continuously
+
+        run_continuously(options, LoopOptions(interval_s=interval, metrics=metrics, as_json=as_json))
+        return
+    with shown_listener() as listener:
         report = load_topic(options, listener=listener)
     print_json(asdict(report)) if as_json else _print_report(report)
 
 
-@app.command()
-def ledger(directory: Directory, as_json: Json = False) -> None:
-    """Show which offsets a table holds."""
-    from millrace_pipelines.warehouse.ledger import read_ledger
-
-    found = read_ledger(directory)
-    if as_json:
-        print_json(asdict(found))
-        return
-    print(f"{found.topic}  id {found.topic_id}")
-    rows = [
-        (partition, entry.start_offset, entry.next_offset, entry.next_offset - entry.start_offset)
-        for partition, entry in found.partitions.items()
-    ]
-    print_table(("partition", "start offset", "next offset", "offsets"), rows)
-
-
-@app.command()
-def audit(directory: Directory, as_json: Json = False) -> None:
-    """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
-    from millrace_pipelines.warehouse.audit import audit as findings_of
-
-    findings = findings_of(directory)
-    if as_json:
-        print_json({"table": directory, "findings": findings})
-    else:
-        print("\n".join(findings) if findings else f"{directory}: complete, each offset once")
-    raise typer.Exit(1 if findings else 0)
+for command in warehouse_read.COMMANDS:
+    app.command()(command)
 
 
 def _print_report(report: LoadReport) -> None:
     if report.version is None:
         print(f"{report.table}: nothing new")
         return
-    rows = [
-        (span.partition, span.from_offset, span.until_offset, span.rows, span.dead_letters, span.absent)
-        for span in report.ranges
-    ]
-    print_table(("partition", "from offset", "until offset", "rows", "dead letters", "absent"), rows)
-    for span in report.lost:
-        print(f"partition {span.partition}: offsets {span.from_offset}-{span.until_offset - 1} are lost to retention")
+    ranges = [asdict(span) for span in report.ranges]
+    if ranges:
+        print_table([name.replace("_", " ") for name in ranges[0]], [tuple(span.values()) for span in ranges])
+    for lost in report.lost:
+        print(f"partition {lost.partition}: offsets {lost.from_offset}-{lost.until_offset - 1} are lost: {lost.reason}")
+    if report.group_error is not None:
+        print(f"the offsets of group {report.group} could not be committed: {report.group_error}", file=sys.stderr)
+    if report.late:
+        print(f"{report.late:,} records were late")
+    if report.dead_letters:
+        print(f"millrace dead-letters list {report.table} says why records did not fit")
     print(
         f"{report.table}: version {report.version}, {report.rows:,} rows, {report.dead_letters:,} dead letters, "
         f"{report.bytes / 2**20:,.1f} MiB written in {report.seconds:.1f} s"
     )
+    if (upserted := report.upserted) is not None:
+        print(f"keys: {upserted.inserted:,} inserted, {upserted.updated:,} updated, {upserted.deleted:,} deleted")
 
 
 @contextmanager
-def _listener() -> Iterator[LoadListener]:
+def shown_listener() -> Iterator[LoadListener]:
     """A progress bar where a person watches, else a line for each change; both on stderr."""
     from rich.console import Console
     from rich.progress import BarColumn as Bar

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 
-from millrace_ops.platform.ports import LOOPBACK
+from millrace.ports import LOOPBACK
 
 LOCATION = "millrace"
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
+from millrace.ports import LOOPBACK, free_port
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import fail_lost_runs, write_instance
-from millrace_ops.platform.ports import LOOPBACK, free_port, require_free_port, split_address
+from millrace_ops.platform.ports import require_free_port, split_address
 from millrace_ops.platform.services import (
     broker_addresses,
     broker_service,

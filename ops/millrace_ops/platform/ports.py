@@ -1,4 +1,4 @@
-"""TCP ports of this machine: `HOST:PORT` texts, free ports, and a clear word when one is taken."""
+"""TCP ports of this machine: `HOST:PORT` texts, and a clear word when one is taken."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import socket
 
 from millrace.errors import SetupError
 
-LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 1.0
 
 
@@ -17,13 +16,6 @@ def split_address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise SetupError(f"{text!r}: expected HOST:PORT")
     return host.strip("[]"), int(port)
-
-
-def free_port() -> int:
-    """A port that nothing listens on at this moment."""
-    with socket.create_server((LOOPBACK, 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def require_free_port(host: str, port: int, option: str) -> None:

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from millrace.ports import LOOPBACK
 from millrace.zk.embedded import is_serving, server_command
 from millrace_ops.platform.dagster_api import DagsterApi
-from millrace_ops.platform.ports import LOOPBACK, is_listening
+from millrace_ops.platform.ports import is_listening
 from millrace_ops.platform.process import ChildProcess
 from millrace_ops.platform.supervisor import Service
 

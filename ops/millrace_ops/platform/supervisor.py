@@ -36,7 +36,7 @@ class Service:
     command: tuple[str, ...]
     is_ready: Callable[[ChildProcess], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
-    ready_timeout_s: float = 60.0
+    ready_timeout_s: float = 120.0
     stop_timeout_s: float = 20.0
 
 

@@ -1,0 +1,168 @@
+"""`millrace dead-letters`: what did not fit a table's columns; see it, mend the schema, replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace_ops.cli.options import Json
+from millrace_ops.cli.output import json_bytes, print_json, print_table
+
+if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.dead_letters.letters import Selection
+    from millrace_pipelines.warehouse.dead_letters.replay import ReplayReport
+
+app = typer.Typer(no_args_is_help=True, help="Records that did not fit a table's columns: list, show, replay.")
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
+OfReason = Annotated[str | None, typer.Option("--reason", help="Only letters of this reason, as `list` names it.")]
+OfPartition = Annotated[int | None, typer.Option("--partition", min=0, help="Only letters of this partition.")]
+FromOffset = Annotated[int | None, typer.Option("--from-offset", min=0, help="Only letters from this offset on.")]
+UntilOffset = Annotated[int | None, typer.Option("--until-offset", min=0, help="Only letters below this offset.")]
+BYTES_IN_LINE = 16
+SHOWN_BYTES = 4096
+
+
+@app.command("list")
+def list_letters(
+    directory: Directory,
+    *,
+    reason: OfReason = None,
+    partition: OfPartition = None,
+    from_offset: FromOffset = None,
+    until_offset: UntilOffset = None,
+    each: Annotated[int, typer.Option(metavar="N", min=0, help="Also name the first N letters.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Count a table's dead letters by reason; with --each, name some."""
+    from millrace_pipelines.warehouse.dead_letters.summary import count_reasons, each_letter
+
+    selection = _selection(reason, partition, from_offset, until_offset)
+    counts = count_reasons(directory, selection)
+    letters = list(islice(each_letter(directory, selection), each))
+    if as_json:
+        reasons = [asdict(count) | {"waiting": count.waiting} for count in counts]
+        print_json({"table": directory, "reasons": reasons, "letters": [_as_json(letter) for letter in letters]})
+        return
+    if not counts:
+        print(f"{directory}: no dead letters")
+        return
+    columns = ("reason", "letters", "replayed", "waiting", "first at", "for example")
+    print_table(columns, [(c.reason, c.letters, c.replayed, c.waiting, f"{c.partition}:{c.offset}", c.example)
+                          for c in counts])  # fmt: skip
+    if letters:
+        print_table(("partition", "offset", "reason", "replay", "error"), [_line(letter) for letter in letters])
+    else:
+        print(f"millrace dead-letters show {directory} PARTITION OFFSET shows one; replay tries them again")
+
+
+@app.command()
+def show(
+    directory: Directory,
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0)],
+    as_json: Json = False,
+) -> None:
+    """Show one dead letter with its bytes; exit status 1 where there is none."""
+    from millrace_pipelines.warehouse.dead_letters.summary import each_letter
+
+    found = list(each_letter(directory, _selection(None, partition, offset, offset + 1)))
+    if as_json:
+        print_json([_as_json(letter) for letter in found])
+    elif not found:
+        print(f"{directory}: partition {partition}, offset {offset} is no dead letter")
+    for letter in [] if as_json else found:
+        _print_letter(letter)
+    raise typer.Exit(0 if found else 1)
+
+
+@app.command()
+def replay(
+    directory: Directory,
+    *,
+    schema: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A corrected schema, which becomes the table's.")
+    ] = None,
+    reason: OfReason = None,
+    partition: OfPartition = None,
+    from_offset: FromOffset = None,
+    until_offset: UntilOffset = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decode only, and say what a replay would do.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Append the letters that decode now to the rows, each exactly once; exit status 1 where some stay letters."""
+    from millrace_pipelines.warehouse.dead_letters.replay import ReplayOptions, replay
+
+    selection = _selection(reason, partition, from_offset, until_offset)
+    options = ReplayOptions(table=directory, schema=schema, selection=selection, dry_run=dry_run)
+    report = replay(options)
+    print_json(asdict(report)) if as_json else _print_report(report)
+    raise typer.Exit(1 if report.staying else 0)
+
+
+def _selection(
+    reason: str | None, partition: int | None, from_offset: int | None, until_offset: int | None
+) -> Selection:
+    from millrace_pipelines.warehouse.dead_letters.letters import Selection
+
+    return Selection(reason, partition, from_offset, until_offset)
+
+
+def _line(letter: dict[str, Any]) -> tuple[object, ...]:
+    replay = "" if letter["replay"] is None else letter["replay"]
+    return letter["partition"], letter["offset"], letter["reason"], replay, letter["error"]
+
+
+def _as_json(letter: dict[str, Any]) -> dict[str, Any]:
+    headers = [[header["key"], json_bytes(header["value"])] for header in letter["headers"] or []]
+    timestamp = letter["timestamp"] and letter["timestamp"].isoformat()
+    shown = {"timestamp": timestamp, "headers": headers}
+    return letter | shown | {name: json_bytes(letter[name]) for name in ("key", "value")}
+
+
+def _print_letter(letter: dict[str, Any]) -> None:
+    for name in ("topic", "partition", "offset", "timestamp", "reason", "error", "schema_id", "load_id", "replay"):
+        print(f"{name.replace('_', ' '):10} {'' if letter[name] is None else letter[name]}")
+    for name in ("key", "value"):
+        _print_bytes(name, letter[name])
+    for header in letter["headers"] or []:
+        _print_bytes(f"header {header['key']}", header["value"])
+
+
+def _print_bytes(name: str, value: bytes | None) -> None:
+    if value is None:
+        print(f"{name:10} null")
+        return
+    print(f"{name:10} {len(value)} bytes")
+    for line in _text_lines(value) or _hex_lines(value[:SHOWN_BYTES]):
+        print(f"  {line}")
+    if len(value) > SHOWN_BYTES:
+        print(f"  … {len(value) - SHOWN_BYTES} bytes more")
+
+
+def _text_lines(value: bytes) -> list[str]:
+    """The text, where it is one that a terminal can show."""
+    try:
+        text = value[:SHOWN_BYTES].decode()
+    except UnicodeDecodeError:
+        return []
+    return text.splitlines() if all(one.isprintable() or one in "\t\r\n" for one in text) else []
+
+
+def _hex_lines(value: bytes) -> Iterator[str]:
+    for start in range(0, len(value), BYTES_IN_LINE):
+        piece = value[start : start + BYTES_IN_LINE]
+        text = "".join(chr(octet) if 0x20 <= octet < 0x7F else "." for octet in piece)
+        yield f"{start:06x}  {piece.hex(' '):{3 * BYTES_IN_LINE}} {text}"
+
+
+def _print_report(report: ReplayReport) -> None:
+    if report.finished is not None:
+        print(f"{report.table}: replay {report.finished} had stopped before its marks; they are made now")
+    done = "would become rows" if report.dry_run else "are rows now"
+    print(f"{report.table}: {report.replayed:,} of {report.selected:,} dead letters {done}")
+    if report.staying:
+        print_table(("stays, for", "letters"), sorted(report.staying.items()))

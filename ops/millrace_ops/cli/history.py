@@ -1,0 +1,56 @@
+"""`millrace history`: judge a recorded history of sends and polls (docs/histories.md)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace_ops.cli.options import Json
+from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.histories.finding import Anomaly
+
+if TYPE_CHECKING:
+    from millrace_ops.histories.finding import Finding
+
+app = typer.Typer(no_args_is_help=True, help="Histories of sends and polls: is the log what its clients were told?")
+
+
+@app.callback()
+def history() -> None:
+    """Keep the sub-command's name."""
+
+
+@app.command("check")
+def check(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A history, one event a line.")],
+    allow: Annotated[
+        list[Anomaly] | None, typer.Option("--allow", help="A kind of anomaly that what was tested may have.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Name every anomaly of a history; exit status 1 where there is one."""
+    from millrace_ops.histories.check import check as findings_of
+    from millrace_ops.histories.events import read_history
+
+    with path.open(encoding="utf-8") as lines:
+        operations = read_history(lines)
+    findings = findings_of(operations, allowed=allow or ())
+    if as_json:
+        for finding in findings:
+            print_json(asdict(finding))
+    else:
+        _show(len(operations), findings)
+    raise typer.Exit(int(bool(findings)))
+
+
+def _show(operations: int, findings: list[Finding]) -> None:
+    for finding in findings:
+        print(finding)
+    if findings:
+        print_table(("anomaly", "findings"), sorted(Counter(finding.anomaly for finding in findings).items()))
+    else:
+        print(f"{operations} operations, no anomaly")

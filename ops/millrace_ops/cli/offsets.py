@@ -1,0 +1,184 @@
+"""`millrace offsets`: a group's committed offsets, out to a file, back in, set, and moved between their two stores.
+
+A group keeps its offsets in the coordinator (`--store kafka`) or in ZooKeeper (`--store zookeeper --zookeeper …`).
+Whatever sets offsets is refused while the group has live members: they would go on from where they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from millrace.client import Cluster
+    from millrace.client.connector import Partition
+    from millrace.client.connector.group_offsets import GroupOffsets
+
+app = typer.Typer(no_args_is_help=True, help="Export, import, reset and migrate a group's committed offsets.")
+
+
+class Store(StrEnum):
+    """Where offsets are kept."""
+
+    KAFKA = "kafka"
+    ZOOKEEPER = "zookeeper"
+
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+ZooKeeper = Annotated[str | None, typer.Option(metavar="HOST:PORT[,...][/chroot]", help="Where ZooKeeper is.")]
+InStore = Annotated[Store, typer.Option(help="Where the group keeps its offsets.")]
+
+
+@app.command("export")
+def export(
+    group: Group,
+    *,
+    store: InStore = Store.KAFKA,
+    zookeeper: ZooKeeper = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Print the offsets, one JSON object a line, as `import` reads them."""
+    with _open(group, zookeeper, bootstrap) as offsets:
+        for line in _rows(offsets.read(store)):
+            print_json(line)
+
+
+@app.command("import")
+def import_(
+    group: Group,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has printed.")],
+    *,
+    store: InStore = Store.KAFKA,
+    zookeeper: ZooKeeper = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Set the offsets that a file names; the others stay."""
+    wanted = _parsed(path)
+    with _open(group, zookeeper, bootstrap) as offsets:
+        offsets.write(store, wanted)
+    _show(wanted, as_json)
+
+
+@app.command("reset")
+def reset(
+    group: Group,
+    topic: Annotated[list[str], typer.Option(help="Of this topic; repeatable.")],
+    *,
+    to: Annotated[str, typer.Option(metavar="earliest|latest|OFFSET|TIME", help="Where to; TIME is ISO 8601.")],
+    store: InStore = Store.KAFKA,
+    zookeeper: ZooKeeper = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be set.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Set the offsets of all partitions of topics: to the ends of their logs, a number, or a time."""
+    from millrace.client import Cluster
+
+    with Cluster(bootstrap) as cluster:
+        wanted = _targets(cluster, topic, to)
+    if not dry_run:
+        with _open(group, zookeeper, bootstrap) as offsets:
+            offsets.write(store, wanted)
+    _show(wanted, as_json)
+
+
+@app.command("migrate")
+def migrate(
+    group: Group,
+    *,
+    to: Annotated[Store, typer.Option(help="The store that the group is to keep its offsets in from now on.")],
+    zookeeper: ZooKeeper = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    verify_only: Annotated[
+        bool, typer.Option("--verify", help="Only compare the two; exit status 1 where they differ.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Copy the offsets of a group without live members to the other store, and read them back.
+
+    A group that runs on is migrated by its members: offsets.storage and dual.commit.enabled (docs/consumer-groups.md);
+    `--verify` shows how far both stores are.
+    """
+    source = Store.ZOOKEEPER if to is Store.KAFKA else Store.KAFKA
+    with _open(group, zookeeper, bootstrap) as offsets:
+        if not verify_only:
+            offsets.write(to, offsets.read(source), only_forward=True)
+        found = {store: offsets.read(store) for store in Store}
+    behind = [one for one, offset in found[source].items() if found[to].get(one, -1) < offset]
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.number,
+            **{store.value: found[store].get(one) for store in Store},
+        }
+        for one in sorted({*found[source], *found[to]})
+    ]
+    if as_json:
+        print_json({"group": group, "to": to, "is_complete": not behind, "partitions": rows})
+    else:
+        print_table(
+            ("topic", "partition", *Store), [["-" if cell is None else cell for cell in row.values()] for row in rows]
+        )
+        print(f"{to} is behind in {len(behind)} partitions" if behind else f"{to} has all that {source} has")
+    raise typer.Exit(int(bool(behind)))
+
+
+def _open(group: str, zookeeper: str | None, bootstrap: str) -> GroupOffsets:
+    from millrace.client.connector.group_offsets import GroupOffsets
+
+    return GroupOffsets(group, zookeeper=zookeeper, bootstrap=bootstrap)
+
+
+def _rows(offsets: Mapping[Partition, int]) -> list[dict[str, str | int]]:
+    return [{"topic": one.topic, "partition": one.number, "offset": offset} for one, offset in sorted(offsets.items())]
+
+
+def _show(offsets: Mapping[Partition, int], as_json: bool) -> None:
+    rows = _rows(offsets)
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(("topic", "partition", "offset"), [tuple(row.values()) for row in rows])
+
+
+def _parsed(path: Path) -> dict[Partition, int]:
+    from millrace.client.connector import Partition
+    from millrace.errors import InvalidConfigError
+
+    offsets: dict[Partition, int] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            fields = json.loads(line)
+            partition, offset = Partition(str(fields["topic"]), int(fields["partition"])), int(fields["offset"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidConfigError(f"{path}, line {number}: no offset of a partition: {error}") from None
+        if offset < 0 or partition.number < 0:
+            raise InvalidConfigError(f"{path}, line {number}: a partition and an offset are not below 0")
+        offsets[partition] = offset
+    return offsets
+
+
+def _targets(cluster: Cluster, topics: list[str], to: str) -> dict[Partition, int]:
+    """Where each partition is to go; an offset beyond its log's ends becomes the nearer end."""
+    from millrace.client import SimpleConsumer
+    from millrace.client.connector import Partition
+    from millrace_ops.cli.consume import first_offset, parse_start
+
+    consumer, begin = SimpleConsumer(cluster), parse_start(to, "--to")
+    metadata = cluster.metadata(topics)
+    targets: dict[Partition, int] = {}
+    for topic in topics:
+        for number in metadata.topic(topic).partitions:
+            offset = first_offset(consumer, topic, number, begin)
+            bounds = consumer.earliest(topic, number), consumer.latest(topic, number)
+            targets[Partition(topic, number)] = min(max(offset, bounds[0]), bounds[1])
+    return targets

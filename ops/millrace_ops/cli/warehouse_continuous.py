@@ -1,0 +1,99 @@
+"""`millrace warehouse load --continuous`: a loop of loads that a signal ends after the running one."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from types import FrameType
+
+from millrace_ops.cli.output import print_json
+from millrace_pipelines.spark.session import spark_session
+from millrace_pipelines.warehouse.load import load_topic
+from millrace_pipelines.warehouse.modes.continuous import ContinuousListener, Failure, load_continuously
+from millrace_pipelines.warehouse.modes.metrics import LoadMetrics
+from millrace_pipelines.warehouse.options import LoadOptions, LoadReport
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    """How to loop: seconds between loads that left nothing, where to serve metrics, and how to tell of a load."""
+
+    interval_s: float
+    metrics: str | None
+    as_json: bool
+
+
+def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
+    """Load until SIGTERM or SIGINT; the same signal once more ends the process as it would any other."""
+    stop = threading.Event()
+    listeners: list[ContinuousListener] = [_Lines(loop.as_json)]
+    if loop.metrics is not None:
+        metrics = LoadMetrics()
+        host, _, port = loop.metrics.rpartition(":")
+        served = metrics.serve(host, int(port))
+        print(f"metrics at http://{host}:{served}/metrics", file=sys.stderr, flush=True)
+        listeners.append(metrics)
+    with spark_session(f"load {options.topic}", options.master) as spark:
+        stop_on_signals(stop.set)
+        print(f"loading {options.topic} into {options.table} until SIGTERM", file=sys.stderr, flush=True)
+        load = partial(load_topic, options, spark=spark)
+        load_continuously(load, stop, _All(listeners), interval_s=loop.interval_s)
+
+
+def stop_on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` at the first signal, and let the next one do what it does by default."""
+
+    def handle(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, handle)
+
+
+class _All:
+    """Tells all."""
+
+    def __init__(self, listeners: Sequence[ContinuousListener]) -> None:
+        self._listeners = listeners
+
+    def loaded(self, report: LoadReport) -> None:
+        """Tell of a load."""
+        for listener in self._listeners:
+            listener.loaded(report)
+
+    def failed(self, failure: Failure) -> None:
+        """Tell of a failure."""
+        for listener in self._listeners:
+            listener.failed(failure)
+
+
+class _Lines:
+    """A line for each load that committed something, on stdout; failures go to stderr."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def loaded(self, report: LoadReport) -> None:
+        """Write what was committed."""
+        if report.version is None:
+            return
+        if self._as_json:
+            print_json(asdict(report))
+        else:
+            print(
+                f"version {report.version}: {report.rows:,} rows, {report.dead_letters:,} dead letters, "
+                f"{report.seconds:.2f} s, lag {sum(report.lag.values()):,}"
+            )
+        sys.stdout.flush()
+
+    def failed(self, failure: Failure) -> None:
+        """Write the failure."""
+        text = f"attempt {failure.attempt} failed, again in {failure.pause_s:.1f} s: {failure.error}"
+        print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,185 @@
+"""`millrace warehouse erase|reload|backfill`: what else is done with a table than appending to it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.warehouse import shown_listener
+
+if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.modes.reload import ReloadReport
+    from millrace_pipelines.warehouse.modes.selection import Selection
+    from millrace_pipelines.warehouse.options import LoadOptions
+
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Table = Annotated[str, typer.Option("--table", metavar="DIR", help="The table's directory, made if it is not there.")]
+Master = Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")]
+Schema = Annotated[str | None, typer.Option(metavar="FILE", help="Declared schema, for a table that is made.")]
+Partitions = Annotated[list[int] | None, typer.Option("--partition", min=0, help="Only this one; repeatable.")]
+AcceptLost = Annotated[
+    bool, typer.Option("--accept-lost-offsets", help="Leave out offsets that retention has deleted since.")
+]
+
+
+class KeyFormat(StrEnum):
+    """How a key's bytes are written."""
+
+    TEXT = "text"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+def erase(
+    directory: Directory,
+    *,
+    key: Annotated[list[str] | None, typer.Option(help="A key to erase; repeatable.")] = None,
+    keys_file: Annotated[
+        typer.FileText | None, typer.Option(metavar="FILE", help="Keys to erase, one on a line; - for stdin.")
+    ] = None,
+    key_format: Annotated[KeyFormat, typer.Option(help="How the keys are written.")] = KeyFormat.TEXT,
+    as_json: Json = False,
+) -> None:
+    """Erase all records of some keys from a table and its dead letters.
+
+    The files that had them go with `vacuum --retain 0`. The topic keeps its records: send it a tombstone for each key.
+    """
+    from millrace.fs import OsFileSystem
+    from millrace_pipelines.warehouse.modes.erase import erase as run
+
+    lines = [line.rstrip("\r\n") for line in keys_file] if keys_file else []
+    keys = [key_bytes(text, key_format) for text in [*(key or []), *filter(None, lines)]]
+    if not keys:
+        raise typer.BadParameter("name at least one key, by --key or --keys-file")
+    report = run(directory, keys, OsFileSystem())
+    if as_json:
+        print_json(asdict(report))
+        return
+    print(
+        f"{report.table}: {report.keys} keys, {report.rows:,} rows and {report.dead_letters:,} dead letters erased; "
+        f"{report.files} files that had them go with `millrace warehouse vacuum {directory} --retain 0`"
+    )
+
+
+def reload(
+    topic: Topic,
+    *,
+    table: Table,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = None,
+    schema: Schema = None,
+    partition: Partitions = None,
+    from_offset: Annotated[int | None, typer.Option(min=0, help="The first offset.")] = None,
+    until_offset: Annotated[int | None, typer.Option(min=0, help="The offset after the last one.")] = None,
+    from_time: Annotated[str | None, typer.Option(metavar="TIME", help="From the first record at or after it.")] = None,
+    until_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Up to the first record at or after it: ISO 8601, UTC.")
+    ] = None,
+    accept_lost_offsets: AcceptLost = False,
+    as_json: Json = False,
+) -> None:
+    """Read a part of a topic again, and put it in the place of what the table has of it, in one commit."""
+    from millrace_pipelines.warehouse.modes.selection import Selection
+    from millrace_pipelines.warehouse.options import LoadOptions
+
+    selection = Selection(
+        partitions=tuple(partition) if partition else None,
+        from_offset=from_offset,
+        until_offset=until_offset,
+        from_time_ms=time_ms(from_time),
+        until_time_ms=time_ms(until_time),
+    )
+    options = LoadOptions(
+        topic=topic,
+        table=table,
+        bootstrap=bootstrap,
+        master=master,
+        schema=schema,
+        accept_lost_offsets=accept_lost_offsets,
+    )
+    _run(options, selection, as_json=as_json)
+
+
+def backfill(
+    topic: Topic,
+    *,
+    table: Table,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = None,
+    partition: Partitions = None,
+    from_offset: Annotated[int | None, typer.Option(min=0, help="The first offset; by default the log's.")] = None,
+    accept_lost_offsets: AcceptLost = False,
+    as_json: Json = False,
+) -> None:
+    """Load what lies below the table's first offsets, such as logs that were imported after its first load."""
+    from millrace_pipelines.warehouse.modes.selection import Selection
+    from millrace_pipelines.warehouse.options import LoadOptions
+
+    selection = Selection(
+        partitions=tuple(partition) if partition else None, from_offset=from_offset, until_table_begins=True
+    )
+    options = LoadOptions(
+        topic=topic, table=table, bootstrap=bootstrap, master=master, accept_lost_offsets=accept_lost_offsets
+    )
+    _run(options, selection, as_json=as_json)
+
+
+def key_bytes(text: str, key_format: KeyFormat) -> bytes:
+    """A key's bytes; typer.BadParameter where the text is not of its format."""
+    try:
+        if key_format is KeyFormat.HEX:
+            return bytes.fromhex(text)
+        if key_format is KeyFormat.BASE64:
+            return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise typer.BadParameter(f"{text!r} is not {key_format}: {error}") from error
+    return text.encode()
+
+
+def time_ms(text: str | None) -> int | None:
+    """Milliseconds since the epoch of an ISO 8601 time, UTC where it has no offset."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a time in ISO 8601: {error}") from error
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _run(options: LoadOptions, selection: Selection, *, as_json: bool) -> None:
+    from millrace_pipelines.warehouse.modes.reload import reload_topic
+
+    with shown_listener() as listener:
+        report = reload_topic(options, selection, listener=listener)
+    print_json(asdict(report)) if as_json else _print_report(report)
+
+
+def _print_report(report: ReloadReport) -> None:
+    if report.version is None:
+        print(f"{report.table}: nothing to reload")
+        return
+    rows = [
+        (kind, span.partition, span.from_offset, span.until_offset, span.rows, span.dead_letters)
+        for kind, spans in (("backfilled", report.backfilled), ("replaced", report.replaced))
+        for span in spans
+    ]
+    print_table(("", "partition", "from offset", "until offset", "rows", "dead letters"), rows)
+    for lost in report.lost:
+        print(f"partition {lost.partition}: offsets {lost.from_offset}-{lost.until_offset - 1} are lost: {lost.reason}")
+    print(
+        f"{report.table}: version {report.version}, {report.rows:,} rows in the place of {report.removed_rows:,}, "
+        f"in {report.seconds:.1f} s"
+    )
+
+
+COMMANDS = (erase, reload, backfill)

@@ -1,0 +1,120 @@
+"""The commands of `millrace warehouse` that read: tables, ledger, audit, query."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import date, datetime
+from typing import Annotated, Any
+
+import typer
+
+from millrace_ops.cli.options import Json
+from millrace_ops.cli.output import json_bytes, print_json, print_table
+
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
+Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder of tables, or a table.")]
+Beside = Annotated[
+    str | None, typer.Option("--bootstrap", metavar="HOST:PORT[,...]", help="Brokers, to ask the topics too.")
+]
+UNKNOWN = "?"
+
+
+def tables(directory: Below, bootstrap: Beside = None, as_json: Json = False) -> None:
+    """List all tables of topics below a folder; with --bootstrap also how many offsets each lacks."""
+    from millrace_pipelines.warehouse.tables import describe_table, find_tables
+
+    found = [describe_table(location, bootstrap) for location in find_tables(directory)]
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return
+    rows = [
+        (
+            os.path.relpath(one.location, directory),
+            one.topic,
+            one.rows,
+            "" if one.dead_letters is None else one.dead_letters,
+            one.files,
+            one.bytes,
+            one.version,
+            *(() if bootstrap is None else (UNKNOWN if one.lag is None else one.lag,)),
+        )
+        for one in found
+    ]
+    columns = ("table", "topic", "rows", "dead letters", "files", "bytes", "version")
+    print_table(columns if bootstrap is None else (*columns, "lag"), rows)
+
+
+def ledger(directory: Directory, bootstrap: Beside = None, as_json: Json = False) -> None:
+    """Show which offsets a table holds; with --bootstrap also how many of each partition it lacks."""
+    from millrace_pipelines.warehouse.ledger import read_ledger
+    from millrace_pipelines.warehouse.tables import lag_of
+
+    found = read_ledger(directory)
+    lag = None if bootstrap is None else lag_of(found, bootstrap)
+    if as_json:
+        print_json(asdict(found) | ({} if bootstrap is None else {"lag": lag}))
+        return
+    print(f"{found.topic}  id {found.topic_id}" + (f"  generation {found.generation}" if found.generation else ""))
+    rows = [
+        (
+            partition,
+            entry.start_offset,
+            entry.next_offset,
+            entry.next_offset - entry.start_offset,
+            *(() if bootstrap is None else ((lag or {}).get(partition, UNKNOWN),)),
+        )
+        for partition, entry in found.partitions.items()
+    ]
+    columns = ("partition", "start offset", "next offset", "offsets")
+    print_table(columns if bootstrap is None else (*columns, "lag"), rows)
+
+
+def audit(directory: Directory, bootstrap: Beside = None, as_json: Json = False) -> None:
+    """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
+    from millrace_pipelines.warehouse.audit import audit as findings_of
+
+    findings = findings_of(directory, bootstrap=bootstrap)
+    if as_json:
+        print_json({"table": directory, "findings": findings})
+    else:
+        print("\n".join(findings) if findings else f"{directory}: complete, each offset once")
+    raise typer.Exit(1 if findings else 0)
+
+
+def query(
+    directory: Below,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A table goes by the name of its folder.")],
+    as_json: Json = False,
+) -> None:
+    """Run SQL over a table, or all tables below a folder, by DuckDB; with --json a line for each row."""
+    from millrace_pipelines.warehouse.query import query as run
+
+    with run(directory, sql) as result:
+        rows = ({name: _plain(value) for name, value in row.items()} for batch in result for row in batch.to_pylist())
+        if as_json:
+            for row in rows:
+                print_json(row)
+        else:
+            print_table(result.schema.names, [[_shown(value) for value in row.values()] for row in rows])
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (tables, ledger, audit, query)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: times in ISO 8601, bytes as text where they are, else in base64."""
+    if isinstance(value, bytes):
+        return json_bytes(value)
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, (int, float, str)) or value is None else str(value)
+
+
+def _shown(value: Any) -> object:
+    return "" if value is None else value

@@ -1,0 +1,118 @@
+"""`millrace warehouse compact|checkpoint|vacuum|upkeep`: tables kept in good order beside their loads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace_ops.cli.options import Json
+from millrace_ops.cli.output import print_json
+
+if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.upkeep.compact import CompactionReport
+    from millrace_pipelines.warehouse.upkeep.vacuum import VacuumReport
+
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
+TargetMiB = Annotated[int, typer.Option("--target-mib", min=1, help="How large compacted files become.")]
+RetainHours = Annotated[
+    int, typer.Option("--retain", min=0, metavar="HOURS", help="Files that no version names go when they are so old.")
+]
+DEFAULT_TARGET_MIB = 256
+DEFAULT_RETAIN_HOURS = 7 * 24
+
+
+def compact(directory: Directory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as_json: Json = False) -> None:
+    """Make few large files of many small ones; rows and ledger stay, files of about the target size are left."""
+    from millrace.fs import OsFileSystem
+    from millrace_pipelines.warehouse.upkeep.compact import compact as run
+
+    report = run(directory, OsFileSystem(), target_bytes=target_mib << 20)
+    print_json(asdict(report)) if as_json else print(_compaction_line(report))
+
+
+def checkpoint(directory: Directory, as_json: Json = False) -> None:
+    """Write the newest version whole into one file of the log, from which readers start."""
+    from millrace.fs import OsFileSystem
+    from millrace_pipelines.warehouse.upkeep.policy import checkpoint as run
+
+    version = run(directory, OsFileSystem())
+    print_json({"table": directory, "version": version}) if as_json else print(f"{directory}: checkpoint of {version}")
+
+
+def vacuum(
+    directory: Directory,
+    *,
+    retain_hours: RetainHours = DEFAULT_RETAIN_HOURS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Take away files that no version names any more, or never did; those of running loads stay.
+
+    The dead letters beside the table are treated alike. Older versions can't be read any more without their files.
+    """
+    from millrace.fs import OsFileSystem
+    from millrace_pipelines.warehouse.upkeep.companions import companions
+    from millrace_pipelines.warehouse.upkeep.vacuum import vacuum as run
+
+    fs = OsFileSystem()
+    locations = [directory, *companions(directory, fs)]
+    reports = [run(location, fs, retention_hours=retain_hours, dry_run=dry_run) for location in locations]
+    if as_json:
+        print_json([asdict(report) for report in reports])
+        return
+    for report in reports:
+        for name in report.files if dry_run else ():
+            print(name)
+        print(_vacuum_line(report))
+
+
+def upkeep(
+    directory: Directory,
+    *,
+    target_mib: TargetMiB = DEFAULT_TARGET_MIB,
+    min_small_files: Annotated[int, typer.Option(min=2, help="Compact from so many small files on.")] = 10,
+    min_commits: Annotated[int, typer.Option(min=1, help="Checkpoint from so many commits on.")] = 10,
+    retain_hours: RetainHours = DEFAULT_RETAIN_HOURS,
+    as_json: Json = False,
+) -> None:
+    """Compact, checkpoint and vacuum a table and its dead letters, where they need it."""
+    from millrace.fs import OsFileSystem
+    from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy
+    from millrace_pipelines.warehouse.upkeep.policy import upkeep as run
+
+    policy = UpkeepPolicy(
+        target_bytes=target_mib << 20,
+        min_small_files=min_small_files,
+        min_commits=min_commits,
+        retention_hours=retain_hours,
+    )
+    reports = run(directory, OsFileSystem(), policy)
+    if as_json:
+        print_json([asdict(report) for report in reports])
+        return
+    for report in reports:
+        if report.compaction is not None:
+            print(_compaction_line(report.compaction))
+        if report.checkpoint_version is not None:
+            print(f"{report.table}: checkpoint of {report.checkpoint_version}")
+        print(_vacuum_line(report.vacuum))
+
+
+def _compaction_line(report: CompactionReport) -> str:
+    if report.version is None:
+        return f"{report.table}: no small files to compact"
+    return (
+        f"{report.table}: version {report.version}, {report.files_before} files of "
+        f"{report.bytes_before / 2**20:,.1f} MiB are {report.files_after} of {report.bytes_after / 2**20:,.1f} MiB"
+    )
+
+
+def _vacuum_line(report: VacuumReport) -> str:
+    verb = "would go" if report.dry_run else "are gone"
+    left = f", {report.running} of running operations are left" if report.running else ""
+    return f"{report.table}: {len(report.files)} files of {report.bytes / 2**20:,.1f} MiB {verb}{left}"
+
+
+COMMANDS = (compact, checkpoint, vacuum, upkeep)

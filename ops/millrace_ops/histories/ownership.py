@@ -1,0 +1,97 @@
+"""Owners of partitions: one at a time, under tokens that grow, and no committed offset goes back (spec E4, E5).
+
+A claim is in force once it has been acknowledged. Whoever has a smaller token and hands out, or has a commit taken,
+that began after this, shared the partition with its new owner. What overlaps in time is in either order, and proves
+nothing. A commit without a token is judged by its offset alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from millrace_ops.histories.events import Action, Operation, Outcome, Owning
+from millrace_ops.histories.finding import Anomaly, Finding
+
+_Done = tuple[Operation, Owning]
+REPLACED = {Action.HAND_OUT: Anomaly.OWNERSHIP_OVERLAP, Action.COMMIT: Anomaly.FENCED_COMMIT}
+
+
+def ownership_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
+    """All that is wrong with who owned what."""
+    by_partition: dict[str, list[_Done]] = defaultdict(list)
+    for operation in operations:
+        if operation.outcome is Outcome.OK:
+            for owning in operation.ownings():
+                by_partition[owning.partition].append((operation, owning))
+    for partition, done in by_partition.items():
+        yield from _Partition(partition).findings(done)
+
+
+class _Partition:
+    """A sweep through what was acknowledged of one partition, as it becomes certain."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.owner: _Done | None = None  # the largest token that is in force
+        self.claimed: set[int] = set()
+        self.released: set[int] = set()
+        self.committed: _Done | None = None
+
+    def findings(self, done: list[_Done]) -> Iterator[Finding]:
+        """Beginnings are judged by what had ended before; an end takes force after the beginnings of its moment."""
+        begins = [(one[0].invoked_ns, 0, index, one) for index, one in enumerate(done)]
+        ends = [(one[0].completed_ns or 0, 1, index, one) for index, one in enumerate(done)]
+        self.claimed = {_token(owning) for _, owning in done if owning.action is Action.CLAIM}
+        for _, is_end, _, one in sorted(begins + ends):
+            if is_end:
+                self._take(one)
+            else:
+                yield from self._judge(one)
+
+    def _take(self, one: _Done) -> None:
+        owning = one[1]
+        match owning.action:
+            case Action.CLAIM if self.owner is None or _token(owning) > _token(self.owner[1]):
+                self.owner = one
+            case Action.RELEASE:
+                self.released.add(_token(owning))
+            case Action.COMMIT if self.committed is None or _offset(owning) > _offset(self.committed[1]):
+                self.committed = one
+
+    def _judge(self, one: _Done) -> Iterator[Finding]:
+        operation, owning = one
+        if owning.action is Action.RELEASE:
+            return
+        if owning.token is not None and self.owner is not None and owning.token < _token(self.owner[1]):
+            kind = REPLACED.get(owning.action, Anomaly.CLAIM_REGRESSION)
+            yield self._finding(kind, f"{operation} has token {owning.token} after {self._said(self.owner)}")
+        elif owning.action is Action.HAND_OUT and owning.token not in self.claimed - self.released:
+            message = f"{operation} handed out offset {owning.offset} under token {owning.token}, which is not owned"
+            yield self._finding(Anomaly.UNOWNED_HAND_OUT, message)
+        if self.committed is None or _offset(owning) >= _offset(self.committed[1]):
+            return
+        said = self._said(self.committed)
+        if owning.action is Action.COMMIT:
+            message = f"{operation} committed offset {owning.offset} after {said}"
+            yield self._finding(Anomaly.COMMIT_REGRESSION, message)
+        elif owning.action is Action.COMMITTED:
+            message = f"{operation} was told that offset {owning.offset} is committed after {said}"
+            yield self._finding(Anomaly.LOST_COMMIT, message)
+
+    def _finding(self, kind: Anomaly, message: str) -> Finding:
+        return Finding(kind, self.name, message)
+
+    def _said(self, one: _Done) -> str:
+        operation, owning = one
+        return f"{operation} had " + (
+            f"token {owning.token}" if owning.offset is None else f"committed offset {owning.offset}"
+        )
+
+
+def _token(owning: Owning) -> int:
+    return -1 if owning.token is None else owning.token
+
+
+def _offset(owning: Owning) -> int:
+    return -1 if owning.offset is None else owning.offset
