@@ -2,18 +2,51 @@
 
 A test marked `soak(rounds=N, minutes=M)` has two forms. Its fixture `rounds` counts from 0: to N as a rule,
 with `--soak` for M minutes. What it has recorded by `record_property` is then printed at the end.
+
+`broker` is the plugin's own fixture (docs/testing.md).
+
+`make test` runs as many processes as there are cores (pytest-xdist). A file's tests run in one of them, in their order,
+so fixtures of a module are made once; those of a session once in each process.
 """
 
+import signal
 import time
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from millrace.testing.broker import BrokerProcess
 from millrace.zk.embedded import EmbeddedZooKeeper
+
+# By name too, for a clone whose entry points are not installed.
+pytest_plugins = ["millrace.testing.plugin", "pytester"]
+
+TOGETHER = ("tests/clients/",)  # folders whose last file looks at what the others did
+
+settings.register_profile("no timed assertions", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no timed assertions")
 
 
 def pytest_addoption(parser):
     parser.addoption("--soak", action="store_true", help="tests marked `soak` run for their minutes")
+
+
+def pytest_configure():
+    """What is interrupted in a test must not ignore it, as all do that a shell has started in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give each process a file at a time, and some folders as a whole."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            together = (folder for folder in TOGETHER if nodeid.startswith(folder))
+            return next(together, super()._split_scope(nodeid))
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -37,13 +70,6 @@ def rounds(request):
             number += 1
 
     return count()
-
-
-@pytest.fixture
-def broker(tmp_path):
-    """A standalone broker of this test's own."""
-    with BrokerProcess(tmp_path / "broker") as process:
-        yield process
 
 
 @pytest.fixture(scope="session")

@@ -4,29 +4,42 @@
 not run against it, and the summary names them. `pytest -m peers tests/clients` runs all against Apache Kafka.
 """
 
+import json
+import shutil
+import subprocess
+import urllib.request
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.errors import SetupError
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace.wire.api import ApiKey
 from millrace_broker.handlers.registry import APIS
 
 PEERS = Path(__file__).parents[2] / ".peers"
-NOT_SERVED = pytest.StashKey()
+DRIVEN = pytest.StashKey()
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "300",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
 }
 API_KEYS = {
     "JoinGroup": 11,
     "CreatePartitions": 37,
     "DeleteRecords": 21,
     "InitProducerId": 22,
+    "AddPartitionsToTxn": 24,
+    "AddOffsetsToTxn": 25,
+    "EndTxn": 26,
+    "WriteTxnMarkers": 27,
+    "TxnOffsetCommit": 28,
     "DescribeConfigs": 32,
     "AlterConfigs": 33,
     "AlterReplicaLogDirs": 34,
@@ -44,16 +57,20 @@ API_KEYS = {
     "DescribeUserScramCredentials": 50,
     "DescribeCluster": 60,
     "DescribeProducers": 61,
+    "DescribeTransactions": 65,
+    "ListTransactions": 66,
     "ConsumerGroupHeartbeat": 68,
+    "ListConfigResources": 74,
     "DescribeTopicPartitions": 75,
 }
 
 
 class Target(NamedTuple):
-    """A broker to drive."""
+    """A broker to drive, and where it tells how often."""
 
     kind: str
     bootstrap: str
+    admin_url: str = ""
 
 
 def pytest_generate_tests(metafunc):
@@ -63,24 +80,16 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("target", kinds, indirect=True, scope="session")
 
 
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(items):
     """Leave out what Millrace can't answer yet."""
-    here = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
-    missing = {item: unserved(item) for item in here if "[millrace" in item.name}
-    left_out = [item for item, apis in missing.items() if apis]
-    config.stash[NOT_SERVED] = sorted({api for item in left_out for api in missing[item]})
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        is_here = item.path.is_relative_to(Path(__file__).parent) and "[millrace" in item.name
+        if is_here and (apis := unserved(item)):
+            item.add_marker(pytest.mark.skip(reason=f"Millrace does not serve {', '.join(apis)} yet"))
 
 
 def unserved(item):
     return [api for mark in item.iter_markers("needs") for api in mark.args if API_KEYS[api] not in APIS]
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if apis := config.stash.get(NOT_SERVED, []):
-        terminalreporter.section("tests of clients that need what Millrace does not serve yet")
-        terminalreporter.line(", ".join(apis))
 
 
 @pytest.fixture(scope="session")
@@ -102,10 +111,86 @@ def target(request, tmp_path_factory):
             yield Target("kafka", broker.bootstrap)
     else:
         with BrokerProcess(place / "data", properties=PROPERTIES) as broker:
-            yield Target("millrace", broker.bootstrap)
+            yield Target("millrace", broker.bootstrap, broker.admin_url)
+
+
+@pytest.fixture(scope="session")
+def driven(pytestconfig):
+    """The APIs that each client's tests have asked Millrace for, by the name of their file."""
+    return pytestconfig.stash.setdefault(DRIVEN, defaultdict(set))
+
+
+@pytest.fixture(autouse=True)
+def _what_is_driven(request, driven):
+    """Count what a test asks for, by the broker's metrics."""
+    target = request.getfixturevalue("target") if "target" in request.fixturenames else None
+    if target is None or not target.admin_url:
+        yield
+        return
+    before = requests_by_api(target)
+    yield
+    client = request.path.stem.removeprefix("test_with_")
+    driven[client] |= {api for api, count in requests_by_api(target).items() if count > before.get(api, 0)}
+
+
+def requests_by_api(target):
+    """How many requests of each API the broker has had."""
+    with urllib.request.urlopen(f"{target.admin_url}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {
+            ApiKey[sample.labels["api"].upper()]: sample.value
+            for family in families
+            if family.name == "millrace_requests"
+            for sample in family.samples
+        }
 
 
 @pytest.fixture
 def name(request):
     """A name for topics and groups that no other test has."""
     return request.node.originalname.removeprefix("test_").replace("_", "-")
+
+
+NODE_TIMEOUT_S = 120
+NPM_TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="session")
+def node_client():
+    """Of a client that npm brings, a function that runs one task of its script against a broker; its result."""
+    if not (shutil.which("npm") and shutil.which("node")):
+        pytest.skip("clients of JavaScript need node and npm, which are not installed")
+
+    def client(name, script):
+        folder = npm_installed(Path(__file__).parent / name)
+
+        def run(target, topic, task):
+            result = subprocess.run(
+                ["node", str(folder / script), target.bootstrap, topic, task],
+                capture_output=True, timeout=NODE_TIMEOUT_S, check=False,
+            )  # fmt: skip
+            assert result.returncode == 0, result.stderr.decode()
+            return json.loads(result.stdout)
+
+        return run
+
+    return client
+
+
+def npm_installed(source):
+    """A folder that stays, with what the lock file says; installed once for each lock file."""
+    folder = PEERS / source.name
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (source / "package-lock.json").read_bytes()
+    marker = folder / "installed.json"
+    for file in source.iterdir():
+        shutil.copy(file, folder / file.name)
+    if marker.exists() and marker.read_bytes() == lock:
+        return folder
+    result = subprocess.run(
+        ["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, timeout=NPM_TIMEOUT_S, check=False
+    )
+    if result.returncode:
+        pytest.skip(f"npm can't install {source.name}: {result.stderr.decode()[-500:]}")
+    marker.write_bytes(lock)
+    return folder

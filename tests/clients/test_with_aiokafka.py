@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 RECORDS = 300
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 def in_a_loop(test):

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 RECORDS = 500
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 
 
@@ -243,3 +243,11 @@ def test_confluent_admin_groups(target, admin, topic, name):
     found = admin.list_consumer_group_offsets([asked])[name].result(TIMEOUT_S)
     assert [(one.partition, one.offset) for one in found.topic_partitions] == [(1, 7)]
     admin.delete_consumer_groups([name])[name].result(TIMEOUT_S)
+
+
+@pytest.mark.needs("DescribeUserScramCredentials")
+def test_confluent_admin_users(target, admin):
+    asked = admin.describe_user_scram_credentials(["nobody"])
+    with pytest.raises(KafkaException, match="RESOURCE_NOT_FOUND"):
+        asked["nobody"].result(TIMEOUT_S)
+    assert admin.describe_user_scram_credentials().result(TIMEOUT_S) == {}

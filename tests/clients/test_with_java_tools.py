@@ -21,7 +21,7 @@ CONFIGS = "kafka.admin.ConfigCommand"
 CONSOLE_PRODUCER = f"{TOOLS}.ConsoleProducer"
 CONSOLE_CONSUMER = f"{TOOLS}.consumer.ConsoleConsumer"
 RECORDS = 300
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 @pytest.fixture
@@ -196,6 +196,13 @@ def test_java_producers(tool, name):
 def test_java_quotas_and_users(tool):
     assert tool(CONFIGS, "--describe", "--entity-type", "clients").split() == []
     assert tool(CONFIGS, "--describe", "--entity-type", "users").split() == []
+
+
+@pytest.mark.needs("ListConfigResources")
+def test_java_config_resources(tool):
+    assert tool(CONFIGS, "--describe", "--entity-type", "client-metrics").split() == []
+    said = tool(CONFIGS, "--describe", "--entity-type", "groups", "--entity-name", "nobody")
+    assert "The group 'nobody' doesn't exist and doesn't have dynamic config." in said
 
 
 @pytest.mark.needs("ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "DescribeCluster")

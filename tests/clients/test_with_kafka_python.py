@@ -25,7 +25,7 @@ def topic(admin, name):
 def produce(target, topic, **settings):
     producer = kafka.KafkaProducer(bootstrap_servers=target.bootstrap, acks="all", **settings)
     sent = [producer.send(topic, b"value-%d" % index, partition=index % 2) for index in range(RECORDS)]
-    producer.flush(30)
+    producer.flush(60)
     assert len({(one.get().partition, one.get().offset) for one in sent}) == RECORDS
     producer.close()
 
@@ -33,7 +33,7 @@ def produce(target, topic, **settings):
 def consume(target, topic, group, count):
     consumer = kafka.KafkaConsumer(
         topic, bootstrap_servers=target.bootstrap, group_id=group, auto_offset_reset="earliest",
-        enable_auto_commit=False, consumer_timeout_ms=30_000,
+        enable_auto_commit=False, consumer_timeout_ms=60_000,
     )  # fmt: skip
     taken = []
     for message in consumer:
@@ -181,3 +181,16 @@ def test_kafka_python_admin_groups(target, admin, topic, name):
     assert admin.list_group_offsets([name])[name].keys() == {second}
     assert admin.delete_groups([name]) == {name: "OK"}
     assert name not in [one["group_id"] for one in admin.list_groups()]
+
+
+@pytest.mark.needs("DescribeUserScramCredentials")
+def test_kafka_python_admin_users(target, admin):
+    assert admin.describe_user_scram_credentials() == {}
+
+
+@pytest.mark.needs("ListConfigResources")
+def test_kafka_python_admin_config_resources(target, admin, topic):
+    found = admin.list_config_resources()
+    assert topic in found["topic"]
+    assert found["broker"] == ["1"]
+    assert admin.list_config_resources(["CLIENT_METRICS"]) == {}

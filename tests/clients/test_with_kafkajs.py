@@ -1,52 +1,14 @@
 """kafkajs, which npm installs by our lock file into a folder that stays; skipped where npm or node is missing."""
 
-import json
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
-HERE = Path(__file__).parent / "kafkajs"
-CACHE = Path(__file__).parents[2] / ".peers" / "kafkajs"
 RECORDS = 200
-TIMEOUT_S = 60
-INSTALL_TIMEOUT_S = 120
 
 
 @pytest.fixture(scope="session")
-def drive():
+def drive(node_client):
     """Run one task of `drive.js`; its result."""
-    if not (shutil.which("npm") and shutil.which("node")):
-        pytest.skip("kafkajs needs node and npm, which are not installed")
-    install()
-
-    def run(target, topic, task):
-        result = subprocess.run(
-            ["node", str(CACHE / "drive.js"), target.bootstrap, topic, task],
-            capture_output=True, timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr.decode()
-        return json.loads(result.stdout)
-
-    return run
-
-
-def install():
-    """Once for each lock file, which lies beside what was installed by it."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    lock = (HERE / "package-lock.json").read_bytes()
-    marker = CACHE / "installed.json"
-    for file in HERE.iterdir():
-        shutil.copy(file, CACHE / file.name)
-    if marker.exists() and marker.read_bytes() == lock:
-        return
-    result = subprocess.run(
-        ["npm", "ci", "--no-audit", "--no-fund"], cwd=CACHE, capture_output=True, timeout=INSTALL_TIMEOUT_S, check=False
-    )
-    if result.returncode:
-        pytest.skip(f"npm can't install kafkajs: {result.stderr.decode()[-500:]}")
-    marker.write_bytes(lock)
+    return node_client("kafkajs", "drive.js")
 
 
 def values():

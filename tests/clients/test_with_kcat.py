@@ -9,7 +9,7 @@ import pytest
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 RECORDS = 200
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 pytestmark = pytest.mark.skipif(KCAT is None, reason="kcat is not installed: apt-get install kcat")
 

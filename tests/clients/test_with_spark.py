@@ -14,7 +14,7 @@ from millrace.java import find_java
 JARS = Path(__file__).parents[2] / ".peers" / "spark-kafka" / "libs"
 PROGRAM = Path(__file__).parent / "spark_reads_kafka.py"
 RECORDS = 1000
-TIMEOUT_S = 180
+TIMEOUT_S = 400
 
 pytestmark = [
     pytest.mark.peers,
@@ -24,7 +24,7 @@ pytestmark = [
 
 def test_spark_writes_and_reads(target, tmp_path):
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
-    admin.create_topics([NewTopic("spark", 2, 1)])["spark"].result(30)
+    admin.create_topics([NewTopic("spark", 2, 1)])["spark"].result(60)
     result = subprocess.run(
         [sys.executable, str(PROGRAM), str(JARS), target.bootstrap, "spark", str(tmp_path)],
         capture_output=True, timeout=TIMEOUT_S, check=False,

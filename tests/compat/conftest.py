@@ -21,31 +21,26 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.peers)
 
 
-COMPARED_APIS = pytest.StashKey()
-AGREEING = pytest.StashKey()
+COMPARED = "compared"
+AGREES = "agrees"
 
 
-def pytest_terminal_summary(terminalreporter, config):
+def pytest_terminal_summary(terminalreporter):
     """Say what the differential test has compared: an API that Millrace does not serve yet is not in the list."""
-    compared = config.stash.get(COMPARED_APIS, {})
+    compared, agreeing = defaultdict(Counter), []
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, value in report.user_properties:
+            if name == COMPARED:
+                api, version = value
+                compared[api][version] += 1
+            elif name == AGREES:
+                agreeing.append(value)
     if compared:
         terminalreporter.section("compared with Apache Kafka, answer by answer")
-        for api, versions in sorted(compared.items()):
-            terminalreporter.line(f"{api} v{min(versions)}-v{max(versions)}: {versions.total()} transcripts")
-    for scenario in config.stash.get(AGREEING, []):
+    for api, versions in sorted(compared.items()):
+        terminalreporter.line(f"{api} v{min(versions)}-v{max(versions)}: {versions.total()} transcripts")
+    for scenario in agreeing:
         terminalreporter.line(f"agrees by now, its line under OPEN can go: {scenario}")
-
-
-@pytest.fixture(scope="session")
-def compared_apis(pytestconfig):
-    """By API and version, how many transcripts were compared."""
-    return pytestconfig.stash.setdefault(COMPARED_APIS, defaultdict(Counter))
-
-
-@pytest.fixture(scope="session")
-def agreeing(pytestconfig):
-    """Scenarios that agree though their difference is said to be open."""
-    return pytestconfig.stash.setdefault(AGREEING, [])
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +68,7 @@ def any_kafka(request):
     return kafka_or_skip(request.param)
 
 
-@retry(retry=retry_if_exception_type(MillraceError), stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
+@retry(retry=retry_if_exception_type(MillraceError), stop=stop_after_delay(60), wait=wait_fixed(0.05), reraise=True)
 def await_leader(cluster, topic):
     """Kafka serves a little before its controller has told it of the topics."""
     SimpleConsumer(cluster).latest(topic, 0)

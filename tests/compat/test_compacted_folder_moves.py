@@ -14,7 +14,7 @@ from millrace.fs import OsFileSystem
 from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.kafka import KafkaBroker
+from millrace.testing.kafka import KafkaBroker, await_markers
 from millrace.testing.read_committed import committed_records
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager
@@ -43,7 +43,7 @@ OUR_PRODUCER_ID = 1_000_000
 
 def transactional(bootstrap):
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "mover", "linger.ms": 0, "log_level": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     return producer
 
 
@@ -51,17 +51,18 @@ def value_of(number):
     return None if number % 11 == 5 else b"value-%d-" % number + b"x" * 60
 
 
-def write(producer, numbers):
+def write(bootstrap, producer, numbers):
     """One transaction each, of two records; every third is aborted."""
     for number in numbers:
         producer.begin_transaction()
         for key in (b"key-%d" % (number % KEYS), b"both"):
             producer.produce(TOPIC, value_of(number), key, 0)
-        assert producer.flush(30) == 0  # else an abort takes back what was not sent yet
+        assert producer.flush(60) == 0  # else an abort takes back what was not sent yet
         if number % 3:
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
         else:
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
+    await_markers(bootstrap, TOPIC)
 
 
 def consumed(bootstrap, isolation):
@@ -74,7 +75,7 @@ def consumed(bootstrap, isolation):
     )  # fmt: skip
     consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
     found = []
-    while (message := consumer.poll(30)) is not None:
+    while (message := consumer.poll(60)) is not None:
         if message.error() is None:
             found.append((message.offset(), message.key(), message.value()))
         elif message.error().code() == KafkaError._PARTITION_EOF:
@@ -111,7 +112,7 @@ def theirs(kafka, tmp_path_factory):
             Admin(cluster).create_topic(TOPIC, 1, config=TOPIC_CONFIG)
         producer = transactional(broker.bootstrap)
         for number in range(ROUNDS):
-            write(producer, range(number * TRANSACTIONS, (number + 1) * TRANSACTIONS))
+            write(broker.bootstrap, producer, range(number * TRANSACTIONS, (number + 1) * TRANSACTIONS))
             await_compaction(place / "data")
         read = {level: consumed(broker.bootstrap, level) for level in ("read_committed", "read_uncommitted")}
         broker.stop()
@@ -239,7 +240,7 @@ def test_kafka_adopts_what_we_compacted_and_goes_on(kafka, ours):
             level: table(records) for level, records in left.items()
         }
         start = (ROUNDS + 1) * TRANSACTIONS
-        write(producer, range(start, start + TRANSACTIONS))
+        write(broker.bootstrap, producer, range(start, start + TRANSACTIONS))
         await_compaction(place / "data")
         after = table(consumed(broker.bootstrap, "read_committed"))
         said = broker.read_log()

@@ -13,10 +13,20 @@ from differential import sides
 from differential.compare import differences, masked
 from differential.differences import BETWEEN_KAFKAS, BY_CHOICE, OPEN
 from differential.scenario import BREAKS, SCENARIOS
-from differential.scenarios import cluster, configs, consumer_groups, groups, records, topics  # noqa: F401 - the rows
+from differential.scenarios import (  # noqa: F401 - the rows
+    cluster,
+    configs,
+    consumer_groups,
+    fencing,
+    groups,
+    records,
+    topics,
+    transactions,
+)
 
 from millrace.testing.kafka_messages import Messages
 
+COMPARED, AGREES = "compared", "agrees"  # properties of reports, for the summary
 SHOWN_CHARACTERS = 160
 SHOWN_DIFFERENCES = 8
 
@@ -68,7 +78,7 @@ def breaks(transcripts_by_version):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
-def test_the_same_answers(judges, pool, scenario, compared_apis, agreeing):
+def test_the_same_answers(judges, pool, scenario, record_property):
     running = {name: pool.submit(transcripts, scenario, side) for name, side in judges.items()}
     found = {name: future.result() for name, future in running.items()}
     new, old = (found[name] for name in sides.KAFKAS)
@@ -78,14 +88,14 @@ def test_the_same_answers(judges, pool, scenario, compared_apis, agreeing):
         judged = [compared(scenario, kafka[version], ours) for kafka in (new, old) if version in kafka]
         against[version] = min(judged, key=len, default=[])
         if judged:
-            compared_apis[scenario.api][version] += 1
+            record_property(COMPARED, (scenario.api, version))
     if broken := breaks(new) + breaks(old):
         pytest.fail("\n".join(broken), pytrace=False)
     expect(any(between.values()), scenario.id in BETWEEN_KAFKAS, f"between the Kafkas, 3.9 | 4.1\n{report(between)}")
     if scenario.id in BETWEEN_KAFKAS:
         against = {version: lines for version, lines in against.items() if version in between}
     if scenario.id in OPEN:
-        judge_open(scenario, against, agreeing)
+        judge_open(scenario, against, record_property)
     else:
         wanted = scenario.id in BY_CHOICE and bool(against)
         expect(any(against.values()), wanted, f"Kafka | Millrace\n{report(against)}")
@@ -99,10 +109,32 @@ def expect(differs, declared, text):
         pytest.fail("the declared difference is none: its line in differences.py is too much", pytrace=False)
 
 
-def judge_open(scenario, against, agreeing):
+def judge_open(scenario, against, record_property):
     if any(against.values()):
         pytest.xfail(OPEN[scenario.id])
-    agreeing.append(scenario.id)
+    record_property(AGREES, scenario.id)
+
+
+LIKE_KAFKA = [one for one in SCENARIOS if one.id not in (BETWEEN_KAFKAS.keys() | BY_CHOICE.keys() | OPEN.keys())]
+
+
+@pytest.mark.parametrize("scenario", LIKE_KAFKA, ids=lambda scenario: scenario.id)
+def test_the_same_answers_to_unknown_tags(judges, pool, scenario):
+    """In the newest version that both serve, where it has tagged fields (KIP-482)."""
+    both = [judges[name] for name in (sides.KAFKAS[0], sides.MILLRACE)]
+    served = [
+        version
+        for version in scenario.versions
+        if all(version in side.versions.get(scenario.api, ()) for side in both)
+        and version in both[0].messages.definition(f"{scenario.api}Request", version).flexible
+    ]
+    if not served:
+        pytest.skip("no version of this has tagged fields")
+    running = [pool.submit(scenario.transcript, side, served[-1], unknown_tags=True) for side in both]
+    theirs, ours = (future.result() for future in running)
+    assert BREAKS not in str(theirs)
+    if lines := compared(scenario, theirs, ours):
+        pytest.fail(f"Kafka | Millrace\n{report({served[-1]: lines})}", pytrace=False)
 
 
 def test_what_is_advertised_is_what_kafka_advertises(judges):

@@ -92,7 +92,7 @@ class Peer:
 
 
 def connect(bootstrap):
-    return socket.create_connection(tuple(bootstrap.split(":")), timeout=30)
+    return socket.create_connection(tuple(bootstrap.split(":")), timeout=60)
 
 
 def play(peer, version):

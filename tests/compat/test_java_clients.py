@@ -57,7 +57,7 @@ def test_the_console_consumer_of_4_1_reads_all(java_broker, tools):
     output = tools.run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", java_broker.bootstrap,
         "--topic", TOPIC, "--partition", "0", "--offset", "earliest", "--max-messages", str(len(LINES) + 300),
-        "--timeout-ms", "30000",
+        "--timeout-ms", "120000",
     )  # fmt: skip
     assert [line for line in output.splitlines() if line.startswith("line ")] == LINES
 

@@ -26,7 +26,7 @@ from millrace.wire.header import encode_request_header, has_tagged_response_head
 
 PARTITIONS = 4
 RECORDS_EACH = 5
-DEADLINE_S = 60
+DEADLINE_S = 120
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DUMP = "kafka.tools.DumpLogSegments"
@@ -112,7 +112,7 @@ class Talk:
 
     def _await_group_coordinator(self, topics):
         """Kafka's coordinator hears of topics a little after its metadata do."""
-        said = {"rebalance_timeout": 5000, "topic_partitions": (), "subscribed_topic_names": tuple(topics)}
+        said = {"rebalance_timeout": 60_000, "topic_partitions": (), "subscribed_topic_names": tuple(topics)}
         epoch, assigned = 0, 0
         deadline = time.monotonic() + DEADLINE_S
         while assigned < len(topics):
@@ -130,7 +130,7 @@ class Talk:
     def beat(self, member_id, epoch, *, group="g", version=1, owned=None, names=None, **said):
         fields = {"group_id": group, "member_id": member_id, "member_epoch": epoch}
         if epoch == 0:
-            fields |= {"rebalance_timeout": 5000, "topic_partitions": (), "subscribed_topic_names": ("a",)}
+            fields |= {"rebalance_timeout": 60_000, "topic_partitions": (), "subscribed_topic_names": ("a",)}
         fields.setdefault("topic_partitions", None)
         if owned is not None:
             fields["topic_partitions"] = [{"topic_id": self._ids[name], "partitions": owned[name]} for name in owned]
@@ -247,7 +247,7 @@ def two_members(talk):
     talk.beat("m1", 3, owned={"a": (0, 1)})
     talk.beat("m2", -1)
     talk.beat("m1", 3)
-    talk.beat("m1", 4, owned={"a": (0, 1, 2, 3)}, rebalance_timeout=5000, names=("a", "b"))
+    talk.beat("m1", 4, owned={"a": (0, 1, 2, 3)}, rebalance_timeout=60_000, names=("a", "b"))
     talk.beat("m1", -1)
     talk.beat("m1", 4)
 

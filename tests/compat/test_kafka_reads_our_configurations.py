@@ -14,7 +14,7 @@ TOPIC = "kept"
 
 @retry(
     retry=retry_if_exception_type(MillraceError) | retry_if_result(lambda found: found is None),
-    stop=stop_after_delay(30),
+    stop=stop_after_delay(60),
     wait=wait_fixed(0.05),
     reraise=True,
 )

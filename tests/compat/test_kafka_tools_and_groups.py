@@ -21,13 +21,14 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, partition_of
+from millrace_broker.cluster.coordinator_topic import partition_of
+from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 DUMP = "kafka.tools.DumpLogSegments"
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 def fill(bootstrap, topic, records=10):
@@ -45,7 +46,7 @@ def consumer(bootstrap, group, **settings):
 
 
 # A coordinator that has just started loads its groups first.
-@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
+@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(60), wait=wait_fixed(0.05), reraise=True)
 def committed(broker, group):
     """The group's offsets of both partitions."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -54,7 +55,7 @@ def committed(broker, group):
     return [one.offset for one in found]
 
 
-@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
+@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(60), wait=wait_fixed(0.05), reraise=True)
 def described_by(broker, group):
     """The group as an administrator sees it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -116,7 +117,7 @@ def test_the_groups_tool_lists_describes_resets_and_deletes(groups_tool, judged)
 def test_the_console_consumer_consumes_in_a_group(newest_kafka, judged):
     output = newest_kafka.run(
         CONSOLE_CONSUMER, "--bootstrap-server", judged.bootstrap, "--topic", "events", "--group", "console",
-        "--from-beginning", "--max-messages", "20", "--timeout-ms", "30000",
+        "--from-beginning", "--max-messages", "20", "--timeout-ms", "120000",
     )  # fmt: skip
     assert sorted(line for line in output.split() if line.isdecimal()).count("9") == 2
     assert committed(judged, "console") == [10, 10]

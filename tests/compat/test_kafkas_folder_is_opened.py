@@ -13,7 +13,7 @@ from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.kafka import KafkaBroker
+from millrace.testing.kafka import KafkaBroker, await_markers
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.storage.repair import check_segment, find_segments
 
@@ -43,14 +43,15 @@ def produce(bootstrap, numbers, settings):
     )
     transactional = "transactional.id" in settings
     if transactional:
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
     for index in numbers:
         timestamp, key, value, headers = record(index)
         producer.produce(TOPIC, value, key, 0, timestamp=timestamp, headers=list(headers))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     if transactional:
-        producer.abort_transaction(30)
+        producer.abort_transaction(60)
+        await_markers(bootstrap, TOPIC)
 
 
 def fill(bootstrap):

@@ -58,7 +58,7 @@ class Scenario:
 
     def append(self) -> None:
         content = value(len(self.sent))
-        with Cluster(self.broker.bootstrap, timeout_s=0.5) as cluster:
+        with Cluster(self.broker.bootstrap, timeout_s=2) as cluster:
             assert SyncProducer(cluster).send(TOPIC, 0, [NewRecord(content)]) == len(self.sent)
         self.sent.append(content)
 

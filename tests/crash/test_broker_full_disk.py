@@ -37,7 +37,7 @@ def test_appends_are_refused_until_there_is_room_and_nothing_is_lost(tmp_path, f
     settings = {"log.flush.interval.messages": flush, "log.index.interval.bytes": "0"}
     with BrokerProcess(tmp_path, properties=settings) as broker:
         values = [b"%d" % number * 1000 for number in range(10)]
-        with Cluster(broker.bootstrap) as cluster, Cluster(broker.bootstrap, timeout_s=0.5) as impatient:
+        with Cluster(broker.bootstrap) as cluster, Cluster(broker.bootstrap, timeout_s=2) as impatient:
             producer = SyncProducer(cluster)
             for value in values[:5]:
                 send(producer, "events", value)

@@ -28,7 +28,7 @@ PARTITIONS = 3
 TOPIC = "events"
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 SMALL_SEGMENTS = {"log.segment.bytes": "30000", "log.index.interval.bytes": "500"}
-MAX_SYNC_TIME_S = 1.5
+MAX_SYNC_TIME_S = 5.0  # of a machine that does much else
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ EVERY_50_MESSAGES = Promise({**SMALL_SEGMENTS, "log.flush.interval.messages": "5
 EVERY_300_MS = Promise(
     {"log.segment.bytes": "500000", "log.flush.interval.ms": "300", "log.flush.scheduler.interval.ms": "100"},
     max_age_s=0.3 + 0.1 + MAX_SYNC_TIME_S,
-    max_produce_s=3.0,
+    max_produce_s=8.0,
 )
 
 
@@ -103,7 +103,7 @@ def read_partition(bootstrap, partition):
     consumer.assign([TopicPartition(TOPIC, partition, 0)])
     found = []
     while True:
-        message = consumer.poll(30)
+        message = consumer.poll(60)
         assert message is not None, f"nothing more after {len(found)} records"
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF
@@ -130,7 +130,7 @@ def check_survivors(broker, acknowledged, promise, cut_s):
         assert age_s <= promise.max_age_s
         losses, oldest_s = losses + len(lost), max(oldest_s, age_s)
     request = urllib.request.Request(f"{broker.admin_url}/maintenance/verify", method="POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         reports = json.load(answer)["partitions"]
     assert len(reports) >= PARTITIONS  # the topic of committed offsets may be there too
     assert [report for report in reports if report["findings"]] == []

@@ -59,7 +59,7 @@ SERVED = [(key, version) for key in REQUESTS for version in range(APIS[key].vers
 def connection(tmp_path_factory):
     with BrokerProcess(tmp_path_factory.mktemp("versions") / "data") as broker:
         host, _, port = broker.bootstrap.rpartition(":")
-        with socket.create_connection(Address(host, int(port)), timeout=20) as connected:
+        with socket.create_connection(Address(host, int(port)), timeout=60) as connected:
             request(
                 connected, ApiKey.CREATE_TOPICS, 7, {"topics": [{**NEW, "name": TOPIC}], **WAIT, "validate_only": False}
             )

@@ -24,7 +24,7 @@ class RawConnection:
 
     def __init__(self, broker):
         host, port = broker.bootstrap.split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.correlation_id = 0
 
     def __enter__(self):
@@ -154,7 +154,7 @@ def test_a_wrong_crc_is_the_protocols_error(raw, version):
         (produce_fields("events", encode_batch([NewRecord(b"v")]), acks=2), ErrorCode.INVALID_REQUIRED_ACKS),
         (produce_fields("events", b""), ErrorCode.INVALID_RECORD),
         (produce_fields("events", 2 * encode_batch([NewRecord(b"v")])), ErrorCode.INVALID_RECORD),
-        (produce_fields("nowhere", None, transactional_id="t"), ErrorCode.INVALID_REQUEST),
+        (produce_fields("nowhere", None, transactional_id="t"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
     ids=["unknown topic", "acks=2 to an unknown topic", "acks=2", "no batch", "two batches", "a transaction"],
 )

@@ -19,7 +19,7 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": "2000", "file.delete.del
 
 def compact(broker):
     request = urllib.request.Request(f"{broker.admin_url}/maintenance/compaction", method="POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -59,12 +59,9 @@ def test_a_broker_compacts_by_itself_and_stops_cleanly_meanwhile(tmp_path):
             Admin(cluster).create_topic("users", 1, config=CONFIG)
             for number in range(100):
                 SyncProducer(cluster).send("users", 0, [NewRecord(b"%d" % number, key=b"%d" % (number % 4))])
-            before = (broker.data_dir / "users-0" / f"{0:020d}.log").stat().st_size
-            deadline = time.monotonic() + 30
-            while not (broker.data_dir / "cleaner-offset-checkpoint").exists():
+            deadline = time.monotonic() + 60
+            while len(fetch_all(cluster, "users")) == 100:
                 assert time.monotonic() < deadline
-                time.sleep(0.01)
-            assert (broker.data_dir / "users-0" / f"{0:020d}.log").stat().st_size < before
         assert broker.stop() == 0
         assert (broker.data_dir / ".kafka_cleanshutdown").exists()
 
@@ -85,7 +82,7 @@ def read_by_librdkafka(bootstrap):
     consumer.assign([confluent_kafka.TopicPartition("users", 0, 0)])
     found = {}
     while True:
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         assert message.error() is None
         found[message.key()] = message.value()
@@ -95,7 +92,7 @@ def read_by_librdkafka(bootstrap):
 
 
 def read_by_kafka_python(bootstrap):
-    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=20_000)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=60_000)
     partition = kafka.TopicPartition("users", 0)
     consumer.assign([partition])
     consumer.seek(partition, 0)

@@ -75,13 +75,13 @@ def test_a_closed_connection_makes_room(start):
 
 
 def test_a_connection_that_does_nothing_is_closed_and_one_that_waits_is_not(start):
-    broker = start(connections_max_idle_ms=400)
+    broker = start(connections_max_idle_ms=2000)
     with Cluster(broker.bootstrap) as cluster:
         SyncProducer(cluster).send("events", 0, [NewRecord(b"first")])
     with connect(broker) as idle, connect(broker) as halfway, Cluster(broker.bootstrap) as waiting:
         assert is_served(idle)
         halfway.sendall(API_VERSIONS[:-1])
-        found = SimpleConsumer(waiting).fetch("events", 0, 1, max_wait_ms=2000)
+        found = SimpleConsumer(waiting).fetch("events", 0, 1, max_wait_ms=4000)
         assert found.high_watermark == 1
         assert halfway.recv(1) == b""
         while idle.recv(1 << 16):

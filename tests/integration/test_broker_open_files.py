@@ -53,7 +53,7 @@ def check_all(broker):
 
 def post(broker, action):
     request = urllib.request.Request(f"{broker.admin_url}/maintenance/{action}", method="POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)["partitions"]
 
 

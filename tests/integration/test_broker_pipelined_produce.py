@@ -39,7 +39,7 @@ class Pipe:
 
     def __init__(self, broker):
         host, port = broker.bootstrap.split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.stream = self.socket.makefile("rb")
 
     def answer(self, version=VERSION):

@@ -13,7 +13,7 @@ import pytest
 from millrace.testing.broker import BrokerProcess
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 def run(*arguments, stdin=b""):

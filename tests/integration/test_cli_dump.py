@@ -46,7 +46,7 @@ def positions(written):
 
 
 def dump(*arguments):
-    result = subprocess.run([MILLRACE, "dump", *map(str, arguments)], capture_output=True, timeout=60, check=False)
+    result = subprocess.run([MILLRACE, "dump", *map(str, arguments)], capture_output=True, timeout=120, check=False)
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 

@@ -15,7 +15,7 @@ from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 SUM = "{messages} message(s) from {files} file(s) of {partitions} partition(s) acknowledged by {topic}"
 
 

@@ -47,7 +47,7 @@ def segment(data):
 
 def verify(*arguments):
     command = [MILLRACE, "verify", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, timeout=120, check=False)
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 

@@ -29,7 +29,7 @@ def topic(request):
 def mock_cluster():
     settings = {"bootstrap.servers": "unused:1", "test.mock.num.brokers": 3, "log_level": 3}
     owner = confluent_kafka.Producer(settings)
-    yield ",".join(f"{one.host}:{one.port}" for one in owner.list_topics(timeout=10).brokers.values())
+    yield ",".join(f"{one.host}:{one.port}" for one in owner.list_topics(timeout=60).brokers.values())
     del owner
 
 

@@ -17,9 +17,9 @@ class CuttingConsumer(SimpleConsumer):
         super().__init__(cluster)
         self.limits = []
 
-    def _fetch(self, topic, partition, offset, *, max_bytes, **waits):
+    def _fetch(self, topic, partition, offset, max_bytes, limits):
         self.limits.append(max_bytes)
-        data = super()._fetch(topic, partition, offset, max_bytes=max_bytes, **waits)
+        data = super()._fetch(topic, partition, offset, max_bytes, limits)
         return data._replace(records=data.records[:max_bytes])
 
 

@@ -29,7 +29,7 @@ PROPERTIES = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "4000",
 }
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,7 @@ def member(broker, group, *topics, protocol="consumer", **settings):
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "reconnect.backoff.max.ms": 500,
             **own,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
@@ -190,7 +191,8 @@ def commit_after_reconnecting(one, offset):
 
 
 def test_members_go_on_after_a_kill_of_the_broker(tmp_path):
-    with BrokerProcess(tmp_path / "broker", properties=PROPERTIES) as broker:
+    patient = PROPERTIES | {"group.consumer.session.timeout.ms": "45000"}
+    with BrokerProcess(tmp_path / "broker", properties=patient) as broker:
         fill(broker, "events")
         first, second = member(broker, "g", "events"), member(broker, "g", "events")
         poll_until(lambda: share(first, second), first, second)

@@ -59,9 +59,9 @@ def test_a_sound_log_passes_the_recovery_check(broker, millrace):
     assert check.passed
 
 
-def test_a_damaged_batch_fails_the_recovery_check_at_its_byte(broker, millrace, tmp_path):
+def test_a_damaged_batch_fails_the_recovery_check_at_its_byte(broker, millrace):
     fill(broker.bootstrap, {"segment.bytes": "20000"})
-    log = tmp_path / "broker" / "events-0" / f"{0:020}.log"
+    log = broker.data_dir / "events-0" / f"{0:020}.log"
     damaged = bytearray(log.read_bytes())
     damaged[-1] ^= 0xFF
     log.write_bytes(damaged)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import aiokafka
 import kafka
@@ -34,7 +35,7 @@ PROPERTIES = {
     "group.min.session.timeout.ms": "100",
     "offsets.topic.num.partitions": "3",
 }
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,7 @@ def consumer(broker, topic, *, on_revoke=None, **settings):
             "group.id": f"{topic}-g",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "reconnect.backoff.max.ms": 500,
             "session.timeout.ms": 30_000,
             "heartbeat.interval.ms": 100,
             "topic.metadata.refresh.interval.ms": 500,
@@ -80,7 +82,7 @@ def admin_of(broker):
     return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
-@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(30), wait=wait_fixed(0.05), reraise=True)
+@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(60), wait=wait_fixed(0.05), reraise=True)
 def described_by(broker, group):
     """The group as an administrator sees it, once the coordinator has loaded it."""
     admin = admin_of(broker)
@@ -243,6 +245,7 @@ def test_groups_are_listed_reset_and_deleted(group_broker, topic):
 def test_offsets_of_a_deleted_topic_are_forgotten(group_broker, topic):
     group = f"{topic}-g"
     member = consumer(group_broker, topic)
+    poll_until(lambda: share(member), member)
     member.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
     member.close()
     with Cluster(group_broker.bootstrap) as cluster:
@@ -266,15 +269,16 @@ def test_clients_of_different_libraries_share_a_group(group_broker, topic):
         while not done.is_set():
             other.poll(50)
 
-    thread = threading.Thread(target=poll_other)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as pool:
+        polling = pool.submit(poll_other)
         one = consumer(group_broker, topic, partition_assignment_strategy="range")
-        poll_until(lambda: len(partitions_of(one)) == PARTITIONS // 2, one)
-        rest = set(range(PARTITIONS)) - partitions_of(one)
-        poll_until(lambda: {each.partition for each in other.assignment()} == rest, one)
-        one.close()
-    finally:
-        done.set()
-        thread.join()
-        other.close(autocommit=False)
+        try:
+            poll_until(lambda: polling.done() or len(partitions_of(one)) == PARTITIONS // 2, one)
+            rest = set(range(PARTITIONS)) - partitions_of(one)
+            poll_until(lambda: polling.done() or {each.partition for each in other.assignment()} == rest, one)
+            assert not polling.done()
+        finally:
+            done.set()
+            polling.result()
+            one.close()
+            other.close(autocommit=False)

@@ -27,7 +27,7 @@ class Wire:
 
     def __init__(self, broker):
         host, port = broker.bootstrap.split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.number = 0
 
     def __enter__(self):
@@ -115,12 +115,9 @@ def test_find_coordinator(wire, wire_broker, version):
         assert (found.error_code, found.node_id, f"{found.host}:{found.port}") == (0, 1, wire_broker.bootstrap)
 
 
-@pytest.mark.parametrize(
-    ("key_type", "code"), [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.INVALID_REQUEST)]
-)
-def test_coordinators_of_other_things_are_not_here(wire, key_type, code):
-    answer = wire.ask(ApiKey.FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=["a"])
-    assert answer.coordinators[0].error_code == code
+def test_coordinators_of_other_things_are_not_here(wire):
+    answer = wire.ask(ApiKey.FIND_COORDINATOR, 6, key_type=2, coordinator_keys=["a"])
+    assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
     assert answer.coordinators[0].error_message
 
 

@@ -454,7 +454,7 @@ def test_every_producer_gets_an_id_of_its_own(old, version):
     answers = [old.request(ApiKey.INIT_PRODUCER_ID, version, fields) for _ in range(3)]
     assert {(one.error_code, one.producer_epoch) for one in answers} == {(0, 0)}
     assert len({one.producer_id for one in answers}) == 3
-    refused = old.request(ApiKey.INIT_PRODUCER_ID, version, fields | {"transactional_id": "t"})
+    refused = old.request(ApiKey.INIT_PRODUCER_ID, version, fields | {"transactional_id": ""})
     assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 

@@ -64,7 +64,7 @@ def test_every_record_comes_out_as_it_went_in(broker):
     expected = values(200)
     got = []
     while len(got) < 200:
-        got += [message.value() for message in consumer.consume(50, timeout=20)]
+        got += [message.value() for message in consumer.consume(50, timeout=60)]
     consumer.close()
     assert got == expected
 

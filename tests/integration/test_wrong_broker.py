@@ -67,3 +67,12 @@ def test_fetch_and_look_up_at_the_wrong_broker(first, version):
     fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": TOPIC, "partitions": [asked]}]}
     listed = raw.request(ApiKey.LIST_OFFSETS, 5, fields).topics[0].partitions[0]
     assert listed.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_log_of_another_broker_is_not_there_to_be_moved(first):
+    raw, _ = first
+    path = raw.request(ApiKey.DESCRIBE_LOG_DIRS, 1, {"topics": []}).results[0].log_dir
+    for topic, code in ((TOPIC, ErrorCode.REPLICA_NOT_AVAILABLE), ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+        fields = {"dirs": [{"path": path, "topics": [{"name": topic, "partitions": [0]}]}]}
+        answer = raw.request(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, fields)
+        assert answer.results[0].partitions[0].error_code == code

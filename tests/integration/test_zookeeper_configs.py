@@ -15,7 +15,7 @@ from millrace_broker.cluster import zookeeper_store
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 
-WAIT_S = 20
+WAIT_S = 120
 
 
 @pytest.fixture

@@ -55,10 +55,10 @@ def test_a_port_in_use_is_a_clear_error(tmp_path):
 
 
 def test_a_taken_free_port_is_tried_again(tmp_path, monkeypatch):
-    free = embedded._free_port()
+    free = embedded.free_port()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([taken.getsockname()[1], free])
-        monkeypatch.setattr(embedded, "_free_port", lambda: next(ports))
+        monkeypatch.setattr(embedded, "free_port", lambda: next(ports))
         with EmbeddedZooKeeper(tmp_path) as server:
             assert server.port == free
 
@@ -93,4 +93,4 @@ def test_it_outlives_the_thread_that_started_it_but_not_the_process(tmp_path):
         assert client.get("/") is not None
         client.close()
         os.kill(parent.pid, signal.SIGKILL)
-        assert psutil.wait_procs([server], timeout=30) == ([server], [])
+        assert psutil.wait_procs([server], timeout=60) == ([server], [])

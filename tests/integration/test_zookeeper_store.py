@@ -19,14 +19,14 @@ from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 
 SESSION_TIMEOUT_MS = 4000
-WAIT_S = 60
+WAIT_S = 120
 
 
 class Observed:
     """A started store, and the views that it told of."""
 
     def __init__(self, address):
-        self.store = ZooKeeperStore(address, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=20_000)
+        self.store = ZooKeeperStore(address, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=60_000)
         self._views = queue.Queue()
         self.store.start(self._views.put)
 
@@ -68,7 +68,7 @@ def raw(address, observe):
     """A session that looks at the nodes themselves."""
     observe()
     session = ZooKeeperSession(
-        address, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=20_000, on_change=lambda _: None
+        address, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=60_000, on_change=lambda _: None
     )
     session.start()
     yield session
@@ -90,9 +90,22 @@ def expire(address, client_id):
     from kazoo.client import KazooClient
 
     twin = KazooClient(hosts=address, timeout=SESSION_TIMEOUT_MS / 1000, client_id=client_id)
-    twin.start(timeout=20)
+    twin.start(timeout=60)
     twin.stop()
     twin.close()
+
+
+def await_other_owner(address, path, session_id):
+    """Until the ephemeral node is another session's: it may be gone and made anew before anyone has looked."""
+    from kazoo.client import KazooClient
+
+    client = KazooClient(hosts=address)
+    client.start(timeout=WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while (found := client.exists(path)) is None or found.ephemeralOwner == session_id:
+        assert time.monotonic() < deadline
+    client.stop()
+    client.close()
 
 
 def test_a_registration_is_kafkas_and_goes_with_the_store(observe, raw):
@@ -140,9 +153,9 @@ def test_an_expired_session_is_replaced_and_the_broker_registered_again(address,
     other.until(lambda view: 1 in view.brokers)
     expired_id = one.store.session.client_id
     expire(address, expired_id)
-    other.until(lambda view: 1 not in view.brokers)
-    other.until(lambda view: 1 in view.brokers)
+    await_other_owner(address, paths.broker(1), expired_id[0])
     assert one.store.session.client_id[0] != expired_id[0]
+    other.until(lambda view: 1 in view.brokers)
     other.store.create_topic(topic("after"))
     assert one.until(lambda view: "after" in view.topics), "watches are set again"
 

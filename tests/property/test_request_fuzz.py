@@ -110,7 +110,7 @@ class Driver:
             with suppress(MillraceError):
                 await topics.delete(name)
         with suppress(MillraceError):
-            await self.services.groups.create_topic()
+            await self.services.groups.topic.create()
         for name in TOPICS[:-1]:
             config = {"cleanup.policy": "compact"} if name == "compacted" else {}
             with suppress(MillraceError):

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from millrace import __version__
+from millrace import __version__, kernel
 from millrace_ops.cli.app import app
 
 
@@ -15,7 +15,7 @@ def run():
 
 def test_version(run):
     result = run("--version")
-    assert (result.exit_code, result.stdout) == (0, f"millrace {__version__}\n")
+    assert (result.exit_code, result.stdout) == (0, f"millrace {__version__} (record kernel: {kernel.description})\n")
 
 
 @pytest.mark.parametrize("command", [(), ("topics",)])

@@ -19,6 +19,8 @@ def signed(value):
         (b"a-little-bit-longer-string", -1486304829),
         (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
         (b"abc", 479470107),
+        # what Java's `Utils.murmur2` gives too: empty, negative bytes, negative results, long keys
+        (b"", 275646681),
     ],
 )
 def test_murmur2_gives_kafkas_vectors(key, expected):

@@ -27,6 +27,7 @@ from millrace_broker.groups.group import Committer
 from millrace_broker.groups.records import CommittedOffset, OffsetKey
 from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Shard
+from millrace_broker.metrics import GroupCounts
 from millrace_broker.storage import TopicPartition
 
 TOPIC = UUID(int=7)
@@ -95,6 +96,7 @@ class Broker:
             clock=self.clock,
             call_later=self.call_later,
             replayers=REPLAYERS | self.consumer_groups.replayers,
+            counts=GroupCounts(),
         )
         for batch in self.log.batches:
             self._shard.replay(batch)

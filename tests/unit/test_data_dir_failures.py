@@ -145,7 +145,7 @@ class MeetingFileSystem(OsFileSystem):
     """Two segments must be opened at the same time, or none is."""
 
     def __init__(self) -> None:
-        self.meeting = threading.Barrier(2, timeout=20)
+        self.meeting = threading.Barrier(2, timeout=60)
 
     def open(self, path: str, *, create: bool = False) -> int:
         if path.endswith(".log"):

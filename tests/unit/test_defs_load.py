@@ -37,6 +37,7 @@ def test_assets_and_what_they_are_made_from(graph):
         "warehouse_table": {"topic"},
         "retention": {"topic"},
         "recovery_check": {"topic"},
+        "table_upkeep": {"warehouse_table"},
     }
 
 
@@ -52,6 +53,7 @@ def test_what_can_be_triggered_is_materializable(graph):
         "warehouse_table",
         "retention",
         "recovery_check",
+        "table_upkeep",
     }
 
 
@@ -73,6 +75,7 @@ def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on():
         "new_records": "STOPPED",
         "hourly_retention": "RUNNING",
         "nightly_recovery_check": "RUNNING",
+        "nightly_table_upkeep": "RUNNING",
     }
 
 

@@ -186,6 +186,18 @@ def test_threads_share_the_descriptors(tmp_path):
     assert sharing.pool.pread(sharing.written, 8 * 300, 0) == b"".join(b"%08d" % number for number in range(300))
 
 
+def test_what_is_used_gets_a_second_chance(tmp_path):
+    """Files that are read once, however many, do not take the descriptor of one that is in use all the time."""
+    _, pool = disk_and_pool(4)
+    busy, *others = filled(pool, [f"/d/{number}" for number in range(20)])
+    opened = 0
+    for fd in others:
+        content(pool, fd)
+        opened += not pool._files[busy].is_at_hand
+        content(pool, busy)
+    assert opened <= 1
+
+
 def test_a_file_closed_while_it_is_used_stays_until_then(tmp_path):
     reading, go_on = threading.Event(), threading.Event()
 

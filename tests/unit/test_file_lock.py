@@ -40,10 +40,10 @@ def test_ours_keeps_theirs_out(fs, path):
     fd = fs.open(path)
     fs.lock(fd)
     with java_like(path) as other:
-        assert other.communicate(timeout=30)[0] == "taken\n"
+        assert other.communicate(timeout=60)[0] == "taken\n"
     fs.close(fd)
     with java_like(path) as other:
-        assert other.communicate(timeout=30)[0] == "locked\n"
+        assert other.communicate(timeout=60)[0] == "locked\n"
 
 
 @pytest.mark.parametrize("fs", [OsFileSystem(), ReadOnlyFileSystem()], ids=["broker", "offline check"])
@@ -53,7 +53,7 @@ def test_theirs_keeps_ours_out(fs, path):
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(BlockingIOError):
             fs.lock(fd)
-        other.communicate(timeout=30)
+        other.communicate(timeout=60)
     fs.lock(fd)
     fs.close(fd)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millrace.errors import CorruptRecordError
 from millrace.wire.encoder import Encoder, unsigned_varint
-from millrace_broker.groups.offsets_topic import java_hash, partition_of
+from millrace_broker.cluster.coordinator_topic import java_hash, partition_of
 from millrace_broker.groups.records import (
     CommittedOffset,
     GroupMetadata,

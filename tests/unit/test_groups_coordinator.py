@@ -82,7 +82,7 @@ class Home:
         self.replicas.lead(HOME, topic_id, 0, topic.config)
 
     async def lead(self):
-        self.coordinator.elected(HOME)
+        self.coordinator.led.elected(HOME)
         while True:
             try:
                 return self.coordinator.shard("g")
@@ -107,7 +107,7 @@ class Home:
         return ticket
 
     def close(self):
-        self.coordinator.close()
+        self.coordinator.led.close()
         self.logs.close()
 
 
@@ -134,7 +134,7 @@ def test_a_partition_that_is_not_led_here_is_not_coordinated(play):
             home.coordinator.shard("g")
         await home.lead()
         assert home.fetch() == (0, -1)
-        home.coordinator.resigned(HOME)
+        home.coordinator.led.resigned(HOME)
         with pytest.raises(NotCoordinatorError):
             home.coordinator.shard("g")
 
@@ -145,7 +145,7 @@ def test_whoever_waits_is_told_that_the_coordinator_has_moved(play):
     async def scene(home):
         await home.lead()
         waiting = home.join()
-        home.coordinator.resigned(HOME)
+        home.coordinator.led.resigned(HOME)
         assert (await waiting).error == ErrorCode.NOT_COORDINATOR
 
     play(scene)
@@ -158,7 +158,7 @@ def test_groups_are_loaded_piece_by_piece_and_till_then_not_served(play):
             assert await home.commit(number, group=f"g{number % 10}") == 0
 
     async def second(home):
-        home.coordinator.elected(HOME)
+        home.coordinator.led.elected(HOME)
         with pytest.raises(CoordinatorLoadInProgressError):
             home.coordinator.shard("g")
         with pytest.raises(CoordinatorLoadInProgressError):
@@ -179,8 +179,8 @@ def test_a_partition_that_moves_away_while_it_is_loaded_is_let_go(play):
         await home.commit(1)
 
     async def second(home):
-        home.coordinator.elected(HOME)
-        home.coordinator.resigned(HOME)
+        home.coordinator.led.elected(HOME)
+        home.coordinator.led.resigned(HOME)
         with pytest.raises(NotCoordinatorError):
             home.coordinator.shard("g")
         await home.lead()

@@ -145,6 +145,27 @@ def test_sequences_of_a_producer_are_checked_against_what_came_before(first: Log
     assert values(first) == [b"first", b"a", b"b", b"c"]
 
 
+def test_batches_of_a_producer_that_follow_on_one_another_are_one_write(fs: CountingFileSystem, first: Log) -> None:
+    outcomes = first.append_all([sequenced(b"%d" % number, number) for number in range(9)], leader_epoch=0)
+    assert offsets(outcomes) == [(number + 1, number + 1) for number in range(9)]
+    assert fs.writes == 1
+    entry = first.producers.entries[7]
+    assert (entry.last_sequence, [one.last_sequence for one in entry.batches]) == (8, [4, 5, 6, 7, 8])
+    assert Log(fs, ManualClock(NOW_MS), FOLDER, TopicPartition("t", 0), LogConfig()).producers.entries == {7: entry}
+
+
+def test_a_producers_batches_behind_one_that_failed_are_refused(fs: CountingFileSystem) -> None:
+    log = open_log(fs, segment_bytes=200)
+    log.append(sequenced(b"value", 0), leader_epoch=0)
+    fs.fail("open")  # of the next segment
+    outcomes = log.append_all([sequenced(b"value", number) for number in (1, 2, 3)], leader_epoch=0)
+    assert [type(one) for one in outcomes] == [LogAppendInfo, StorageError, OutOfOrderSequenceError]
+    assert offsets(log.append_all([sequenced(b"value", number) for number in (2, 3)], leader_epoch=0)) == [
+        (2, 2),
+        (3, 3),
+    ]
+
+
 def test_flush_messages_is_kept_with_one_sync(fs: CountingFileSystem) -> None:
     log = open_log(fs, flush_messages=1)
     log.append(batch(b"first"), leader_epoch=0)

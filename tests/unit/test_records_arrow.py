@@ -1,4 +1,4 @@
-"""The Arrow kernel gives what `decode_records` gives, for good bytes and for bad."""
+"""Arrow columns, by the compiled kernel and by numpy, are what `decode_records` gives, for good bytes and for bad."""
 
 import random
 
@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.errors import CorruptRecordError, RecordError
+from millrace import kernel
+from millrace.errors import CorruptRecordError, RecordError, UnsupportedCodecError
 from millrace.records import arrow
-from millrace.records.arrow import MICROSECONDS_LIMIT, RECORD_SCHEMA, decode_to_arrow
+from millrace.records.arrow import COMPILED, MICROSECONDS_LIMIT, PLAIN, RECORD_SCHEMA, PassedOver, decode_to_arrow
 from millrace.records.batch import (
     ATTRIBUTES_POSITION,
     CONTROL_FLAG,
@@ -20,7 +21,13 @@ from millrace.records.batch import (
     compute_crc,
 )
 from millrace.records.compression import Codec
+from millrace.records.message_set import decode_message_set, encode_message_set
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch
+
+needs_kernel = pytest.mark.skipif(kernel.native is None, reason=f"the record kernel is {kernel.description}")
+both = pytest.mark.parametrize("path", [pytest.param("compiled", marks=needs_kernel), "numpy"])
+PATHS = {"compiled": COMPILED, "numpy": PLAIN}
+LEGACY_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 octets = st.one_of(st.none(), st.binary(max_size=200))
 new_records = st.builds(
@@ -45,17 +52,21 @@ def expected_timestamp(milliseconds):
     return None if milliseconds == NO_TIMESTAMP or abs(milliseconds) > MICROSECONDS_LIMIT else milliseconds * 1000
 
 
-def reference(buffer, from_offset=0, until_offset=2**63 - 1):
+def reference(buffer, from_offset=0, until_offset=2**63 - 1, decode=decode_records):
     return [
         record._replace(timestamp_ms=expected_timestamp(record.timestamp_ms))
-        for record in decode_records(buffer)
+        for record in decode(buffer)
         if from_offset <= record.offset < until_offset
     ]
 
 
-def kernel(buffer, **wanted):
+def columns(path, buffer, **wanted):
+    return list(decode_to_arrow(buffer, **wanted, decoders=PATHS[path]))
+
+
+def decoded(path, buffer, **wanted):
     rows = []
-    for batch in decode_to_arrow(buffer, **wanted):
+    for batch in columns(path, buffer, **wanted):
         batch.validate(full=True)
         assert batch.schema == RECORD_SCHEMA
         plain = batch.set_column(1, "timestamp", batch.column("timestamp").cast(pa.int64()))
@@ -70,68 +81,173 @@ def resealed(batch):
     return bytes(batch)
 
 
-@settings(deadline=None)
-@given(batches, st.integers(0, 100), st.integers(0, 200))
-def test_equals_the_record_decoder_in_any_range(batches, from_offset, until_offset):
+def flagged(flag, *records, base_offset=0):
+    batch = bytearray(encode_batch(records, base_offset=base_offset))
+    batch[ATTRIBUTES_POSITION + 1] |= flag
+    return resealed(batch)
+
+
+@both
+@settings(max_examples=60, deadline=None)
+@given(batches=batches, from_offset=st.integers(0, 100), until_offset=st.integers(0, 200))
+def test_equals_the_record_decoder_in_any_range(path, batches, from_offset, until_offset):
     buffer = log_of(batches)
     wanted = {"from_offset": from_offset, "until_offset": until_offset}
-    assert kernel(buffer, **wanted) == reference(buffer, **wanted)
+    assert decoded(path, buffer, **wanted) == reference(buffer, **wanted)
 
 
-@settings(max_examples=400, deadline=None)
-@given(batches, st.randoms(use_true_random=False))
-def test_hostile_bytes_raise_record_errors_or_decode_alike(batches, chance):
+@both
+@settings(max_examples=100, deadline=None)
+@given(batches=batches, chance=st.randoms(use_true_random=False))
+def test_hostile_bytes_raise_record_errors_or_decode_alike(path, batches, chance):
     buffer = bytearray(log_of([(records, Codec.NONE) for records, _ in batches][:1]))
     for _ in range(chance.randint(1, 4) if len(buffer) > HEADER_BYTES else 0):
         buffer[chance.randrange(HEADER_BYTES, len(buffer))] = chance.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
     hostile = resealed(buffer) if buffer else b""
     try:
         want = reference(hostile)
-    except RecordError:
-        want = None
-    if want is None or any(abs(record.offset) >= 2**63 for record in want):
-        with pytest.raises(RecordError):
-            kernel(hostile)
+    except RecordError as error:
+        with pytest.raises(type(error)):
+            decoded(path, hostile)
     else:
-        same_as_reference_or_too_long_integer(hostile, want)
+        assert decoded(path, hostile) == want
 
 
-def same_as_reference_or_too_long_integer(hostile, want):
-    try:
-        assert kernel(hostile) == want
-    except CorruptRecordError as error:
-        assert "longer than 64 bits" in str(error)  # noqa: PT017 - the reference reads 70 bits
+@both
+@pytest.mark.parametrize("magic", [0, 1])
+@settings(max_examples=30, deadline=None)
+@given(
+    runs=st.lists(st.tuples(st.lists(new_records, min_size=1, max_size=9), st.sampled_from(LEGACY_CODECS)), max_size=4),
+    from_offset=st.integers(0, 20),
+    until_offset=st.integers(0, 40),
+)
+def test_message_sets_equal_their_own_decoder(path, magic, runs, from_offset, until_offset):
+    buffer, offset = b"", 0
+    for records, codec in runs:
+        placed = [Record(offset + n, one.timestamp_ms, one.key, one.value) for n, one in enumerate(records)]
+        buffer += encode_message_set(placed, magic=magic, codec=codec)
+        offset += len(records)
+    wanted = {"from_offset": from_offset, "until_offset": until_offset}
+    assert decoded(path, buffer, **wanted) == reference(buffer, **wanted, decode=decode_message_set)
 
 
-def test_a_cut_tail_is_passed_over():
+@both
+def test_a_log_may_go_from_message_sets_to_batches(path):
+    old = [Record(n, 5, b"k", b"v%d" % n) for n in range(6)]
+    buffer = encode_message_set(old[:2], magic=0) + encode_message_set(old[2:], magic=1, codec=Codec.GZIP)
+    buffer += encode_batch([NewRecord(b"new")], base_offset=6)
+    assert [(record.offset, record.value) for record in decoded(path, buffer)] == [
+        *[(n, b"v%d" % n) for n in range(6)],
+        (6, b"new"),
+    ]
+
+
+@both
+def test_a_wrapper_s_log_append_time_is_its_messages_time(path):
+    records = [Record(n, 5 + n, None, b"v") for n in range(3)]
+    buffer = encode_message_set(records, magic=1, codec=Codec.SNAPPY, log_append_time=True)
+    assert [record.timestamp_ms for record in decoded(path, buffer)] == [7000, 7000, 7000]
+
+
+@both
+def test_a_wrong_crc_of_a_message_is_seen(path):
+    messages = bytearray(encode_message_set([Record(0, 5, None, b"value")], magic=1))
+    messages[-1] ^= 0xFF
+    with pytest.raises(CorruptRecordError, match="CRC-32"):
+        decoded(path, bytes(messages))
+
+
+@both
+def test_a_cut_tail_is_passed_over(path):
     whole = log_of([([NewRecord(b"a")], Codec.NONE), ([NewRecord(b"b")], Codec.NONE)])
-    assert [record.value for record in kernel(whole[:-1])] == [b"a"]
-    assert kernel(whole[:10]) == []
+    assert [record.value for record in decoded(path, whole[:-1])] == [b"a"]
+    assert decoded(path, whole[:10]) == []
 
 
-def test_a_wrong_crc_is_seen():
+@both
+def test_a_wrong_crc_is_seen(path):
     batch = bytearray(log_of([([NewRecord(b"value")], Codec.NONE)]))
     batch[-1] ^= 0xFF
     with pytest.raises(CorruptRecordError, match="CRC-32C"):
-        kernel(bytes(batch))
+        decoded(path, bytes(batch))
 
 
-def test_control_batches_are_passed_over():
-    batch = bytearray(encode_batch([NewRecord(b"marker")]))
-    batch[ATTRIBUTES_POSITION + 1] |= CONTROL_FLAG
-    assert kernel(resealed(batch) + encode_batch([NewRecord(b"a")], base_offset=1)) == [Record(1, None, None, b"a")]
+@both
+def test_an_undefined_codec_is_named(path):
+    with pytest.raises(UnsupportedCodecError, match="7"):
+        decoded(path, flagged(7, NewRecord(b"value")))
 
 
-def test_log_append_time_is_the_batch_s_timestamp():
-    batch = bytearray(encode_batch([NewRecord(b"a", timestamp_ms=5), NewRecord(b"b", timestamp_ms=9)]))
-    batch[ATTRIBUTES_POSITION + 1] |= TIMESTAMP_TYPE_FLAG
-    assert [record.timestamp_ms for record in kernel(resealed(batch))] == [9000, 9000]
+@both
+def test_control_batches_are_passed_over(path):
+    buffer = flagged(CONTROL_FLAG, NewRecord(b"marker")) + encode_batch([NewRecord(b"a")], base_offset=1)
+    passed_over = PassedOver()
+    assert decoded(path, buffer, passed_over=passed_over) == [Record(1, None, None, b"a")]
+    assert passed_over == PassedOver(control=1)
 
 
-def test_blocks_are_bounded(monkeypatch):
+@both
+def test_log_append_time_is_the_batch_s_timestamp(path):
+    batch = flagged(TIMESTAMP_TYPE_FLAG, NewRecord(b"a", timestamp_ms=5), NewRecord(b"b", timestamp_ms=9))
+    assert [record.timestamp_ms for record in decoded(path, batch)] == [9000, 9000]
+
+
+@both
+def test_blocks_are_bounded(path, monkeypatch):
     monkeypatch.setattr(arrow, "BLOCK_BYTES", 300)
     chance = random.Random(1)
     batches = [([NewRecord(chance.randbytes(100))], Codec.ZSTD if n % 2 else Codec.NONE) for n in range(10)]
-    blocks = list(decode_to_arrow(log_of(batches)))
-    assert [block.num_rows for block in blocks] == [2, 2, 2, 2, 2]
-    assert kernel(log_of(batches)) == reference(log_of(batches))
+    assert [block.num_rows for block in columns(path, log_of(batches))] == [2, 2, 2, 2, 2]
+    assert decoded(path, log_of(batches)) == reference(log_of(batches))
+
+
+SEQUENCES = [
+    bytes(octets)
+    for first in (0x41, 0x7F, 0x80, 0xBF, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5)
+    for second in (0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0)
+    for octets in [
+        (first,),
+        (first, second),
+        (first, second, 0x80),
+        (first, second, 0xBF, 0x80),
+        (first, second, 0x80, 0x41),
+    ]
+]
+FOLLOWING = bytes(8192)  # whose length, 80 80 01, goes on like UTF-8
+
+
+@both
+def test_a_header_s_key_is_utf8_as_python_reads_it(path):
+    for key in SEQUENCES:
+        batch = bytearray(encode_batch([NewRecord(b"v", headers=(("x" * len(key), FOLLOWING),))]))
+        at = batch.index(b"x" * len(key))
+        batch[at : at + len(key)] = key
+        try:
+            want = key.decode()
+        except UnicodeDecodeError:
+            with pytest.raises(CorruptRecordError, match="UTF-8"):
+                decoded(path, resealed(batch))
+        else:
+            assert decoded(path, resealed(batch))[0].headers[0][0] == want
+
+
+@needs_kernel
+def test_what_two_gibibytes_do_not_hold_is_refused():
+    body = bytes(1 << 20)
+    with pytest.raises(ValueError, match="2 GiB"):
+        kernel.native.decode_message_sets([(body, -1, 0, 0, False)] * 2048, 0, 1)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "wrong", [[None], [()], [(b"", 1)], [("text", 0, 0, 0, 0, False)], [(b"", 0, 2**31, 0, 0, False)]]
+)
+def test_wrong_arguments_are_refused(wrong):
+    with pytest.raises((TypeError, OverflowError)):
+        kernel.native.decode_batches(wrong, 0, 1)
+
+
+@needs_kernel
+def test_a_count_takes_no_room_that_the_bytes_do_not_justify():
+    with pytest.raises(CorruptRecordError, match="more records are counted"):
+        kernel.native.decode_batches([(bytes(100), 0, 2**31 - 1, 0, 2**31 - 1, False)], 0, 1)

@@ -105,11 +105,18 @@ def test_down_has_no_zstd_and_up_no_batches():
         up_convert(encode_batch([NewRecord(b"a")]))
 
 
-def test_what_is_decompressed_is_bounded_over_all_batches():
+def test_down_ends_before_the_batch_that_would_be_too_much():
+    one = encode_batch([NewRecord(bytes(100))])
+    size_bytes = len(down_convert(one, 1))
+    for max_bytes, batches in ((0, 1), (size_bytes, 1), (2 * size_bytes - 1, 1), (2 * size_bytes, 2), (1 << 20, 3)):
+        assert len(down_convert(one * 3, 1, max_bytes=max_bytes)) == batches * size_bytes
+
+
+def test_what_is_decompressed_is_bounded_for_each_batch_down_and_over_all_up():
     batch = encode_batch([NewRecord(bytes(100_000))], codec=Codec.GZIP)
-    assert down_convert(batch * 3, 1, limit_bytes=301_000)
+    assert down_convert(batch * 3, 1, limit_bytes=101_000)
     with pytest.raises(RecordTooLargeError):
-        down_convert(batch * 3, 1, limit_bytes=250_000)
+        down_convert(batch * 3, 1, limit_bytes=99_000)
     with pytest.raises(RecordTooLargeError):
         up_convert(down_convert(batch * 3, 1), limit_bytes=250_000)
 

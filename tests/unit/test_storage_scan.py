@@ -8,7 +8,13 @@ from millrace.errors import CorruptRecordError
 from millrace.records.batch import HEADER_BYTES, MAGIC_POSITION
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.crash_fs import CrashFileSystem
-from millrace_broker.storage.scan import BATCHES_CHUNK_BYTES, walk_batches
+from millrace_broker.storage.scan import (
+    BATCHES_CHUNK_BYTES,
+    HEADERS_CHUNK_BYTES,
+    find_batch,
+    scan_headers,
+    walk_batches,
+)
 
 SIZES = [10, BATCHES_CHUNK_BYTES - 200, 100, 3 * BATCHES_CHUNK_BYTES, BATCHES_CHUNK_BYTES, 7, 50_000, 50_000]
 BATCHES = [encode_batch([NewRecord(random.Random(size).randbytes(size))]) for size in SIZES]
@@ -52,3 +58,40 @@ def test_what_is_no_batch_is_named_by_its_position_in_the_file(number):
     content[POSITIONS[number] + MAGIC_POSITION] = 7
     with pytest.raises(CorruptRecordError, match=f"magic 7 at position {POSITIONS[number]} "):
         walked(content)
+
+
+def many_batches():
+    """Batches of one to three records, smaller and larger than a chunk of headers."""
+    chance, offset, out = random.Random(7), 0, []
+    for _ in range(60):
+        count = chance.randint(1, 3)
+        size = chance.choice([1, 100, 3000, HEADERS_CHUNK_BYTES])
+        batch = bytearray(encode_batch([NewRecord(chance.randbytes(size))] * count))
+        batch[:8] = offset.to_bytes(8, "big")
+        out.append(bytes(batch))
+        offset += count
+    return b"".join(out), offset
+
+
+def test_a_batch_is_found_where_the_headers_say():
+    content, end_offset = many_batches()
+    fs = CrashFileSystem()
+    fd = fs.open("/log", create=True)
+    fs.pwritev(fd, [content], 0)
+    placed = list(scan_headers(fs, fd, 0, len(content)))
+    for offset in range(end_offset):
+        position, header = next(one for one in placed if one[1].last_offset >= offset)
+        start = random.Random(offset).choice([at for at, _ in placed if at <= position])
+        found = find_batch(fs, fd, start, len(content), offset)
+        assert found is not None
+        assert found[:3] == (position, header.size_bytes, header.next_offset)
+        assert content[found.chunk_position :].startswith(found.chunk)
+        assert found.chunk_position <= position < found.chunk_position + len(found.chunk)
+    assert find_batch(fs, fd, 0, len(content), end_offset) is None
+    last, _ = placed[-1]
+    assert find_batch(fs, fd, 0, len(content) - 1, placed[-1][1].base_offset) is None
+    with pytest.raises(CorruptRecordError, match="the file ends at"):
+        find_batch(fs, fd, 0, len(content) + 100, end_offset)
+    fs.pwritev(fd, [b"\7"], last + MAGIC_POSITION)
+    with pytest.raises(CorruptRecordError, match=f"magic 7 at position {last} "):
+        find_batch(fs, fd, 0, len(content), end_offset)

@@ -105,5 +105,5 @@ with Supervisor(sys.argv[1]) as supervisor:
 
 def test_children_do_not_inherit_an_ignored_sigint(tmp_path):
     command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", SUPERVISE, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "False"

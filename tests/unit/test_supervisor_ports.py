@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from millrace.errors import SetupError
-from millrace_ops.platform.ports import free_port, is_listening, require_free_port, split_address
+from millrace.ports import free_port
+from millrace_ops.platform.ports import is_listening, require_free_port, split_address
 
 
 @pytest.mark.parametrize(

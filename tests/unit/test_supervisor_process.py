@@ -32,21 +32,21 @@ def await_log(child, text):
 def test_log_holds_both_streams_and_the_former_log_is_kept(tmp_path):
     for word in ("first", "second"):
         child = start(tmp_path, f"import sys; print('{word}'); print('{word}!', file=sys.stderr)")
-        child.finish(10)
+        child.finish(60)
     assert (tmp_path / "child.log").read_text().split() == ["second", "second!"]
     assert (tmp_path / "child.previous.log").read_text().split() == ["first", "first!"]
 
 
 def test_log_tail_is_the_end(tmp_path):
     child = start(tmp_path, "print(*range(1000), sep='\\n')")
-    child.finish(10)
+    child.finish(60)
     assert child.log_tail().splitlines() == [str(number) for number in range(980, 1000)]
 
 
 def test_environment_is_added_to_ours(tmp_path):
     code = "import os; print(os.environ['MILLRACE_TEST'], os.environ['PATH'])"
     child = ChildProcess("child", [sys.executable, "-c", code], {"MILLRACE_TEST": "x"}, str(tmp_path / "child.log"))
-    child.finish(10)
+    child.finish(60)
     assert child.read_log().split() == ["x", os.environ["PATH"]]
 
 
@@ -54,7 +54,7 @@ def test_terminate_ends_a_willing_child(tmp_path):
     child = start(tmp_path, "print('up'); import time; time.sleep(600)")
     await_log(child, "up")
     child.terminate()
-    child.finish(10)
+    child.finish(60)
     assert child.exit_status() == -15
 
 
@@ -73,7 +73,7 @@ def test_finish_leaves_no_process_of_the_session(tmp_path):
     members = session_members(child.pid)
     assert len(members) == 2
     child.terminate()
-    child.finish(10)
+    child.finish(60)
     assert session_members(child.pid) == []
     assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in members)
 

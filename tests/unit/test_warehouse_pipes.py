@@ -2,7 +2,7 @@
 
 from millrace_pipelines.warehouse.load import LoadOptions, LoadReport
 from millrace_pipelines.warehouse.pipes_load import load_options, materialization_metadata
-from millrace_pipelines.warehouse.plan import OffsetRange
+from millrace_pipelines.warehouse.plan import LostRange
 from millrace_pipelines.warehouse.verify import LoadedRange
 
 
@@ -26,8 +26,8 @@ def test_the_metadata_says_what_was_done():
         dead_letters=1,
         bytes=2048,
         value_bytes=4096,
-        ranges=(LoadedRange(0, 5, 14, 7, 1, 1),),
-        lost=(OffsetRange(0, 3, 5),),
+        ranges=(LoadedRange(0, 5, 14, 7, 1, 0, 0, 1),),
+        lost=(LostRange(0, 3, 5, "retention"),),
         tasks=1,
         seconds=1.23456,
         version=4,
@@ -35,9 +35,12 @@ def test_the_metadata_says_what_was_done():
     metadata = materialization_metadata(report)
     assert (metadata["rows"], metadata["bytes"], metadata["seconds"], metadata["table_version"]) == (7, 2048, 1.235, 4)
     assert metadata["offsets"]["raw_value"] == [
-        {"partition": 0, "from_offset": 5, "until_offset": 14, "rows": 7, "dead_letters": 1, "absent": 1}
+        {"partition": 0, "from_offset": 5, "until_offset": 14, "rows": 7, "dead_letters": 1}
+        | {"control": 0, "aborted": 0, "compacted": 1}
     ]
-    assert metadata["lost_offsets"]["raw_value"] == [{"partition": 0, "from_offset": 3, "until_offset": 5}]
+    assert metadata["lost_offsets"]["raw_value"] == [
+        {"partition": 0, "from_offset": 3, "until_offset": 5, "reason": "retention"}
+    ]
 
 
 def test_a_load_of_nothing_says_so():

@@ -5,9 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.warehouse.errors import LogTruncatedError, OffsetsLostError
+from millrace_pipelines.warehouse.errors import OffsetsLostError
 from millrace_pipelines.warehouse.ledger import Ledger, LedgerEntry, swap
-from millrace_pipelines.warehouse.plan import OffsetRange, plan_load, split_ranges
+from millrace_pipelines.warehouse.plan import (
+    MIN_RECORDS_PER_TASK,
+    LostRange,
+    OffsetRange,
+    plan_load,
+    records_per_task,
+    split_ranges,
+)
 
 
 def ledger(**partitions):
@@ -37,15 +44,9 @@ def test_offsets_lost_to_retention_are_named():
 def test_accepted_losses_are_part_of_the_plan():
     log = {0: LogOffsets(20, 30), 1: LogOffsets(8, 8)}
     plan = plan_load(ledger(p0=(5, 9), p1=(0, 4)), log, accept_lost_offsets=True)
-    assert plan.lost == (OffsetRange(0, 9, 20), OffsetRange(1, 4, 8))
+    assert plan.lost == (LostRange(0, 9, 20, "retention"), LostRange(1, 4, 8, "retention"))
     assert plan.ranges == (OffsetRange(0, 20, 30),)
     assert plan.following == {0: LedgerEntry(5, 30), 1: LedgerEntry(0, 8)}
-
-
-@pytest.mark.parametrize("log", [{0: LogOffsets(0, 8)}, {1: LogOffsets(0, 100)}])
-def test_a_log_behind_the_ledger_is_refused(log):
-    with pytest.raises(LogTruncatedError, match="partition 0"):
-        plan_load(ledger(p0=(5, 9)), log)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**5), st.integers(1, 5000))
@@ -58,6 +59,31 @@ def test_tasks_cover_a_range_and_stay_small(from_offset, offsets, max_records):
         assert 0 < task.offsets <= max_records
         position = task.until_offset
     assert position == from_offset + offsets
+
+
+@pytest.mark.parametrize(
+    ("partitions", "cores", "tasks"),
+    [
+        ([750_000] * 2, 2, [750_000] * 2),  # one for each core
+        ([500_000] * 3, 2, [250_000] * 6),  # three would keep one core waiting for the third
+        ([1_000_000], 4, [250_000] * 4),  # cores share a partition
+        ([1_000_000, 100_000], 2, [500_000, 500_000, 100_000]),
+        ([500, 500], 16, [500, 500]),  # too small to be worth more
+        ([2_500_000], 1, [833_333, 833_333, 833_334]),  # no larger than allowed
+        ([], 2, []),
+    ],
+)
+def test_tasks_are_few_and_cores_are_done_together(partitions, cores, tasks):
+    ranges = [OffsetRange(number, 0, offsets) for number, offsets in enumerate(partitions)]
+    size = records_per_task(ranges, cores, 1_000_000)
+    assert [task.offsets for task in split_ranges(ranges, size)] == tasks
+
+
+@given(st.lists(st.integers(1, 10**7), min_size=1, max_size=5), st.integers(1, 64), st.integers(1, 10**7))
+def test_tasks_are_within_the_bound_and_not_tiny(offsets, cores, max_records):
+    ranges = [OffsetRange(number, 0, count) for number, count in enumerate(offsets)]
+    size = records_per_task(ranges, cores, max_records)
+    assert min(MIN_RECORDS_PER_TASK, max_records) <= size <= max_records
 
 
 def test_a_swap_names_the_versions_before_and_after():

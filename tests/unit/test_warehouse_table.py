@@ -9,10 +9,10 @@ import pytest
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, read_ledger, swap
-from millrace_pipelines.warehouse.schema import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.table import CHECKPOINT_INTERVAL, Table
 
 FS = OsFileSystem()
@@ -103,6 +103,15 @@ def test_of_several_that_make_it_at_once_one_does(tmp_path):
         assert made == [0, 0, 0, 0]
 
 
+def test_a_table_in_hand_knows_nothing_of_later_commits(tmp_path):
+    table = make(tmp_path / "t")
+    before = load(tmp_path / "t")
+    commit(table, write(tmp_path / "t", rows(range(3))), 3)
+    assert (before.version, before.lineage(), before.files(), ledger_of(before).partitions) == (0, [], [], {})
+    before.refresh()
+    assert before.lineage() == [{"to": 3, "version": 1}]
+
+
 def test_rows_ledger_and_lineage_are_one_commit(tmp_path):
     directory = tmp_path / "tables = ä b"
     table = make(directory)
@@ -111,16 +120,15 @@ def test_rows_ledger_and_lineage_are_one_commit(tmp_path):
     again = load(directory)
     assert again.files() == [str(directory / file.name)]
     assert ledger_of(again).partitions == {0: LedgerEntry(0, 3)}
-    assert again.lineage() == [{"to": 3}]
+    assert again.lineage() == [{"to": 3, "version": 1}]
 
 
 def test_of_two_commits_on_one_ledger_one_is_stale(tmp_path):
     make(tmp_path / "t")
     first, second = load(tmp_path / "t"), load(tmp_path / "t")
-    file = write(tmp_path / "t", rows(range(3)))
-    commit(first, file, 3)
+    commit(first, write(tmp_path / "t", rows(range(3))), 3)
     with pytest.raises(StaleLedgerError) as raised:
-        commit(second, file, 3)
+        commit(second, write(tmp_path / "t", rows(range(3))), 3)
     assert raised.value.retriable
     assert load(tmp_path / "t").version == 1
 

@@ -8,14 +8,14 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.audit import audit
 from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
+from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.files import DataFileWriter
 from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.plan import OffsetRange
-from millrace_pipelines.warehouse.schema import DEAD_LETTER_SCHEMA, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.table import DataFile, Table
 from millrace_pipelines.warehouse.task import TaskResult
-from millrace_pipelines.warehouse.verify import LoadedRange, verify_results
+from millrace_pipelines.warehouse.verify import LoadedRange, verify_results, with_epochs
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
@@ -29,16 +29,13 @@ def result(from_offset, until_offset, rows=None, dead_letters=0, *, partition=0,
         rows=rows,
         min_offset=from_offset,
         max_offset=until_offset - 1,
-        min_timestamp_ms=None,
-        max_timestamp_ms=None,
     )
     return TaskResult(
         range=OffsetRange(partition, from_offset, until_offset),
         records=rows + dead_letters if records is None else records,
         dead_letters=dead_letters,
         value_bytes=0,
-        rows_file=file if rows else None,
-        dead_letters_file=None,
+        files=(file,) if rows else (),
     )
 
 
@@ -49,10 +46,28 @@ def test_an_answer_survives_the_way_to_the_driver():
     assert TaskResult.from_json(empty.to_json()) == empty
 
 
+def test_markers_and_aborted_offsets_are_told_apart_from_compacted_ones():
+    results = [replace(result(0, 20, rows=10), control=2, aborted=3)]
+    [loaded] = verify_results([OffsetRange(0, 0, 20)], results)
+    assert (loaded.control, loaded.aborted, loaded.compacted, loaded.absent) == (2, 3, 5, 10)
+    with pytest.raises(LoadFailedError, match="more than there are offsets"):
+        verify_results([OffsetRange(0, 0, 20)], [replace(result(0, 20), control=1)])
+
+
+def test_an_entry_takes_the_epoch_of_the_last_batch_of_its_partition():
+    following = {0: LedgerEntry(0, 20), 1: LedgerEntry(0, 5, 3)}
+    results = [replace(result(10, 20), leader_epoch=7), replace(result(0, 10), leader_epoch=6)]
+    entries = with_epochs(following, results)
+    assert {partition: entry.leader_epoch for partition, entry in entries.items()} == {0: 7, 1: 3}
+
+
 def test_good_answers_are_added_up_by_partition():
     ranges = [OffsetRange(0, 0, 20), OffsetRange(1, 5, 6)]
     results = [result(10, 20, rows=7, dead_letters=1), result(5, 6, partition=1), result(0, 10)]
-    assert verify_results(ranges, results) == [LoadedRange(0, 0, 20, 17, 1, 2), LoadedRange(1, 5, 6, 1, 0, 0)]
+    assert verify_results(ranges, results) == [
+        LoadedRange(0, 0, 20, 17, 1, 0, 0, 2),
+        LoadedRange(1, 5, 6, 1, 0, 0, 0, 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +79,8 @@ def test_good_answers_are_added_up_by_partition():
         ([result(0, 10), result(5, 20)], "do not meet at offset 10"),
         ([result(0, 10), result(0, 10), result(10, 20)], "do not meet at offset 10"),
         ([result(0, 20, records=19)], "19 records were read, 20 rows"),
-        ([result(0, 20, rows=21)], "21 records were read"),
-        ([replace(result(0, 20), rows_file=result(0, 21, rows=20).rows_file)], "offsets outside 0-19"),
+        ([result(0, 20, rows=21)], "21 records, 0 markers"),
+        ([replace(result(0, 20), files=result(0, 21, rows=20).files)], "offsets outside 0-19"),
     ],
 )
 def test_answers_that_do_not_add_up_are_refused(results, message):
@@ -84,7 +99,7 @@ def write(directory, offsets, schema=ENVELOPE_SCHEMA, partition=0):
 def committed(directory, offsets, span, *, dead_letters=(), lost=(), absent=0, schema=ENVELOPE_SCHEMA, partition=0):
     table = Table.load_or_create(directory, FS, schema=schema, name="events", configuration=PROPERTIES)
     expected, transactions = swap(ledger_of(table), {0: LedgerEntry(*span)})
-    loaded = LoadedRange(0, *span, len(offsets), len(dead_letters), absent)
+    loaded = LoadedRange(0, *span, len(offsets), len(dead_letters), 0, 0, absent)
     lineage = {"ranges": [asdict(loaded)], "lost": [lost_span._asdict() for lost_span in lost]}
     files = [write(directory, offsets, schema, partition)] if offsets else []
     table.commit(files, expected=expected, transactions=transactions, lineage=lineage)
@@ -113,18 +128,21 @@ def test_every_lie_is_found(directory):
     committed(directory, [0, 1, 1], (0, 3))
     committed(directory, [2, 3, 9], (4, 6))
     assert set(audit(directory)) == {
-        "partition 0: 1 offsets are doubled, again among rows: 1",
-        "partition 0: rows outside the ledger's offsets 0-5: 9",
+        "partition 0: 1 offsets are doubled: 1",
+        "partition 0, outside the ledger's offsets 0-5: 1 rows: 9",
+        "partition 0, of no load: 1 rows: 3",
         "partition 0: a load began at 4, the one before ended at 3",
-        "partition 0: 2 offsets are neither rows nor dead letters, the loads say 0: 4, 5",
+        "partition 0, offsets 0-2: 4 rows and dead letters, the loads say 3",
+        "partition 0, offsets 4-5: 0 rows and dead letters, the loads say 3; not there: 4, 5",
+        "partition 0, offsets 4-5: the load tells of 3 of 2 offsets",
     }
 
 
 def test_a_row_that_is_a_dead_letter_too_is_found(directory):
     committed(directory, [0, 1], (0, 2), dead_letters=[1])
-    assert audit(directory) == ["partition 0: 1 offsets are doubled, again among dead letters: 1"]
+    assert "partition 0: 1 offsets are doubled: 1" in audit(directory)
 
 
 def test_rows_of_an_unknown_partition_are_found(directory):
     committed(directory, [0], (0, 1), partition=7)
-    assert "partition 7: 1 rows, but the ledger doesn't know the partition" in audit(directory)
+    assert "partition 7, which the ledger doesn't know: 1 rows: 0" in audit(directory)

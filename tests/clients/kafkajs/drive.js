@@ -18,7 +18,7 @@ const produce = (settings = {}, compression = CompressionTypes.None) =>
   withClient(kafka.producer(settings), (producer) => producer.send({ topic, acks: -1, compression, messages: messages() }))
 
 // Values in the order of their partitions, once so many have come; their offsets are committed.
-const consume = (groupId, count) => withClient(kafka.consumer({ groupId, sessionTimeout: 10000, heartbeatInterval: 500 }), async (consumer) => {
+const consume = (groupId, count) => withClient(kafka.consumer({ groupId, sessionTimeout: 30000, heartbeatInterval: 500 }), async (consumer) => {
   const values = []
   await consumer.subscribe({ topic, fromBeginning: true })
   await new Promise((resolve, reject) => {

@@ -102,11 +102,14 @@ BETWEEN_KAFKAS = {
     "DescribeConfigs: the cluster's defaults": DEFAULTS,
     "DescribeConfigs: with synonyms": DEFAULTS,
     "DescribeGroups: several, with operations": "4.1 has more operations on a group (KIP-1043)",
+    "EndTxn: after its transaction has timed out": "4.1 lets it go on, with the epoch of the abort",
     "FindCoordinator: of a share group": "3.9 takes the kind for a share group's that is off, 4.1 refuses the key",
     "IncrementalAlterConfigs: bad topic name": "3.9 finds it unknown, 4.1 invalid",
+    "InitProducerId: amid a transaction, of its own producer": "4.1 lets it go on, with the epoch of the abort",
     "ListOffsets: a partition twice": "3.9 answers it twice, once with an error",
     "OffsetCommit: to an empty group by an unknown member": "v9 answers GROUP_ID_NOT_FOUND with the new coordinator",
     "Produce: a timestamp too far ahead": DEFAULTS,
+    "TxnOffsetCommit: by members that are not there": "3.9 asks the member first, 4.1 the generation",
 }
 
 BY_CHOICE = {
@@ -122,7 +125,4 @@ BY_CHOICE = {
     "Produce: an unknown codec": "both Kafkas answer UNKNOWN_SERVER_ERROR before v7",
 }
 
-OPEN = {
-    "AlterReplicaLogDirs: to where it is": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
-    "AlterReplicaLogDirs: unknown topic": "an unknown partition is UNKNOWN_TOPIC_OR_PARTITION",
-}
+OPEN: dict[str, str] = {}

@@ -19,9 +19,9 @@ class Scenario(NamedTuple):
     def id(self):
         return f"{self.api}: {self.name}"
 
-    def transcript(self, side, version):
+    def transcript(self, side, version, *, unknown_tags=False):
         """What a broker answers in one version; that a scenario can't go on is an answer too."""
-        session = Session(side, self.api, self.name, version)
+        session = Session(side, self.api, self.name, version, unknown_tags=unknown_tags)
         try:
             self.run(session)
         except (AssertionError, OSError, MillraceError, LookupError, TypeError) as error:

@@ -1,6 +1,7 @@
 """What a scenario works with: a broker, a version of the API under test, and the transcript of what it is asked.
 
 `ask` is compared between the brokers, `call` is not: it makes what the scenario needs, by versions that all serve.
+What is asked may have a tagged field that no version knows in every structure.
 Ids that a broker makes up are shown by names: topics' by those that the scenario gives, members' in the order in which
 they appear. So the same id must stand at the same places, whatever it is.
 """
@@ -14,7 +15,7 @@ from differential.wire import ANSWERED, CLOSED, SILENT, ConnectionClosedError, W
 from millrace.records.record import NewRecord, encode_batch
 
 BASE_TIMESTAMP_MS = 1_700_000_000_000
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 POLL_INTERVAL_S = 0.01
 NO_TOPIC_ID = UUID(int=0)
 MEMBER_ID = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -24,11 +25,12 @@ NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9]+")
 class Session:
     """One scenario, in one version, on one broker."""
 
-    def __init__(self, side, api, name, version):
+    def __init__(self, side, api, name, version, *, unknown_tags=False):
         self.side = side
         self.api = api
         self.version = version
-        self.name = f"{NOT_OF_A_NAME.sub('-', name)}-v{version}"
+        self.name = f"{NOT_OF_A_NAME.sub('-', name)}-v{version}{'-tagged' if unknown_tags else ''}"
+        self._unknown_tags = unknown_tags
         self._notes = []
         self._names = {}
         self._wires = []
@@ -62,7 +64,8 @@ class Session:
     def send(self, fields, *, api=None, version=None):
         """Send and go on, for requests that wait for one another."""
         try:
-            return self._wire.send(api or self.api, self.version if version is None else version, fields)
+            asked = self.version if version is None else version
+            return self._wire.send(api or self.api, asked, fields, unknown_tags=self._unknown_tags)
         except ConnectionClosedError:
             return None
 

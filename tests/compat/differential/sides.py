@@ -19,6 +19,8 @@ PROPERTIES = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "5000",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "log.retention.ms": "-1",
     "message.max.bytes": "100000",
 }

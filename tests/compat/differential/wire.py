@@ -5,7 +5,7 @@ from itertools import count
 
 from millrace.errors import MillraceError
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 CLOSED = "the connection is closed"
 SILENT = "no answer"
 ANSWERED = "an answer"
@@ -28,10 +28,10 @@ class Wire:
     def close(self):
         self._socket.close()
 
-    def send(self, api, version, fields):
+    def send(self, api, version, fields, *, unknown_tags=False):
         """Send a request; what `receive` wants to know of it."""
         correlation_id = next(self._correlation_ids)
-        self.send_frame(self._messages.encode_request(api, version, correlation_id, fields))
+        self.send_frame(self._messages.encode_request(api, version, correlation_id, fields, unknown_tags=unknown_tags))
         return api, version, correlation_id
 
     def send_frame(self, frame):

@@ -76,6 +76,30 @@ ask("DescribeClientQuotas", "a bad match type", {
     "components": [{"entityType": "user", "matchType": 9, "match": "alice"}], "strict": False,
 })  # fmt: skip
 
+# ListConfigResources
+
+
+def brokers_and_this_topic(topic):
+    def keep(answer):
+        others = ("", topic)
+        answer["configResources"] = [
+            one for one in answer["configResources"] if one.get("resourceType") != 2 or one["resourceName"] in others
+        ]
+        return answer
+
+    return keep
+
+
+ask("ListConfigResources", "of client metrics", {}, last=0)
+
+
+@scenario("ListConfigResources", "of each type, and of all", first=1)
+def list_config_resources(session):
+    keep = brokers_and_this_topic(session.topic())
+    for types in ([], [2], [4], [8], [16], [32], [2, 4], [4, 4], [1], [0], [99], [2, 99]):
+        session.ask(resourceTypes=types, keep=keep)
+
+
 # DescribeUserScramCredentials
 
 ask("DescribeUserScramCredentials", "of all", {"users": None})

@@ -1,0 +1,49 @@
+"""A member of a group that stops itself: `stopped_member.py PROPERTIES_JSON TOPIC COUNT API`.
+
+It reads so many messages, commits them, and says how that went: "committed", or "lost". Right before its first request
+of that API it stops, as by SIGSTOP from outside. InitProducerId is asked for before the first message is read: then it
+says "joined" instead.
+"""
+
+import json
+import os
+import signal
+import sys
+
+from millrace.client.connection import Connection
+from millrace.client.connector import ConsumerConnector, OwnershipLostError
+from millrace.wire.api import ApiKey
+
+
+def stop_before(api_key):
+    request = Connection.request
+
+    def stopping(self, asked, fields, **options):
+        if asked == api_key:
+            Connection.request = request
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return request(self, asked, fields, **options)
+
+    Connection.request = stopping
+
+
+def main():
+    properties, topic, count, api_key = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]), ApiKey[sys.argv[4]]
+    stop_before(api_key)
+    with ConsumerConnector(properties) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        if api_key is ApiKey.INIT_PRODUCER_ID:
+            sys.stdout.write("joined\n")
+            return
+        for _ in range(count):
+            next(stream)
+        try:
+            connector.commit_offsets()
+        except OwnershipLostError:
+            sys.stdout.write("lost\n")
+        else:
+            sys.stdout.write("committed\n")
+
+
+if __name__ == "__main__":
+    main()

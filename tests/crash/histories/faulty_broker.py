@@ -1,0 +1,116 @@
+"""A broker with faults that are planted in it: `faulty_broker.py FAULT[,FAULT…] …` with the broker's own options.
+
+Each fault takes one decision away, or turns it round, in this process alone. What it spoils is the topic of a
+workload, and the offsets of groups; states of transactions and groups are stored as ever.
+"""
+
+import itertools
+import sys
+from pathlib import Path
+
+from millrace.errors import ErrorCode, NotLeaderError
+from millrace.records.batch import NO_PRODUCER_ID, read_header, walk
+from millrace_broker.__main__ import main
+from millrace_broker.groups.offsets import Offsets
+from millrace_broker.options import parse_options
+from millrace_broker.replication import partition as partitions
+from millrace_broker.replication.partition import Partition
+from millrace_broker.storage import Log
+from millrace_broker.storage.producer_state_manager import ProducerStateManager
+from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.txns.transaction import Transaction
+
+TOPIC = "events"
+ONE_IN = 5
+
+
+def cuts_the_log(options):
+    """The last batch of no transaction, and what lies behind it, is gone whenever the broker starts."""
+    for folder in options.data_dirs:
+        for file in Path(folder).glob(f"{TOPIC}-*/*.log"):
+            data = file.read_bytes()
+            plain = [at for at, header in walk(data) if not header.is_control and not header.is_transactional]
+            with file.open("r+b") as log:
+                log.truncate(plain[-1] if plain else len(data))
+
+
+def loses_answers(_):
+    """One in five batches is appended, and its producer told that it was not: what a broken connection does."""
+    append_all, count = Partition.append_all, itertools.count()
+
+    def append_and_deny(self, appends):
+        outcomes = append_all(self, appends)
+        if self.log.topic_partition.topic != TOPIC:
+            return outcomes
+        return [denied(batch, outcome) for batch, outcome in zip(appends, outcomes, strict=True)]
+
+    def denied(batch, outcome):
+        has_producer = read_header(batch).producer_id != NO_PRODUCER_ID
+        return NotLeaderError("it was") if has_producer and next(count) % ONE_IN == 0 else outcome
+
+    Partition.append_all = append_and_deny
+
+
+def checks_no_sequence(_):
+    ProducerStateManager.check = lambda *_: None
+
+
+def tells_of_no_abort(_):
+    partitions._aborted_in = lambda *_: []
+
+
+def knows_no_stable_offset(_):
+    Partition.last_stable_offset = property(lambda self: self.high_watermark)
+
+
+def skips_batches(_):
+    """Who asks for one of some offsets gets what lies behind it; who comes by in a larger read gets all."""
+    find = Log.read_or_find
+
+    def find_behind(self, offset, max_bytes, *, up_to_offset, **options):
+        is_spoiled = self.topic_partition.topic == TOPIC and offset % 3 == 1 and offset < up_to_offset
+        return find(self, offset + is_spoiled, max_bytes, up_to_offset=up_to_offset, **options)
+
+    Log.read_or_find = find_behind
+
+
+def commits_by_halves(_):
+    """One in five partitions is told of an abort."""
+    write, count = MarkerWriter.write, itertools.count()
+
+    def write_either(self, topic_partition, marker, then):
+        is_spoiled = topic_partition.topic == TOPIC and next(count) % ONE_IN == 0
+        write(self, topic_partition, marker._replace(is_commit=False) if is_spoiled else marker, then)
+
+    MarkerWriter.write = write_either
+
+
+def fences_no_one(_):
+    """Epochs are compared nowhere."""
+    ProducerStateManager.check = lambda *_: None
+    Transaction._check_owner = lambda *_: ErrorCode.NONE
+    Transaction._check_end = lambda *_, **__: ErrorCode.NONE
+
+
+def moves_commits_back(_):
+    get = Offsets.get
+
+    def get_earlier(self, key):
+        committed = get(self, key)
+        return committed and committed._replace(offset=max(committed.offset - 1, 0))
+
+    Offsets.get = get_earlier
+
+
+FAULTS = {
+    fault.__name__: fault
+    for fault in (
+        cuts_the_log, loses_answers, checks_no_sequence, tells_of_no_abort, knows_no_stable_offset, skips_batches,
+        commits_by_halves, fences_no_one, moves_commits_back,
+    )
+}  # fmt: skip
+
+if __name__ == "__main__":
+    for name in sys.argv[1].split(","):
+        FAULTS[name](parse_options(sys.argv[2:]))
+    sys.exit(main(sys.argv[2:]))

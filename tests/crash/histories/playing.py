@@ -1,0 +1,61 @@
+"""A workload from its beginning to its end: some roles play beside a broker, then everything is read."""
+
+import contextlib
+
+import with_aiokafka
+import with_confluent
+from processes import Process, Workload
+
+from millrace.client import Admin, Cluster
+from millrace_ops.histories.events import read_history
+from millrace_ops.histories.recorder import Recorder
+
+TOPIC, PARTITIONS = "events", 3
+PROPERTIES = {
+    "log.flush.interval.messages": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+}
+PATIENCE_S = 240
+ROLES = {
+    "confluent-sender": (with_confluent.sender, with_confluent.ERRORS),
+    "aiokafka-sender": (with_aiokafka.sender, with_aiokafka.ERRORS),
+    "confluent-transactor": (with_confluent.transactor, with_confluent.ERRORS),
+    "aiokafka-transactor": (with_aiokafka.transactor, with_aiokafka.ERRORS),
+    "confluent-usurped": (with_confluent.usurped, with_confluent.ERRORS),
+    "confluent-assigned": (with_confluent.assigned, with_confluent.ERRORS),
+    "aiokafka-assigned": (with_aiokafka.assigned, with_aiokafka.ERRORS),
+    "first-member": (with_confluent.subscribed, with_confluent.ERRORS),
+    "second-member": (with_confluent.subscribed, with_confluent.ERRORS),
+    "watcher": (with_confluent.watcher, with_confluent.ERRORS),
+}
+TRANSACTIONAL = ("confluent-transactor", "aiokafka-transactor", "confluent-usurped")
+
+
+@contextlib.contextmanager
+def playing(broker, file, roles, *, is_read_at_end=True):
+    """While the roles play: their recorder. The file has their whole history afterwards."""
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(TOPIC, PARTITIONS)
+    recorder = Recorder(file)
+    workload = Workload(broker.bootstrap, recorder, TOPIC, PARTITIONS)
+    processes = [Process(workload, role, *ROLES[role]) for role in roles]
+    for process in processes:
+        process.start()
+    try:
+        yield recorder
+    finally:
+        workload.stopping.set()
+        for process in processes:
+            process.join(PATIENCE_S)
+    assert not [process.name for process in processes if process.is_alive() or process.failure]
+    for role in set(roles).intersection(TRANSACTIONAL):
+        with_confluent.end_transactions(workload, role)
+    if is_read_at_end:
+        with_confluent.read_to_the_end(workload, "last")
+
+
+def history_of(file):
+    file.seek(0)
+    return read_history(file)

@@ -1,0 +1,75 @@
+"""What the processes of a history have in common: their names, what they send, how they are started again."""
+
+import itertools
+import random
+import threading
+from collections import defaultdict
+
+from millrace_ops.histories.events import Poll, Send
+
+PATIENCE_S = 60
+PAUSE_S = 0.02
+AT_MOST = 5
+ABORTED_ONE_IN = 5
+MAX_OPEN_S = 0.1  # of a transaction that has written, while others read
+
+
+class StaleError(Exception):
+    """This instance can't go on; another one comes in its place, under another name."""
+
+
+class Workload:
+    """Where the processes send to and read from, and how they are told to stop."""
+
+    def __init__(self, bootstrap, recorder, topic, partitions):
+        self.bootstrap, self.recorder, self.topic = bootstrap, recorder, topic
+        self.partitions = range(partitions)
+        self.stopping = threading.Event()
+        self._values, self._transactions = itertools.count(), itertools.count()
+
+    def name_of(self, partition):
+        return f"{self.topic}-{partition}"
+
+    def new_value(self):
+        """One that no one else sends."""
+        return next(self._values)
+
+    def some_sends(self):
+        """(partition, value) each."""
+        return [(random.choice(self.partitions), self.new_value()) for _ in range(random.randint(1, AT_MOST))]
+
+    def is_to_commit(self):
+        """Of all transactions one in five is to be aborted."""
+        return next(self._transactions) % ABORTED_ONE_IN != 1
+
+    def sends(self, some, offsets=None):
+        """The steps of a history for them; offsets by value."""
+        return [Send(self.name_of(partition), value, (offsets or {}).get(value)) for partition, value in some]
+
+    def polls(self, records):
+        """The steps for (partition, offset, value) each."""
+        found = defaultdict(list)
+        for partition, offset, value in records:
+            found[self.name_of(partition)].append((offset, int(value)))
+        return [Poll(name, tuple(some)) for name, some in found.items()]
+
+
+class Process(threading.Thread):
+    """Runs `play(workload, process)` under one name after another, until the workload stops."""
+
+    def __init__(self, workload, role, play, errors):
+        super().__init__(name=role, daemon=True)
+        self.workload, self.role, self.play, self.errors = workload, role, play, errors
+        self.failure = None
+
+    def run(self):
+        for number in itertools.count(1):
+            if self.workload.stopping.is_set():
+                return
+            try:
+                self.play(self.workload, f"{self.role}-{number}")
+            except self.errors:
+                self.workload.stopping.wait(PAUSE_S)
+            except BaseException as error:
+                self.failure = error
+                raise

@@ -1,0 +1,199 @@
+"""Consume, transform, produce, while the broker and the clients are killed: the output is the input, exactly once.
+
+Each client copies a topic of its own (`copiers/`), all at once, and is started again whenever it ends. One round kills
+the broker or one client at a random moment after all have copied something; 200 kills are enough.
+"""
+
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from millrace.client import Admin, Cluster
+from millrace.errors import SetupError
+from millrace.java import find_java
+from millrace.records.batch import walk
+from millrace.records.control import decode_marker
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.kafka import find_kafka
+
+COPIERS = Path(__file__).parent / "copiers"
+PARTITIONS = 2
+AT_ONCE = 6
+AT_MOST_AHEAD = 300
+PAUSE_S = 0.1
+PATIENCE_S = 240
+MOST_KILLS = 200
+PROPERTIES = {
+    "log.flush.interval.messages": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+}
+
+
+class Copier(threading.Thread):
+    """A client in a process of its own, started again whenever that ends, till it is told to stop."""
+
+    def __init__(self, name, command, log):
+        super().__init__(name=name, daemon=True)
+        self.command, self.log = command, log
+        self.stopping, self.process = threading.Event(), None
+
+    def run(self):
+        with self.log.open("wb") as log:
+            while not self.stopping.is_set():
+                self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+                self.process.wait()
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+
+    def stop(self):
+        self.stopping.set()
+        while self.is_alive():
+            self.kill()
+            self.join(0.1)
+
+
+class Feeder(threading.Thread):
+    """Sends numbers to all sources, each once, never far ahead of the slowest copy, till it is told to stop."""
+
+    def __init__(self, bootstrap, reader):
+        super().__init__(daemon=True)
+        self.producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        self.reader, self.sent, self.stopping = reader, 0, threading.Event()
+
+    def run(self):
+        while not self.stopping.wait(PAUSE_S):
+            self.producer.poll(0)
+            if self.sent - min(self.reader.counts.values()) > AT_MOST_AHEAD:
+                continue
+            for number in range(self.sent + 1, self.sent + 1 + AT_ONCE):
+                for name in self.reader.names:
+                    self.producer.produce(f"{name}-in", b"%d" % number, partition=number % PARTITIONS)
+            self.sent += AT_ONCE
+
+    def stop(self):
+        self.stopping.set()
+        self.join()
+        assert self.producer.flush(PATIENCE_S) == 0
+
+    def expected(self):
+        """By partition, all that was sent."""
+        return [[number for number in range(1, self.sent + 1) if number % PARTITIONS == at] for at in range(PARTITIONS)]
+
+
+class Reader(threading.Thread):
+    """Reads all committed records of all destinations, and tells how far each has come."""
+
+    def __init__(self, bootstrap, names):
+        super().__init__(daemon=True)
+        self.consumer = Consumer({
+            "bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        })  # fmt: skip
+        places = [(f"{name}-out", partition) for name in names for partition in range(PARTITIONS)]
+        self.consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
+        self.names, self.found, self.counts = names, defaultdict(list), dict.fromkeys(names, 0)
+        self.progress, self.stopping = threading.Condition(), threading.Event()
+
+    def run(self):
+        while not self.stopping.is_set():
+            messages = [one for one in self.consumer.consume(1000, timeout=0.1) if not one.error()]
+            with self.progress:
+                for one in messages:
+                    self.found[one.topic(), one.partition()].append(int(one.value()))
+                    self.counts[one.topic().removesuffix("-out")] += 1
+                self.progress.notify_all()
+        self.consumer.close()
+
+    def await_counts(self, wanted):
+        """Until of each destination as many records have come as are wanted of it."""
+        with self.progress:
+            came = self.progress.wait_for(
+                lambda: all(self.counts[name] >= wanted[name] for name in self.names), PATIENCE_S
+            )
+            assert came, f"wanted {wanted}, came {self.counts}"
+
+    def copied(self, name):
+        """By partition, what one client has copied."""
+        return [self.found[f"{name}-out", partition] for partition in range(PARTITIONS)]
+
+    def stop(self):
+        self.stopping.set()
+        self.join()
+
+
+def commands(bootstrap, folder):
+    """How each client that is at hand is started."""
+    found = {
+        name: [sys.executable, str(COPIERS / f"copy_with_{name}.py"), bootstrap, name]
+        for name in ("confluent", "aiokafka")
+    }
+    try:
+        kafka = find_kafka("4.1")
+    except SetupError:
+        return found
+    (jar,) = kafka.libs.glob("kafka-clients-*.jar")
+    compiler = [str(find_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", str(jar)]
+    subprocess.run([*compiler, "-d", str(folder), str(COPIERS / "CopyWithJava.java")], check=True, timeout=PATIENCE_S)
+    java = kafka.command("CopyWithJava", bootstrap, "java", flags=("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",))
+    java[java.index("-cp") + 1] += f":{folder}"
+    return found | {"java": java}
+
+
+def ended_transactions(data_dir):
+    """How many transactions have ended, by how: each has one marker among the groups' offsets."""
+    ends = Counter()
+    for file in data_dir.glob("__consumer_offsets-*/*.log"):
+        batches = memoryview(file.read_bytes())
+        for position, header in walk(batches):
+            if header.is_control:
+                marker = decode_marker(header, batches[position : position + header.size_bytes])
+                ends[f"transactions, {marker.control_type.name.lower()}"] += 1
+    return ends
+
+
+@pytest.mark.timeout(2400)
+@pytest.mark.soak(rounds=4, minutes=30)
+def test_loops_copy_exactly_once_though_all_are_killed(tmp_path, rounds, record_property):
+    """Every other round kills the broker, those between them one client after the other."""
+    kills = defaultdict(int)
+    with BrokerProcess(tmp_path / "data", properties=PROPERTIES) as broker:
+        programs = commands(broker.bootstrap, tmp_path)
+        names = list(programs)
+        with Cluster(broker.bootstrap) as cluster:
+            for topic in (f"{name}-{end}" for name in names for end in ("in", "out")):
+                Admin(cluster).create_topic(topic, PARTITIONS)
+        reader = Reader(broker.bootstrap, names)
+        feeder = Feeder(broker.bootstrap, reader)
+        copiers = [Copier(name, command, tmp_path / f"{name}.log") for name, command in programs.items()]
+        victims = (victim for number in count() for victim in (broker, copiers[number % len(copiers)]))
+        for thread in (feeder, reader, *copiers):
+            thread.start()
+        try:
+            for _, victim in zip(rounds, islice(victims, MOST_KILLS), strict=False):
+                reader.await_counts({name: reader.counts[name] + 1 for name in names})
+                threading.Event().wait(random.random())
+                kills[f"kills of {'broker' if victim is broker else victim.name}"] += 1
+                victim.kill()
+                if victim is broker:
+                    broker.start()
+            feeder.stop()
+            reader.await_counts(dict.fromkeys(names, feeder.sent))
+        finally:
+            for thread in (*copiers, feeder, reader):
+                thread.stop()
+    for name in names:
+        assert reader.copied(name) == feeder.expected(), name
+    for name, number in (*kills.items(), *ended_transactions(tmp_path / "data").items()):
+        record_property(name, number)
+    record_property("records", feeder.sent * len(names))

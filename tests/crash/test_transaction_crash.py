@@ -1,0 +1,217 @@
+"""The process ends, or the power goes, at every operation of a transaction's coordinator: all of it counts or nothing.
+
+The transactions write to two topics and commit offsets. What comes after the crash is what a client does: it
+asks for its producer id anew, which waits for a decision that was made and aborts what was not decided.
+"""
+
+import asyncio
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from millrace.errors import CoordinatorLoadInProgressError, ErrorCode
+from millrace.records.batch import TRANSACTIONAL_FLAG
+from millrace.records.record import BatchProducer, NewRecord, encode_batch
+from millrace.testing.clock import ManualClock
+from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
+from millrace.testing.read_committed import committed_records
+from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
+from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.config import BrokerConfig
+from millrace_broker.group_config import GroupConfig
+from millrace_broker.groups import commits
+from millrace_broker.groups.commits import Commit
+from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.group import Committer
+from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
+from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.storage import LogManager, TopicPartition
+from millrace_broker.txn_config import TransactionConfig
+from millrace_broker.txns.coordinator import TRANSACTION_TOPIC, TransactionCoordinator
+from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.txns.transaction import End, InitProducer
+
+LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
+OFFSETS, STATES = TopicPartition(OFFSETS_TOPIC, 0), TopicPartition(TRANSACTION_TOPIC, 0)
+PARTITIONS = (STATES, OFFSETS, LEFT, RIGHT)
+SOURCE = TopicPartition("source", 0)
+DEADLINE_S = 120
+COMMITS = (True, False, True)
+
+
+class Home:
+    """One broker's transactions and groups, without its sockets; a new one takes over what is on the disk."""
+
+    def __init__(self, fs, *, flush_messages=None):
+        self.clock = ManualClock()
+        defaults = {} if flush_messages is None else {"log.flush.interval.messages": str(flush_messages)}
+        self.logs = LogManager(fs, self.clock, ["/data"], defaults, "A" * 22, 1)
+        self.logs.start()
+        loop = asyncio.get_running_loop()
+        self.replicas = ReplicaManager(self.logs, Purgatory(loop.call_later))
+        partition = PartitionInfo(0, 1, 0, (1,), (1,))
+        topics = {
+            key.topic: TopicInfo(key.topic, UUID(int=number), (partition,), {})
+            for number, key in enumerate(PARTITIONS, 1)
+        }
+        metadata = MetadataCache(ClusterView("c", 1, {}, topics))
+        store = LocalStore(fs, "/data")
+        manager = TopicManager(BrokerConfig.from_properties({}), store, metadata, lambda _: None)
+        shared = {"clock": self.clock, "call_later": loop.call_later}
+        self.groups = Coordinator(GroupConfig(), self.replicas, metadata, manager, **shared)
+        self.txns = TransactionCoordinator(
+            TransactionConfig(),
+            self.replicas,
+            metadata,
+            manager,
+            MarkerWriter(self.replicas, self.groups),
+            broker_id=1,
+            producer_ids=ProducerIds(lambda at_least: store.reserve_producer_ids(1, at_least), lambda: 0),
+            **shared,
+        )
+        for key in PARTITIONS:  # states come first: their markers find the others not there yet
+            self.replicas.lead(key, topics[key.topic].topic_id, 0, {})
+            self.groups.led.elected(key)
+            self.txns.led.elected(key)
+
+    async def init(self):
+        """The producer of the transactional id, whatever has to come to its end before."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                error, producer = await self.txns.init_producer("t", InitProducer(60_000))
+                if not error:
+                    return producer
+                assert error in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), error
+                await asyncio.sleep(0)
+
+    async def transact(self, producer, number, version, *, is_commit):
+        """Write the number to both topics and the group; the producer that goes on."""
+        for keys in ([LEFT], [RIGHT, OFFSETS]):
+            added = await self.txns.add_partitions("t", producer, keys, version)
+            assert not added.error
+        for key in (LEFT, RIGHT):
+            sequence = self.next_sequence(key, producer)
+            batch = encode_batch(
+                [NewRecord(b"%d" % number)],
+                producer=BatchProducer(*producer, sequence),
+                flags=TRANSACTIONAL_FLAG,
+            )
+            self.replicas.append(key, batch)
+        errors = await commits.commit_in_transaction(
+            self.groups, "g", Committer(is_transactional=True), [Commit(SOURCE, number)], BatchProducer(*producer, 0)
+        )
+        assert errors == {SOURCE: ErrorCode.NONE}
+        ended = await self.txns.end("t", End(producer, is_commit, version))
+        assert not ended.error
+        return ended.producer
+
+    def next_sequence(self, key, producer):
+        entry = self.replicas.partition(key).log.producers.entries.get(producer.producer_id)
+        return entry.last_sequence + 1 if entry is not None and entry.epoch == producer.epoch else 0
+
+    async def groups_loaded(self):
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    self.groups.shard("g")
+                except CoordinatorLoadInProgressError:
+                    await asyncio.sleep(0)
+                else:
+                    return
+
+    def committed(self, key):
+        """The numbers that a reader of committed records sees."""
+        partition = self.replicas.partition(key)
+        found, offset = [], 0
+        while offset < partition.last_stable_offset:
+            records, aborted = partition.read(offset, 1 << 20, at_least_one=True, committed=True)
+            found += [int(record.value) for record in committed_records(bytes(records), aborted)]
+            offset = partition.last_stable_offset
+        return found
+
+    def offset(self):
+        error, (fetched,) = commits.fetch(self.groups, "g", [SOURCE], require_stable=True)
+        assert not error
+        assert not fetched.error
+        return fetched.offset
+
+    def close(self):
+        self.groups.led.close()
+        self.txns.led.close()
+        self.logs.close()
+
+
+async def play(fs, version, told, *, flush_messages=None):
+    """Transactions one after the other; `told` are the numbers whose end the client has been told."""
+    home = Home(fs, flush_messages=flush_messages)
+    producer = await home.init()
+    for number, is_commit in enumerate(COMMITS, 1):
+        producer = await home.transact(producer, number, version, is_commit=is_commit)
+        told.append(number)
+    home.close()
+
+
+async def judge(fs, told):
+    """Take over, and compare what each reader sees."""
+    home = Home(fs)
+    await home.groups_loaded()
+    producer = await home.init()
+    numbers = home.committed(LEFT)
+    assert home.committed(RIGHT) == numbers
+    assert home.offset() == max(numbers, default=-1)
+    may_count = [number for number, is_commit in enumerate(COMMITS, 1) if is_commit]
+    assert numbers == may_count[: len(numbers)]
+    told_to_count = [number for number in told if number in may_count]
+    assert told_to_count == numbers[: len(told_to_count)]
+    for key in PARTITIONS:
+        partition = home.replicas.partition(key)
+        assert partition.last_stable_offset == partition.log.log_end_offset
+    await home.transact(producer, 9, 2, is_commit=True)
+    assert home.committed(LEFT)[-1] == home.committed(RIGHT)[-1] == home.offset() == 9
+    home.close()
+    return numbers
+
+
+def fresh_fs():
+    fs = CrashFileSystem()
+    fs.mkdir("/data")
+    fs.fsync_dir("/")
+    return fs
+
+
+def operations_of(version, flush_messages):
+    fs = fresh_fs()
+    asyncio.run(play(fs, version, [], flush_messages=flush_messages))
+    return fs.operations
+
+
+def crashed(version, operation, flush_messages):
+    """(the file system whose power went at the operation, what the client was told until then)."""
+    fs, told = fresh_fs(), []
+    fs.cut_power_at(operation)
+    with pytest.raises(PowerCutError):
+        asyncio.run(play(fs, version, told, flush_messages=flush_messages))
+    return fs, told
+
+
+@pytest.mark.parametrize("version", [0, 2], ids=["before KIP-890", "KIP-890"])
+def test_a_transaction_counts_or_does_not_whenever_the_process_ends(version):
+    seen = set()
+    for operation in range(1, operations_of(version, None)):
+        fs, told = crashed(version, operation, None)
+        seen.add(tuple(asyncio.run(judge(fs.after_kill(), told))))
+    assert seen == {(), (1,), (1, 3)}
+
+
+@pytest.mark.parametrize("version", [0, 2], ids=["before KIP-890", "KIP-890"])
+def test_what_was_told_stays_told_whenever_the_power_goes(version):
+    """With a sync for every record; what was not synced is lost, or comes to stay, as the disk likes."""
+    chance = Random(version)
+    for operation in range(1, operations_of(version, 1), 3):
+        fs, told = crashed(version, operation, 1)
+        asyncio.run(judge(fs.after_cut(chance if operation % 2 else None), told))

@@ -1,0 +1,193 @@
+"""SIGKILL at random points of whatever takes part in loading, while it goes on: no duplicate, no gap.
+
+Two loaders race for one table, as clients of one Spark Connect server whose application runs on a standalone cluster
+of two workers; a producer writes all the time. Each round kills one of them (a loader, a worker with its executors, an
+executor alone, the broker) at a random moment, and starts it again. A killed loader's job goes on in the cluster as a
+zombie. The table is audited while all of this runs; at the end it is held against the log, record by record.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import psutil
+import pyarrow.dataset as ds
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.errors import MillraceError
+from millrace.fs import OsFileSystem
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.spark import SparkCluster, SparkConnect
+from millrace_pipelines.spark.read import TopicSource, log_offsets, read_range
+from millrace_pipelines.spark.session import spark_session
+from millrace_pipelines.warehouse.audit import audit
+from millrace_pipelines.warehouse.load import LoadOptions, load_topic
+from millrace_pipelines.warehouse.table import Table
+
+PARTITIONS = (0, 1, 2)
+KILLS = 200
+LONGEST_PAUSE_S = 3.0
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.deploy.maxExecutorRetries": "-1",
+}
+
+
+class Loader:
+    """A process that loads for ever, started again after each kill; its lines are in its log."""
+
+    def __init__(self, options, log):
+        self.options, self.log = options, log
+        self.start()
+
+    def start(self):
+        script = str(Path(__file__).with_name("load_forever.py"))
+        arguments = {"topic": "events", "table": self.options.table, "bootstrap": self.options.bootstrap}
+        command = [sys.executable, script, json.dumps(arguments | {"master": self.options.master})]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+
+@contextmanager
+def producing(bootstrap):
+    """Writes numbered records until the end; what a dead broker did not acknowledge may be there twice, or not."""
+    done = threading.Event()
+
+    def run():
+        number = 0
+        while not done.wait(0.05):
+            try:
+                with Cluster(bootstrap, timeout_s=5) as cluster:
+                    producer = SyncProducer(cluster)
+                    while not done.wait(0.05):
+                        values = [NewRecord(b"%d %d" % (number, each) + b"." * 80) for each in range(50)]
+                        producer.send("events", PARTITIONS[number % len(PARTITIONS)], values)
+                        number += 1
+            except MillraceError:
+                continue
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def kill_an_executor(cluster):
+    """One executor's JVM, without its worker, who starts another."""
+    below = [child for worker in cluster.workers for child in psutil.Process(worker.pid).children(recursive=True)]
+    executors = [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(cmdline(each))]
+    if executors:
+        random.choice(executors).kill()
+
+
+def cmdline(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def restart_worker(worker):
+    worker.kill()
+    worker.start()
+
+
+def restart_broker(broker):
+    broker.kill()
+    broker.start()
+
+
+def differences(options):
+    """Offsets at which table and log don't agree, by partition."""
+    files = Table.load(options.table, OsFileSystem()).files()
+    table = Counter()
+    for batch in ds.dataset(files).to_batches(columns=["partition", "offset", "value"]):
+        table.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    source = TopicSource(options.bootstrap, "events")
+    log = Counter()
+    for partition, offsets in log_offsets(source, PARTITIONS).items():
+        for block in read_range(source, partition, offsets.start_offset, offsets.end_offset):
+            values = block.records.column("value").to_pylist()
+            log.update(zip([partition] * len(values), block.records.column("offset").to_pylist(), values, strict=True))
+    return {key[:2] for key in (table - log) | (log - table)}, sum(log.values())
+
+
+@pytest.mark.soak(rounds=4, minutes=60)
+@pytest.mark.timeout(4800)
+def test_whatever_is_killed_the_table_has_each_offset_once(rounds, tmp_path, record_property):
+    killed = Counter()
+    with (
+        BrokerProcess(tmp_path / "broker") as broker,
+        SparkCluster(tmp_path / "cluster", workers=2) as spark_cluster,
+        SparkConnect(tmp_path / "connect", master=spark_cluster.master, settings=SETTINGS) as connect,
+    ):
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("events", len(PARTITIONS))
+        options = LoadOptions(
+            topic="events", table=str(tmp_path / "table"), bootstrap=broker.bootstrap, master=connect.address
+        )
+        loaders = [Loader(options, tmp_path / f"loader-{number}.log") for number in (0, 1)]
+        victims = {
+            "loader": lambda: random.choice(loaders).restart(),
+            "worker": lambda: restart_worker(random.choice(spark_cluster.workers)),
+            "executor": lambda: kill_an_executor(spark_cluster),
+            "broker": lambda: restart_broker(broker),
+        }
+        try:
+            with producing(broker.bootstrap):
+                await_commits(options.table, 1)
+                for number in islice(rounds, KILLS):
+                    time.sleep(random.uniform(0, LONGEST_PAUSE_S))
+                    victim = list(victims)[number % len(victims)]
+                    victims[victim]()
+                    killed[victim] += 1
+                    if number % 10 == 2:
+                        assert audit(options.table) == []
+                        await_commits(options.table, Table.load(options.table, OsFileSystem()).version + 1)
+        finally:
+            for loader in loaders:
+                loader.kill()
+        with spark_session("last", connect.address) as session:
+            report = load_topic(options, spark=session)
+        assert sum(report.lag.values()) == 0
+        assert audit(options.table) == []
+        different, records = differences(options)
+        assert different == set()
+    ends = Counter(line.split()[0] for loader in loaders for line in loader.log.read_text().splitlines() if line)
+    record_property("kills", dict(killed))
+    record_property("records", records)
+    record_property("commits", Table.load(options.table, OsFileSystem()).version)
+    record_property("ends of loads", dict(ends))
+
+
+def await_commits(table, version):
+    """Wait until the table is at a version, which two loaders reach in time."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        try:
+            if Table.load(table, OsFileSystem()).version >= version:
+                return
+        except MillraceError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError(f"no commit {version} in four minutes")

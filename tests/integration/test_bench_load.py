@@ -1,0 +1,28 @@
+"""The parts of the load benchmark: what they measure is done, and done to the records they say."""
+
+import pytest
+
+from millrace.client import Cluster, SimpleConsumer
+from millrace.records.compression import Codec
+from millrace_ops.bench.load_commits import commit_after
+from millrace_ops.bench.load_stages import stages, task
+from millrace_ops.bench.load_topics import RECORDS_PER_BATCH, Topic, batches_of, fill
+
+RECORDS = 4 * RECORDS_PER_BATCH
+
+
+@pytest.mark.parametrize("topic", [Topic("small", "100 B", 100, 8), Topic("lz4", "100 B", 100, 8, Codec.LZ4)])
+def test_stages_and_a_task_of_a_filled_topic(broker, topic):
+    fill(broker.bootstrap, topic, batches_of(topic))
+    with Cluster(broker.bootstrap) as cluster:
+        ends = [SimpleConsumer(cluster).latest(topic.name, partition) for partition in (0, 1)]
+    assert ends == [RECORDS, RECORDS]
+    assert sum(ends) == topic.records
+    assert set(stages(broker.bootstrap, topic)) == {"fetch", "decode", "write"}
+    run = task(broker.bootstrap, topic, RECORDS)
+    assert run.value_bytes == RECORDS * 100
+    assert run.peak_bytes > run.value_bytes
+
+
+def test_a_late_commit_is_measured():
+    assert set(commit_after(3)) == {"load", "commit"}

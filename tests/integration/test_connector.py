@@ -1,0 +1,416 @@
+"""The ConsumerConnector against a real ZooKeeper and a real broker: streams, filters, offsets, fencing, commands."""
+
+import json
+import threading
+from contextlib import suppress
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.client import Admin, Cluster, Groups, SyncProducer
+from millrace.client.connector import (
+    ConsumerConnector,
+    ConsumerIdTakenError,
+    ConsumerTimeoutError,
+    GroupHasMembersError,
+    OwnershipLostError,
+    Partition,
+    RebalanceFailedError,
+)
+from millrace.client.connector.group_offsets import describe_zookeeper_group, open_session
+from millrace.errors import InvalidConfigError, InvalidRequestError, OffsetOutOfRangeError, ZooKeeperError
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace.zk import paths
+from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace.zk.session import Create, Delete, SetData, ZooKeeperSession
+from millrace_ops.cli.app import app
+
+
+@pytest.fixture(scope="module")
+def connect(zookeeper):
+    return f"{zookeeper.address}/connector"
+
+
+@pytest.fixture(scope="module")
+def brokers(connect, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("brokers")
+    with (
+        BrokerProcess(folder / "1", zookeeper=connect, broker_id=1) as first,
+        BrokerProcess(folder / "2", zookeeper=connect, broker_id=2) as second,
+    ):
+        yield first, second
+
+
+@pytest.fixture(scope="module")
+def cluster(brokers):
+    with Cluster(brokers[0].bootstrap) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def session(connect, brokers):
+    session = open_session(connect)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def topic(cluster, request):
+    name = request.node.name.replace("[", "_").replace("]", "")[:60]
+    Admin(cluster).create_topic(name, 4)
+    return name
+
+
+@pytest.fixture
+def join(connect, topic):
+    connectors = []
+
+    def joined(**properties):
+        given = {name.replace("_", "."): value for name, value in properties.items()}
+        defaults = {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "smallest"}
+        bounds = {
+            "consumer.timeout.ms": "60000", "rebalance.backoff.ms": "200", "rebalance.max.retries": "200",
+            "zookeeper.session.timeout.ms": "30000", "zookeeper.connection.timeout.ms": "30000",
+        }  # fmt: skip
+        connectors.append(ConsumerConnector(defaults | bounds | given))
+        return connectors[-1]
+
+    yield joined
+    for connector in connectors:
+        connector.shutdown()
+
+
+def fill(cluster, topic, count=5, partitions=4):
+    producer = SyncProducer(cluster)
+    for number in range(partitions):
+        records = [NewRecord(b"%d-%d" % (number, one), b"k", headers=(("h", b"1"),)) for one in range(count)]
+        producer.send(topic, number, records)
+
+
+def stream_of(connector, topic):
+    return connector.create_message_streams({topic: 1})[topic][0]
+
+
+def read(stream, count):
+    return [next(stream) for _ in range(count)]
+
+
+def read_patiently(stream, count):
+    """As `read`, though nothing comes for a while."""
+    found = []
+    while len(found) < count:
+        with suppress(ConsumerTimeoutError):
+            found.append(next(stream))
+    return found
+
+
+def offsets_of(session, topic):
+    return dict(describe_zookeeper_group(session, topic).offsets)
+
+
+def all_at(topic, offset):
+    return {Partition(topic, number): offset for number in range(4)}
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+def test_streams_of_one_member_share_the_partitions(cluster, topic, join, session):
+    fill(cluster, topic)
+    connector = join()
+    streams = connector.create_message_streams({topic: 2})[topic]
+    messages = [read(stream, 10) for stream in streams]
+    assert [len({message.partition for message in each}) for each in messages] == [2, 2]
+    assert {(one.partition, one.value) for each in messages for one in each} == {
+        (number, b"%d-%d" % (number, one)) for number in range(4) for one in range(5)
+    }
+    first = messages[0][0]
+    assert (first.topic, first.offset, first.key, first.headers) == (topic, 0, b"k", (("h", b"1"),))
+    assert first.timestamp_ms > 0
+    with pytest.raises(InvalidRequestError):
+        connector.create_message_streams({topic: 1})
+    group = describe_zookeeper_group(session, topic)
+    assert group.members == (connector.member_name,)
+    assert set(group.owners.values()) == {f"{connector.member_name}-0", f"{connector.member_name}-1"}
+    registration = json.loads(session.get(paths.consumer_id(topic, connector.member_name)))
+    assert registration.pop("timestamp").isdecimal()
+    assert registration == {"version": 1, "subscription": {topic: 2}, "pattern": "static"}
+
+
+def test_members_share_and_go_on_where_the_other_left(cluster, topic, join, session):
+    fill(cluster, topic)
+    first, second = join(), join(consumer_timeout_ms="500")
+    stream = stream_of(first, topic)
+    seen = read(stream, 20)
+    first.commit_offsets()
+    other = stream_of(second, topic)
+    assert len(second.owned_partitions()) == 2
+    assert not first.owned_partitions() & second.owned_partitions()
+    with pytest.raises(ConsumerTimeoutError):
+        next(other)
+    first.shutdown()
+    assert list(stream) == []
+    fill(cluster, topic)
+    seen += read_patiently(other, 20)
+    assert len({(one.partition, one.offset) for one in seen}) == 40
+    second.shutdown()
+    assert offsets_of(session, topic) == all_at(topic, 10)
+    assert describe_zookeeper_group(session, topic).members == ()
+
+
+def test_a_filter_takes_topics_in_that_come_later(cluster, topic, join, session):
+    fill(cluster, topic)
+    connector = join()
+    (stream,) = connector.create_message_streams_by_filter(whitelist=f"nothing, {topic}.*")
+    assert {one.topic for one in read(stream, 20)} == {topic}
+    Admin(cluster).create_topic(f"{topic}_later", 1)
+    fill(cluster, f"{topic}_later", partitions=1)
+    assert {one.topic for one in read(stream, 5)} == {f"{topic}_later"}
+    registration = json.loads(session.get(paths.consumer_id(topic, connector.member_name)))
+    assert registration["pattern"] == "white_list"
+    assert registration["subscription"] == {f"nothing|{topic}.*": 1}
+
+
+def test_a_blacklist_takes_the_rest(cluster, topic, join):
+    fill(cluster, topic)
+    (stream,) = join().create_message_streams_by_filter(blacklist=f"(?!{topic}$).*")
+    assert {one.topic for one in read(stream, 20)} == {topic}
+
+
+def test_without_auto_commit_only_commits_are_kept(cluster, topic, join, session):
+    fill(cluster, topic)
+    connector = join(auto_commit_enable="false")
+    stream = stream_of(connector, topic)
+    read(stream, 20)
+    connector.commit_offsets()
+    fill(cluster, topic)
+    read(stream, 20)
+    connector.shutdown()
+    assert offsets_of(session, topic) == all_at(topic, 5)
+
+
+def test_a_message_is_done_when_the_next_one_is_asked_for(cluster, topic, join, session):
+    fill(cluster, topic, count=3, partitions=1)
+    connector = join()
+    stream = stream_of(connector, topic)
+    read(stream, 3)
+    connector._consumer.commit(with_last=False)  # what auto-commit does
+    assert offsets_of(session, topic)[Partition(topic, 0)] == 2
+    connector.commit_offsets()
+    assert offsets_of(session, topic)[Partition(topic, 0)] == 3
+
+
+@pytest.mark.parametrize("dual", ["true", "false"])
+def test_the_coordinator_keeps_offsets(cluster, topic, join, session, dual):
+    fill(cluster, topic)
+    connector = join(offsets_storage="kafka", dual_commit_enabled=dual)
+    read(stream_of(connector, topic), 20)
+    connector.shutdown()
+    kept = {Partition(*one): found.offset for one, found in Groups(cluster).offsets(topic).items()}
+    assert kept == all_at(topic, 5)
+    assert offsets_of(session, topic) == (kept if dual == "true" else {})
+
+
+def test_a_group_moves_to_the_coordinator_and_back(cluster, topic, join, session):
+    """Each run has other settings, as the documented migration wants it, and goes on where the last one ended."""
+    zookeeper, both = {"offsets_storage": "zookeeper"}, {"offsets_storage": "kafka", "dual_commit_enabled": "true"}
+    kafka = both | {"dual_commit_enabled": "false"}
+    for run_number, settings in enumerate([zookeeper, both, kafka, both, zookeeper]):
+        fill(cluster, topic)
+        connector = join(**settings)
+        assert {one.offset // 5 for one in read(stream_of(connector, topic), 20)} == {run_number}
+        connector.shutdown()
+    assert offsets_of(session, topic) == all_at(topic, 25)
+
+
+def test_no_offset_to_begin_with(cluster, topic, join):
+    fill(cluster, topic)
+    with pytest.raises(OffsetOutOfRangeError):
+        next(stream_of(join(auto_offset_reset="error"), topic))
+
+
+def test_an_offset_that_is_gone_is_reset(cluster, topic, join, session):
+    fill(cluster, topic)
+    for number in range(4):
+        session.put(paths.consumer_offset(topic, topic, number), b"1")
+        Admin(cluster).delete_records(topic, number, 3)
+    assert {one.offset for one in read(stream_of(join(), topic), 8)} == {3, 4}
+
+
+def test_messages_larger_than_a_fetch(cluster, topic, join):
+    SyncProducer(cluster).send(topic, 0, [NewRecord(b"x" * 50_000), NewRecord(b"y")])
+    found = read(stream_of(join(fetch_message_max_bytes="1000"), topic), 2)
+    assert [len(one.value) for one in found] == [50_000, 1]
+
+
+def test_brokers_that_restart_are_found_again(brokers, topic, join):
+    stream = stream_of(join(), topic)
+    for broker in brokers:
+        broker.restart()
+        with Cluster(broker.bootstrap) as cluster:
+            fill(cluster, topic)
+        assert len({(one.partition, one.offset) for one in read(stream, 20)}) == 20
+
+
+def test_a_replaced_owner_commits_nothing(cluster, topic, join, session):
+    """The owner node goes to another behind the member's back: as after an expiry that it has not heard of."""
+    fill(cluster, topic)
+    connector = join(auto_commit_interval_ms="3600000")
+    stream = stream_of(connector, topic)
+    read(stream, 20)
+    connector.commit_offsets()
+    fill(cluster, topic)
+    owner = paths.owner(topic, topic, 0)
+    claims = SetData(paths.owners(topic, topic), b"")
+    assert session.transact([Delete(owner), claims, Create(owner, b"another-0", ephemeral=True)]) is None
+    owners = connector._consumer.member.owners
+    assert owners.commit(all_at(topic, 9)) == {Partition(topic, 0)}
+    assert offsets_of(session, topic) == all_at(topic, 9) | {Partition(topic, 0): 5}
+    read(stream, 20)
+    with pytest.raises(OwnershipLostError, match=f"{topic}-0"):
+        connector.commit_offsets()
+    assert session.transact([Delete(owner)]) is None
+    assert offsets_of(session, topic)[Partition(topic, 0)] == 5
+
+
+def test_a_member_that_finds_its_partitions_taken_says_so(topic, join, session):
+    session.ensure(paths.owners(topic, topic))
+    owner = paths.owner(topic, topic, 2)
+    assert session.transact([Create(owner, b"another-0", ephemeral=True)]) is None
+    connector = join(rebalance_max_retries="2", rebalance_backoff_ms="50")
+    with pytest.raises(RebalanceFailedError, match=f"{topic}-2"):
+        connector.create_message_streams({topic: 1})
+    assert connector.owned_partitions() == set()
+    assert session.transact([Delete(owner)]) is None
+
+
+def test_a_registration_that_is_none_does_not_hold_up_the_group(cluster, topic, join, session, caplog):
+    fill(cluster, topic)
+    ids = paths.consumer_ids(topic)
+    session.ensure(ids)
+    for name, data in {
+        "a-torn": b'{"version":1,"subscr',
+        "z-greedy": b'{"subscription":{"t":99999999},"pattern":"static"}',
+    }.items():
+        assert session.transact([Create(f"{ids}/{name}", data)]) is None
+    assert len(read(stream_of(join(), topic), 20)) == 20
+    assert f"{ids}/a-torn is left out" in caplog.text
+    assert f"{ids}/z-greedy is left out" in caplog.text
+
+
+@pytest.mark.parametrize(("asked_ms", "granted_ms"), [(500, 2_000), (5_000, 5_000), (100_000, 60_000)])
+def test_leases_go_by_the_timeout_that_zookeeper_grants(connect, asked_ms, granted_ms):
+    session = ZooKeeperSession(
+        connect, session_timeout_ms=asked_ms, connection_timeout_ms=10_000, on_change=lambda _: None
+    )
+    session.start()
+    try:
+        assert session.timeout_ms == granted_ms
+        assert session.confirm() == session.client_id[0]
+    finally:
+        session.close()
+
+
+def test_two_members_of_one_name(topic, join):
+    stream_of(join(consumer_id="one"), topic)
+    second = join(consumer_id="one", zookeeper_session_timeout_ms="2000")
+    with pytest.raises(ConsumerIdTakenError, match=f"{topic}_one"):
+        second.create_message_streams({topic: 1})
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"group.id": "g"}, "zookeeper.connect is required"),
+        ({"zookeeper.connect": "x:1"}, "group.id is required"),
+        ({"group.id": "g", "zookeeper.connect": "x:1", "zk.connect": "y"}, "unknown property zk.connect"),
+        ({"group.id": "a/b", "zookeeper.connect": "x:1"}, "group.id"),
+        ({"group.id": "g", "zookeeper.connect": "x:1", "offsets.storage": "paper"}, "offsets.storage"),
+    ],
+)
+def test_properties_that_make_no_sense(properties, message):
+    with pytest.raises(InvalidConfigError, match=message):
+        ConsumerConnector(properties)
+
+
+def test_no_zookeeper_there():
+    properties = {"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": "200"}
+    with ConsumerConnector(properties) as connector, pytest.raises(ZooKeeperError, match=r"127\.0\.0\.1:1"):
+        connector.create_message_streams({"t": 1})
+
+
+@pytest.fixture(scope="module")
+def where(brokers, connect):
+    return "--bootstrap", brokers[0].bootstrap, "--zookeeper", connect
+
+
+def test_offsets_by_command(cluster, where, topic, join, tmp_path):
+    fill(cluster, topic)
+    connector = join()
+    read(stream_of(connector, topic), 20)
+    refused = run("offsets", "migrate", topic, "--to", "kafka", *where)
+    assert isinstance(refused.exception, GroupHasMembersError)
+    assert connector.member_name in str(refused.exception)
+    connector.commit_offsets()
+    described = json.loads(run("groups", "describe", topic, *where, "--json").stdout)
+    assert [one["lag"] for one in described["partitions"]] == [0] * 4
+    assert {one["member"] for one in described["partitions"]} == {f"{connector.member_name}-0"}
+    connector.shutdown()
+    assert topic in run("groups", "list", *where).stdout
+    assert run("offsets", "migrate", topic, "--to", "kafka", "--verify", *where).exit_code == 1
+    moved = run("offsets", "migrate", topic, "--to", "kafka", "--json", *where)
+    assert json.loads(moved.stdout)["is_complete"]
+    exported = tmp_path / "offsets"
+    exported.write_text(run("offsets", "export", topic, *where).stdout)
+    assert json.loads(exported.read_text().splitlines()[0]) == {"topic": topic, "partition": 0, "offset": 5}
+    reset = run("offsets", "reset", topic, "--topic", topic, "--to", "2", "--store", "zookeeper", "--json", *where)
+    assert {one["offset"] for one in json.loads(reset.stdout)} == {2}
+    imported = run("offsets", "import", topic, str(exported), "--store", "zookeeper", *where)
+    assert imported.exit_code == 0, imported.output
+    back = run("offsets", "export", topic, "--store", "zookeeper", *where)
+    assert back.stdout == exported.read_text()
+
+
+def test_offsets_are_reset_to_the_ends_or_a_time_and_moved_back_to_zookeeper(cluster, where, topic, session):
+    for number in range(4):
+        records = [NewRecord(b"v", timestamp_ms=1_000 * second) for second in (1, 2, 3)]
+        SyncProducer(cluster).send(topic, number, records)
+
+    def reset_to(place):
+        done = run("offsets", "reset", topic, "--topic", topic, "--to", place, *where)
+        assert done.exit_code == 0, done.output
+        return {found.offset for found in Groups(cluster).offsets(topic).values()}
+
+    assert reset_to("latest") == {3}
+    assert reset_to("earliest") == {0}
+    assert reset_to("1970-01-01T00:00:02+00:00") == {1}
+    assert run("offsets", "migrate", topic, "--to", "zookeeper", "--verify", *where).exit_code == 1
+    assert run("offsets", "migrate", topic, "--to", "zookeeper", *where).exit_code == 0
+    assert run("offsets", "migrate", topic, "--to", "zookeeper", "--verify", *where).exit_code == 0
+    assert offsets_of(session, topic) == all_at(topic, 1)
+
+
+def test_what_was_handed_out_is_committed_at_shutdown_by_a_zookeeper_that_comes_back(tmp_path):
+    with (
+        EmbeddedZooKeeper(tmp_path / "zookeeper") as server,
+        BrokerProcess(tmp_path / "b", zookeeper=server.address) as broker,
+    ):
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("t", 4)
+            fill(cluster, "t")
+        properties = {"group.id": "t", "zookeeper.connect": server.address, "auto.offset.reset": "smallest"}
+        connector = ConsumerConnector({**properties, "zookeeper.session.timeout.ms": "20000"})
+        read(stream_of(connector, "t"), 20)
+        server.kill()
+        lease = connector._consumer.member.lease
+        lease.renew(lease._term.session_id, 0, 0)  # it has ended, as it would have after a while
+        shutdown = threading.Thread(target=connector.shutdown)
+        shutdown.start()
+        server.start()
+        shutdown.join(60)
+        session = open_session(server.address)
+        assert offsets_of(session, "t") == all_at("t", 5)
+        assert describe_zookeeper_group(session, "t").members == ()
+        session.close()

@@ -1,0 +1,37 @@
+"""Upkeep of the tables as Dagster runs it, on real tables."""
+
+import dagster as dg
+import pyarrow as pa
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.upkeep.assets import table_upkeep
+from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.files import DataFileWriter
+from millrace_pipelines.warehouse.table import Table
+
+FS = OsFileSystem()
+LOADS = 12
+
+
+def test_every_table_is_kept(tmp_path):
+    for topic in ("events", "orders"):
+        directory = str(tmp_path / topic)
+        Table.load_or_create(directory, FS, schema=ENVELOPE_SCHEMA, name=topic, configuration={})
+        for number in range(LOADS if topic == "events" else 1):
+            row = {"topic": topic, "partition": 0, "offset": number, "timestamp": 0, "value": b"v", "headers": []}
+            with DataFileWriter(directory, "load", 0, ENVELOPE_SCHEMA, FS) as writer:
+                writer.write(pa.Table.from_pylist([row], ENVELOPE_SCHEMA))
+                Table.load(directory, FS).commit([writer.finish()], expected={}, transactions={}, lineage={})
+    (tmp_path / "no table").mkdir()
+    millrace = MillraceResource(
+        bootstrap="127.0.0.1:1", admin_url="", warehouse_dir=str(tmp_path), schema_dir="", master="local[1,3]"
+    )
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize([table_upkeep], instance=instance, resources={"millrace": millrace})
+        [materialization] = result.asset_materializations_for_node("table_upkeep")
+    assert materialization.metadata["files compacted"].value == LOADS
+    rows = [record.data for record in materialization.metadata["tables"].records]
+    assert [(row["files compacted"], row["files made"]) for row in rows] == [(LOADS, 1), (0, 0)]
+    assert rows[0]["checkpoint"] == LOADS + 1
+    assert len(Table.load(str(tmp_path / "events"), FS).files()) == 1

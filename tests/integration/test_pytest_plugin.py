@@ -1,0 +1,68 @@
+"""The plugin as others use it: docs/testing.md runs, nothing is loaded unless asked for, what is missing is named."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
+PLUGIN = ("-p", "millrace.testing.plugin", "-p", "no:cacheprovider")
+
+
+def examples():
+    return re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_examples_of_the_documentation_pass(pytester):
+    pytester.makepyfile(**{f"test_example_{number}": code for number, code in enumerate(examples())})
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=len(examples()))
+
+
+def test_scope_and_properties_come_from_the_ini_file(pytester):
+    pytester.makeini("[pytest]\nmillrace_broker_scope = module\nmillrace_broker_properties =\n    num.partitions=4\n")
+    pytester.makepyfile(
+        """
+        def test_first(broker):
+            broker.produce("made", [b"v"])
+
+        def test_second(broker, broker_session):
+            assert broker.topics() == ["made"]
+            assert broker.pid != broker_session.pid
+            assert {record.offset for record in broker.consume("made", 1)} == {0}
+        """
+    )
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=2)
+
+
+def test_an_unknown_scope_is_named(pytester):
+    pytester.makeini("[pytest]\nmillrace_broker_scope = universe\n")
+    pytester.makepyfile("def test_any(broker): pass")
+    result = pytester.runpytest_subprocess(*PLUGIN)
+    assert "millrace_broker_scope=universe: expected one of function" in result.stdout.str() + result.stderr.str()
+
+
+def test_nothing_is_loaded_before_a_test_asks(pytester):
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_modules():
+            assert not [name for name in sys.modules if name.startswith("millrace.client")]
+        """
+    )
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("missing", ["aiohttp", "millrace_broker"])
+def test_without_the_broker_extra_it_says_what_to_install(pytester, missing):
+    pytester.makeconftest(
+        f"""
+        import importlib.util
+        find = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *rest: None if name == "{missing}" else find(name, *rest)
+        """
+    )
+    pytester.makepyfile("def test_any(broker): pass")
+    result = pytester.runpytest_subprocess(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*a broker needs {missing}: pip install 'millrace[[]broker]'*"])

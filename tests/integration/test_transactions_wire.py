@@ -1,0 +1,122 @@
+"""Transactions by hand: what a reader of committed records waits for, and what two brokers of a cluster refuse."""
+
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from millrace.client import Admin, Cluster
+from millrace.errors import ErrorCode
+from millrace.records.batch import TRANSACTIONAL_FLAG, walk
+from millrace.records.record import BatchProducer, NewRecord, encode_batch
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.raw import RawConnection
+from millrace.wire.api import ApiKey
+
+NOT_SEEN_YET = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_COORDINATOR,
+)  # fmt: skip
+LONG_MS = 120_000  # longer than a socket of these tests waits
+
+
+class Client:
+    """A transactional producer."""
+
+    def __init__(self, raw, transactional_id):
+        self.raw = raw
+        self.id = transactional_id
+        while raw.request(ApiKey.FIND_COORDINATOR, 1, {"key": self.id, "key_type": 1}).error_code:
+            pass
+        fields = {"transactional_id": self.id, "transaction_timeout": 60_000}
+        answer = raw.request(ApiKey.INIT_PRODUCER_ID, 4, fields)
+        while answer.error_code in NOT_SEEN_YET:
+            answer = raw.request(ApiKey.INIT_PRODUCER_ID, 4, fields)
+        assert answer.error_code == 0
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def add(self, topic, partition):
+        fields = {
+            "v3_and_below_transactional_id": self.id,
+            "v3_and_below_producer_id": self.producer_id,
+            "v3_and_below_producer_epoch": self.epoch,
+            "v3_and_below_topics": [{"name": topic, "partitions": [partition]}],
+        }
+        answer = self.raw.request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, fields)
+        return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+
+    def produce(self, topic, partition=0, *, raw=None):
+        producer = BatchProducer(self.producer_id, self.epoch, 0)
+        batch = encode_batch([NewRecord(b"value")], producer=producer, flags=TRANSACTIONAL_FLAG)
+        data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
+        fields = {"transactional_id": self.id, "acks": -1, "timeout": 5000, "topic_data": data}
+        return (raw or self.raw).request(ApiKey.PRODUCE, 9, fields).responses[0].partition_responses[0].error_code
+
+    def end(self, *, commit=True):
+        fields = {"transactional_id": self.id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
+        return self.raw.request(ApiKey.END_TXN, 3, {**fields, "committed": commit}).error_code
+
+
+def fetch(raw, topic):
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    fields = {
+        "replica_id": -1, "max_wait": LONG_MS, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1,
+        "topics": [{"topic": topic, "partitions": [partition]}], "forgotten_topics_data": [],
+    }  # fmt: skip
+    return raw.request(ApiKey.FETCH, 11, fields).responses[0].partitions[0]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_of_a_transaction_releases_its_readers(broker, commit):
+    """What they wait for was written before they began to wait."""
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("events", 1)
+    with RawConnection(broker.bootstrap) as raw, RawConnection(broker.bootstrap) as other, ThreadPoolExecutor() as pool:
+        client = Client(raw, "t")
+        assert client.add("events", 0) == 0
+        assert client.produce("events") == 0
+        waiting = pool.submit(fetch, other, "events")
+        while purgatory_size(broker) == 0:
+            assert not waiting.done()
+        assert client.end(commit=commit) == 0
+        found = waiting.result()
+        assert found.last_stable_offset == found.high_watermark == 2
+        assert [header.is_control for _, header in walk(found.records)] == [False, True]
+        assert len(found.aborted_transactions) == (not commit)
+
+
+def purgatory_size(broker):
+    text = urllib.request.urlopen(f"{broker.admin_url}/metrics").read().decode()
+    (line,) = [line for line in text.splitlines() if line.startswith("millrace_purgatory_size ")]
+    return float(line.split()[1])
+
+
+def test_a_transaction_spans_the_partitions_of_one_broker(tmp_path, zookeeper):
+    """Of another broker's neither the coordinator nor the partition takes anything."""
+    place = f"{zookeeper.address}/spans"
+    with (
+        BrokerProcess(tmp_path / "1", zookeeper=place, broker_id=1) as first,
+        BrokerProcess(tmp_path / "2", zookeeper=place, broker_id=2) as second,
+        Cluster(first.bootstrap) as cluster,
+    ):
+        while len(cluster.metadata([]).brokers) < 2:
+            pass
+        Admin(cluster).create_topic("events", 2)
+        Admin(cluster).create_topic("__transaction_state", 1)
+        partitions = cluster.metadata(["events", "__transaction_state"]).topics
+        home = partitions["__transaction_state"].partitions[0].leader
+        here = next(index for index, one in partitions["events"].partitions.items() if one.leader == home)
+        raws = {1: first, 2: second}
+        with RawConnection(raws[home].bootstrap) as raw, RawConnection(raws[3 - home].bootstrap) as other:
+            client = Client(raw, "t")
+            assert once_seen(lambda: client.add("events", 1 - here)) == ErrorCode.POLICY_VIOLATION
+            assert once_seen(lambda: client.produce("events", 1 - here, raw=other)) == ErrorCode.POLICY_VIOLATION
+            assert once_seen(lambda: client.add("events", here)) == 0
+            assert once_seen(lambda: client.produce("events", here)) == 0
+            assert client.end() == 0
+
+
+def once_seen(ask):
+    """The answer of a broker that knows the topics by now."""
+    while (code := ask()) in NOT_SEEN_YET:
+        pass
+    return code

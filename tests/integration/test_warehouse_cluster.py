@@ -1,0 +1,87 @@
+"""Loads on a standalone cluster, one of whose workers dies amid the job, and over Spark Connect."""
+
+import pyarrow.dataset as ds
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.fs import OsFileSystem
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.spark import SparkCluster, SparkConnect
+from millrace_pipelines.spark.session import is_remote, spark_session
+from millrace_pipelines.warehouse.audit import audit
+from millrace_pipelines.warehouse.load import LoadOptions, load_topic
+from millrace_pipelines.warehouse.progress import SilentListener
+from millrace_pipelines.warehouse.table import Table
+
+RECORDS = 24_000
+
+
+@pytest.fixture(scope="module")
+def topic(tmp_path_factory):
+    """A broker with the topic `events`, of two partitions."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("events", 2)
+            for number in range(0, RECORDS, 2000):
+                values = [NewRecord(b"%d" % each) for each in range(number, number + 2000)]
+                SyncProducer(cluster).send("events", number // 2000 % 2, values)
+        yield broker.bootstrap
+
+
+class Killing(SilentListener):
+    """Kills a worker, and its executor, as soon as a task is done."""
+
+    def __init__(self, worker):
+        self.worker, self.done_then = worker, None
+
+    def tasks_done(self, done, total, records):
+        if self.done_then is None and 0 < done < total:
+            self.done_then = (done, total)
+            self.worker.kill()
+
+
+def values(table):
+    files = Table.load(table, OsFileSystem()).files()
+    return sorted(int(value) for value in ds.dataset(files).to_table(columns=["value"]).column("value").to_pylist())
+
+
+def test_a_worker_killed_amid_the_job_changes_nothing(topic, tmp_path):
+    with SparkCluster(tmp_path / "cluster", workers=2) as cluster:
+        options = LoadOptions(
+            topic="events",
+            table=str(tmp_path / "table"),
+            bootstrap=topic,
+            master=cluster.master,
+            spark_settings={"spark.executor.memory": "512m"},
+            max_records_per_task=1000,
+        )
+        killing = Killing(cluster.workers[0])
+        report = load_topic(options, listener=killing)
+    assert killing.done_then is not None
+    assert report.rows == RECORDS
+    assert values(options.table) == list(range(RECORDS))
+    assert audit(options.table) == []
+
+
+def test_a_load_over_spark_connect(topic, tmp_path):
+    with SparkConnect(tmp_path / "connect") as server:
+        options = LoadOptions(
+            topic="events",
+            table=str(tmp_path / "table"),
+            bootstrap=topic,
+            master=server.address,
+            max_records_per_task=5000,
+            max_records_per_run=10_000,
+        )
+        assert load_topic(options).rows == 10_000
+        with spark_session("again", server.address) as session:
+            assert is_remote(session)
+            told = []
+            listener = SilentListener()
+            listener.tasks_done = lambda *progress: told.append(progress)
+            assert load_topic(options, spark=session, listener=listener).rows == 10_000
+            assert told[-1] == (2, 2, 10_000)
+            assert load_topic(options, spark=session).rows == RECORDS - 20_000
+    assert values(options.table) == list(range(RECORDS))
+    assert audit(options.table) == []

@@ -1,0 +1,384 @@
+"""Upsert, erasure, reload, backfill and continuous loads, from a real broker through a real Spark."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.fs import OsFileSystem
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace_ops.cli.app import app
+from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.warehouse.audit import audit
+from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
+from millrace_pipelines.warehouse.dead_letters.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.errors import KeylessRecordsError, ModeError, StaleLedgerError
+from millrace_pipelines.warehouse.ledger import LedgerEntry, read_ledger
+from millrace_pipelines.warehouse.load import LoadOptions, load_topic
+from millrace_pipelines.warehouse.modes.choices import Mode
+from millrace_pipelines.warehouse.modes.erase import erase
+from millrace_pipelines.warehouse.modes.reload import reload_topic
+from millrace_pipelines.warehouse.modes.selection import Selection
+from millrace_pipelines.warehouse.progress import SilentListener, Step
+from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.upkeep.compact import compact
+from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
+from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+
+FS = OsFileSystem()
+SCHEMA = {"fields": [{"name": "name", "type": "string"}]}
+names = (f"topic-{number}" for number in count())
+run = CliRunner().invoke
+
+
+@pytest.fixture(scope="module")
+def spark():
+    with spark_session("tests", local_master(2)) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process, Cluster(process.bootstrap) as cluster:
+        cluster.bootstrap = process.bootstrap
+        yield cluster
+
+
+class Events:
+    """A topic of two partitions, the records sent to it, and the newest value of each key."""
+
+    def __init__(self, cluster):
+        self.topic, self._cluster = next(names), cluster
+        self.sent = {0: [], 1: []}
+        self.newest = {}
+        Admin(cluster).create_topic(self.topic, 2)
+
+    def send(self, *pairs, timestamp_ms=1_700_000_000_000):
+        for partition in (0, 1):
+            mine = [pair for pair in pairs if self.partition_of(pair[0]) == partition]
+            records = [NewRecord(value, key=key, timestamp_ms=timestamp_ms) for key, value in mine]
+            if records:
+                SyncProducer(self._cluster).send(self.topic, partition, records)
+            self.sent[partition] += mine
+        self.newest = {key: value for key, value in {**self.newest, **dict(pairs)}.items() if value is not None}
+
+    @staticmethod
+    def partition_of(key):
+        return 0 if key is None else key[-1] % 2
+
+    def options(self, table, **more):
+        return LoadOptions(
+            topic=self.topic, table=str(table), bootstrap=self._cluster.bootstrap, max_records_per_task=40, **more
+        )
+
+    def all_offsets(self, start=0):
+        return {(partition, offset): 1 for partition in (0, 1) for offset in range(start, len(self.sent[partition]))}
+
+
+@pytest.fixture
+def events(cluster):
+    return Events(cluster)
+
+
+class At(SilentListener):
+    def __init__(self, step, action):
+        self.step, self.action = step, action
+
+    def reached(self, step):
+        if step is self.step:
+            self.action()
+
+
+def key(number):
+    return b"key %d" % number
+
+
+def stored(directory):
+    files = Table.load(str(directory), FS).files()
+    return ds.dataset(files).to_table().to_pylist() if files else []
+
+
+def offsets(directory):
+    return Counter((row["partition"], row["offset"]) for row in stored(directory))
+
+
+def by_key(directory):
+    rows = stored(directory)
+    assert len({row["key"] for row in rows}) == len(rows)
+    return {row["key"]: row["value"] for row in rows}
+
+
+def test_upserts_keep_the_newest_value_of_each_key(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+    events.send(*((key(n % 30), b"%d" % n) for n in range(200)))
+    first = load_topic(options, spark=spark)
+    assert (first.rows, first.upserted.inserted, first.upserted.updated) == (200, 30, 0)
+    assert by_key(options.table) == events.newest
+    events.send(
+        (key(3), None), (key(4), b"new"), (key(99), None), (key(31), b"first"), (key(5), None), (key(5), b"again")
+    )
+    second = load_topic(replace(options, mode=None), spark=spark)
+    assert (second.upserted.inserted, second.upserted.updated, second.upserted.deleted) == (1, 2, 1)
+    compact(options.table, FS)
+    events.send((key(31), b"second"))
+    load_topic(options, spark=spark)
+    assert by_key(options.table) == events.newest
+    assert {row["offset"] for row in stored(options.table) if row["key"] == key(31)} == {len(events.sent[1]) - 1}
+    assert audit(options.table) == []
+    assert load_topic(options, spark=spark).version is None
+    with pytest.raises(ModeError, match="made for upsert, not append"):
+        load_topic(replace(options, mode=Mode.APPEND), spark=spark)
+
+
+def test_of_two_upserts_one_commits_and_the_other_leaves_nothing(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+    events.send(*((key(n % 7), b"%d" % n) for n in range(50)))
+
+    def race():
+        load_topic(options, spark=spark)
+        events.send((key(1), b"later"))
+        load_topic(options, spark=spark)
+
+    with pytest.raises(StaleLedgerError):
+        load_topic(options, spark=spark, listener=At(Step.WRITTEN, race))
+    assert by_key(options.table) == events.newest
+    assert audit(options.table) == []
+    vacuum(options.table, FS, retention_hours=0)
+    assert sorted(map(str, Path(options.table).glob("*.parquet"))) == Table.load(options.table, FS).files()
+
+
+def test_records_without_a_key_stop_an_upsert_or_are_counted(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+    events.send((None, b"?"), (key(2), b"a"), (None, None))
+    with pytest.raises(KeylessRecordsError, match="2 records have no key, the first in partition 0 at offset 0"):
+        load_topic(options, spark=spark)
+    assert read_ledger(options.table).partitions == {}
+    report = load_topic(replace(options, accept_keyless_records=True), spark=spark)
+    assert (report.upserted.keyless, by_key(options.table)) == (2, {key(2): b"a"})
+    assert audit(options.table) == []
+
+
+def everything_in(directory):
+    """All bytes of all files, and what Parquet files hold behind compression, dictionaries and statistics."""
+    for path in Path(directory).rglob("*"):
+        if path.is_file():
+            yield path.read_bytes()
+            if path.suffix == ".parquet":
+                parquet = pq.ParquetFile(path)
+                yield repr(parquet.read().to_pylist()).encode()
+                for group in range(parquet.num_row_groups):
+                    columns = [parquet.metadata.row_group(group).column(n) for n in range(parquet.metadata.num_columns)]
+                    yield repr([column.to_dict() for column in columns]).encode()
+
+
+def test_an_erased_key_is_in_no_byte_after_vacuum(spark, events, tmp_path):
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    table = tmp_path / "tables" / "t"
+    options = events.options(table, schema=str(tmp_path / "schema.json"))
+    secret = b"alice@example.org"
+    for _ in range(3):
+        events.send(
+            (key(1), b'{"name": "bob"}'), (secret, b'{"name": "alice@example.org"}'), (secret, b"not json alice")
+        )
+        load_topic(options, spark=spark)
+        checkpoint(options.table, FS)
+    leftover = table / "part-deadbeef-00000-crashed.parquet"
+    leftover.write_bytes(b"of a crashed load: " + secret)
+    assert any(secret in some for some in everything_in(table.parent))
+
+    shown = run(app, ["warehouse", "erase", str(table), "--key", secret.hex(), "--key-format", "hex", "--json"])
+    report = json.loads(shown.stdout)
+    assert (report["rows"], report["dead_letters"]) == (3, 3)
+    assert {row["key"] for row in stored(table)} == {key(1)}
+    assert stored(dead_letters_dir(str(table))) == []
+    shown = run(app, ["warehouse", "vacuum", str(table), "--retain", "0", "--json"])
+    assert len(json.loads(shown.stdout)[0]["files"]) == 4
+    assert not any(b"alice" in some for some in everything_in(table.parent))
+    assert audit(str(table)) == []
+
+    events.send((key(2), b'{"name": "eve"}'))
+    load_topic(options, spark=spark)
+    reload_topic(options, Selection(from_offset=0), spark=spark)
+    vacuum(str(table), FS, retention_hours=0)
+    vacuum(dead_letters_dir(str(table)), FS, retention_hours=0)
+    assert not any(b"alice" in some for some in everything_in(table.parent))
+    assert audit(str(table)) == []
+
+
+def test_a_reload_replaces_a_range_in_one_commit(spark, events, tmp_path):
+    options = events.options(tmp_path / "t")
+    events.send(*((key(n), b"early %d" % n) for n in range(100)), timestamp_ms=1_700_000_000_000)
+    load_topic(options, spark=spark)
+    events.send(*((key(n), b"late %d" % n) for n in range(40)), timestamp_ms=1_800_000_000_000)
+    load_topic(options, spark=spark)
+    before, rows = read_ledger(options.table).partitions, sorted(stored(options.table), key=str)
+
+    report = reload_topic(options, Selection(partitions=(1,), from_offset=10, until_offset=60), spark=spark)
+    assert (report.rows, report.removed_rows) == (50, 50)
+    assert [(span.partition, span.from_offset, span.until_offset) for span in report.replaced] == [(1, 10, 60)]
+    when = datetime.fromtimestamp(1_750_000_000, UTC).isoformat()
+    command = ["reload", events.topic, "--table", options.table, "--bootstrap", options.bootstrap, "--from-time", when]
+    shown = run(app, ["warehouse", *command, "--json"])
+    assert (shown.exit_code, json.loads(shown.stdout)["rows"]) == (0, 40), shown.output
+    assert sorted(stored(options.table), key=str) == rows
+    assert read_ledger(options.table).partitions == before
+    assert audit(options.table) == []
+    assert load_topic(options, spark=spark).version is None
+
+
+def test_partitioned_tables_keep_their_folders_and_replayed_letters_count_once(spark, events, tmp_path):
+    def declare(kind):
+        fields = [{"name": "n", "type": kind}, {"name": "at", "type": "timestamp"}]
+        declared = {"fields": fields, "event_time": {"column": "at", "granularity": "hour"}}
+        (tmp_path / "schema.json").write_text(json.dumps(declared))
+
+    declare("integer")
+    options = events.options(tmp_path / "t", schema=str(tmp_path / "schema.json"))
+    for _ in range(2):
+        events.send(*((key(n), b'{"n": %d, "at": "2026-01-01T%02d:30:00Z"}' % (n, n % 3)) for n in range(30)))
+        events.send((key(7), b'{"n": 5000000000, "at": "2026-01-01T00:00:00Z"}'), (key(8), b'{"n": 1}'), (key(9), b"?"))
+        load_topic(options, spark=spark)
+    before = offsets(options.table)
+    assert len(stored(dead_letters_dir(options.table))) == 4
+    report = compact(options.table, FS)
+    assert report.files_after == 4  # three hours, and rows without one
+    assert offsets(options.table) == before
+    assert audit(options.table) == []
+
+    declare("long")
+    assert replay(ReplayOptions(table=options.table, schema=options.schema)).replayed == 2
+    assert audit(options.table) == []
+    assert erase(options.table, [key(7)], FS).rows == 4
+    assert audit(options.table) == []
+    reload_topic(options, Selection(from_offset=3), spark=spark)
+    assert audit(options.table) == []
+    found = Table.load(options.table, FS).dataset().to_table().to_pylist()
+    assert {row["at"] and row["at"].replace(minute=0) for row in found} == {row["event_hour"] for row in found}
+    assert key(7) not in {row["key"] for row in found}
+
+
+def test_a_reload_beside_a_load_and_one_beside_a_reload(spark, events, tmp_path):
+    options = events.options(tmp_path / "t")
+    events.send(*((key(n), b"%d" % n) for n in range(100)))
+    load_topic(options, spark=spark)
+
+    def race():
+        events.send((key(0), b"more"), (key(1), b"more"))
+        load_topic(options, spark=spark)
+        reload_topic(options, Selection(until_offset=30), spark=spark)
+
+    reload_topic(options, Selection(from_offset=20), spark=spark, listener=At(Step.WRITTEN, race))
+    assert offsets(options.table) == events.all_offsets()
+    assert audit(options.table) == []
+
+
+def test_ranges_into_another_table_and_backfill_below_it(spark, events, tmp_path):
+    options = events.options(tmp_path / "other")
+    events.send(*((key(n), b"%d" % n) for n in range(200)))
+    reload_topic(options, Selection(from_offset=60, until_offset=80), spark=spark)
+    assert read_ledger(options.table).partitions == dict.fromkeys((0, 1), LedgerEntry(60, 80))
+    assert len(offsets(options.table)) == 40
+    load_topic(options, spark=spark)
+    assert offsets(options.table) == events.all_offsets(60)
+    with pytest.raises(ModeError, match="the gap between would never be filled"):
+        reload_topic(options, Selection(from_offset=0, until_offset=50), spark=spark)
+
+    shown = run(app, ["warehouse", "backfill", events.topic, "--table", options.table, "--bootstrap", options.bootstrap,
+                      "--from-offset", "20"])  # fmt: skip
+    assert shown.exit_code == 0, shown.output
+    reload_topic(options, Selection(until_table_begins=True), spark=spark)
+    assert reload_topic(options, Selection(until_table_begins=True), spark=spark).version is None
+    assert offsets(options.table) == events.all_offsets()
+    assert read_ledger(options.table).partitions == dict.fromkeys((0, 1), LedgerEntry(0, 100))
+    assert audit(options.table) == []
+
+
+def test_a_table_of_newest_records_is_reloaded_up_to_its_end_only(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+    events.send(*((key(n % 9), b"%d" % n) for n in range(90)), (key(4), None))
+    load_topic(options, spark=spark)
+    with pytest.raises(ModeError, match="deleted ones would come back"):
+        reload_topic(options, Selection(until_offset=20), spark=spark)
+    reload_topic(options, Selection(from_offset=5), spark=spark)
+    assert by_key(options.table) == events.newest
+    assert audit(options.table) == []
+
+
+def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, tmp_path):
+    options = events.options(tmp_path / "t")
+    for _ in range(3):
+        events.send(*((key(n), b"%d" % n) for n in range(20)))
+        load_topic(options, spark=spark)
+    events.send(*((key(n), b"%d" % n) for n in range(100)))
+    policy, reports = UpkeepPolicy(min_small_files=2, min_commits=1, retention_hours=0), []
+    load_topic(
+        options, spark=spark, listener=At(Step.WRITTEN, lambda: reports.extend(upkeep(options.table, FS, policy)))
+    )
+    [report] = reports
+    assert (report.compaction.files_before, report.compaction.files_after) == (6, 1)
+    assert (len(report.vacuum.files), report.vacuum.running) == (6, 4)
+    assert report.checkpoint_version == 4
+    assert offsets(options.table) == events.all_offsets()
+    assert audit(options.table) == []
+    shown = run(app, ["warehouse", "upkeep", options.table, "--min-small-files", "2", "--retain", "0"])
+    assert "5 files" in shown.stdout
+    assert len(list(Path(options.table).glob("*.parquet"))) == 1
+    assert erase(options.table, [key(0)], FS).rows == 4
+    assert audit(options.table) == []
+
+
+def test_a_continuous_load_follows_a_producer_and_survives_kills(events, tmp_path):
+    table = tmp_path / "t"
+    command = [sys.executable, "-m", "millrace_ops", "warehouse", "load", events.topic, "--table", str(table)]
+    command += ["--bootstrap", events.options(table).bootstrap, "--master", "local[2,3]", "--mode", "upsert"]
+    command += [
+        "--continuous",
+        "--interval",
+        "0.05",
+        "--json",
+        "--metrics",
+        "127.0.0.1:0",
+        "--max-records-per-run",
+        "97",
+    ]
+    done = threading.Event()
+
+    def produce():
+        for n in range(20):
+            events.send(*((key((n * 7 + m) % 50), b"%d" % n) for m in range(20)), (key(n % 50), None))
+        done.set()
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ) as process:
+        process.stdout.readline()
+        process.kill()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as process:
+        address = process.stderr.readline().decode().split()[-1]
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        for line in process.stdout:
+            report = json.loads(line)
+            if done.is_set() and sum(report["lag"].values()) == 0 and by_key(table) == events.newest:
+                break
+        metrics = urllib.request.urlopen(address).read().decode()
+        assert f'millrace_load_lag_records{{partition="0",topic="{events.topic}"}} 0.0' in metrics
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+    producer.join()
+    assert by_key(table) == events.newest
+    assert audit(str(table)) == []

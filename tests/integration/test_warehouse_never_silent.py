@@ -1,0 +1,203 @@
+"""What a load can't have, it says: gaps, topics made anew, cut logs. And what it goes on without is on record."""
+
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from confluent_kafka import Consumer
+
+from millrace.client import Admin, Cluster, Groups, SyncProducer
+from millrace.fs import OsFileSystem
+from millrace.records.batch import walk
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.warehouse.audit import audit
+from millrace_pipelines.warehouse.errors import LogTruncatedError, OffsetsLostError, TopicRecreatedError
+from millrace_pipelines.warehouse.ledger import former_ledgers, read_ledger
+from millrace_pipelines.warehouse.load import LoadOptions, load_topic
+from millrace_pipelines.warehouse.progress import SilentListener, Step
+from millrace_pipelines.warehouse.skipped import publish_skipped, skipped_location
+from millrace_pipelines.warehouse.table import Table
+
+
+@pytest.fixture(scope="module")
+def spark():
+    with spark_session("tests", local_master(2)) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+        yield process
+
+
+@pytest.fixture
+def load(spark, shared_broker, tmp_path, request):
+    """Loads this test's own topic, of two partitions, into its own table."""
+    topic = request.node.name
+    with Cluster(shared_broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(topic, 2)
+
+    def run(**how):
+        listener = how.pop("listener", None)
+        options = LoadOptions(topic=topic, table=str(tmp_path / "t"), bootstrap=shared_broker.bootstrap, **how)
+        return load_topic(options, spark=spark, listener=listener)
+
+    return run
+
+
+def send(broker, topic, partition, count, value=b"v"):
+    with Cluster(broker.bootstrap) as cluster:
+        SyncProducer(cluster).send(topic, partition, [NewRecord(value)] * count)
+
+
+def delete_before(broker, topic, offsets):
+    with Cluster(broker.bootstrap) as cluster:
+        for partition, offset in offsets.items():
+            Admin(cluster).delete_records(topic, partition, offset)
+
+
+def skipped(tmp_path):
+    files = Table.load(skipped_location(str(tmp_path / "t")), OsFileSystem()).files()
+    rows = ds.dataset(files).to_table().sort_by([("time", "ascending"), ("partition", "ascending")]).to_pylist()
+    return [(row["partition"], row["from_offset"], row["until_offset"], row["reason"]) for row in rows]
+
+
+class KilledAt(SilentListener):
+    def __init__(self, step):
+        self.step = step
+
+    def reached(self, step):
+        if step is self.step:
+            raise KeyboardInterrupt
+
+
+def test_a_gap_stops_the_load_or_is_on_record(load, shared_broker, tmp_path, request):
+    topic = request.node.name
+    send(shared_broker, topic, 0, 10)
+    send(shared_broker, topic, 1, 4)
+    load()
+    send(shared_broker, topic, 0, 10)
+    delete_before(shared_broker, topic, {0: 15})
+    with pytest.raises(OffsetsLostError, match=r"partition 0: 10-14.*--accept-lost-offsets"):
+        load()
+    with pytest.raises(KeyboardInterrupt):
+        load(accept_lost_offsets=True, listener=KilledAt(Step.COMMITTED))
+    table = Table.load(str(tmp_path / "t"), OsFileSystem())
+    assert publish_skipped(table, OsFileSystem()) == 1
+    assert publish_skipped(table, OsFileSystem()) == 0
+    assert skipped(tmp_path) == [(0, 10, 15, "retention")]
+    assert read_ledger(str(tmp_path / "t")).next_offset(0) == 20
+    assert audit(str(tmp_path / "t")) == []
+    assert load().version is None
+
+
+def test_a_topic_made_anew_gets_a_ledger_of_its_own(load, shared_broker, tmp_path, request):
+    topic = request.node.name
+    send(shared_broker, topic, 0, 10)
+    load()
+    old = read_ledger(str(tmp_path / "t"))
+    with Cluster(shared_broker.bootstrap) as cluster:
+        Admin(cluster).delete_topic(topic)
+        Admin(cluster).create_topic(topic, 1)
+    send(shared_broker, topic, 0, 3, b"new")
+    with pytest.raises(TopicRecreatedError, match=r"made anew.*partition 0: 10.*--accept-recreated-topic"):
+        load()
+    assert load(accept_recreated_topic=True).rows == 3
+    new = read_ledger(str(tmp_path / "t"))
+    assert (new.topic_id != old.topic_id, new.next_offset(0)) == (True, 3)
+    former = former_ledgers(Table.load(str(tmp_path / "t"), OsFileSystem()))
+    assert former == {old.topic_id: old.partitions}
+    assert skipped(tmp_path) == [(0, 10, None, "topic made anew"), (1, 0, None, "topic made anew")]
+    assert load().version is None
+
+
+def test_a_topic_made_anew_under_the_load_stops_it(load, shared_broker, tmp_path, request):
+    topic = request.node.name
+    send(shared_broker, topic, 0, 10)
+
+    class MadeAnew(SilentListener):
+        def tasks_done(self, done, total, records):
+            if records and not self.done:
+                self.done = True
+                with Cluster(shared_broker.bootstrap) as cluster:
+                    Admin(cluster).delete_topic(topic)
+                    Admin(cluster).create_topic(topic, 2)
+
+        done = False
+
+    with pytest.raises(TopicRecreatedError, match="while it was loaded"):
+        load(listener=MadeAnew())
+    assert read_ledger(str(tmp_path / "t")).partitions == {}
+    assert list(Path(tmp_path / "t").glob("*.parquet")) == []
+
+
+def test_new_partitions_are_picked_up_and_runs_are_bounded(load, shared_broker, tmp_path, request):
+    topic = request.node.name
+    send(shared_broker, topic, 0, 100)
+    send(shared_broker, topic, 1, 10)
+    report = load(max_records_per_run=50)
+    assert (report.rows, report.lag) == (50, {0: 60, 1: 0})
+    with Cluster(shared_broker.bootstrap) as cluster:
+        Admin(cluster).create_partitions(topic, 3)
+    send(shared_broker, topic, 2, 5)
+    assert load().rows == 65
+    assert {
+        partition: entry.next_offset for partition, entry in read_ledger(str(tmp_path / "t")).partitions.items()
+    } == {
+        0: 100,
+        1: 10,
+        2: 5,
+    }
+    assert audit(str(tmp_path / "t")) == []
+
+
+def test_the_group_shows_the_ledger_and_its_failure_fails_no_load(load, shared_broker, request):
+    topic = request.node.name
+    send(shared_broker, topic, 0, 10)
+    report = load(group="loads")
+    with Cluster(shared_broker.bootstrap) as cluster:
+        offsets = Groups(cluster).offsets("loads")
+    assert {place: found.offset for place, found in offsets.items()} == {(topic, 0): 10, (topic, 1): 0}
+    assert (report.group, report.group_error) == ("loads", None)
+    send(shared_broker, topic, 0, 1)
+    member = Consumer({"bootstrap.servers": shared_broker.bootstrap, "group.id": "taken"})
+    member.subscribe([topic])
+    while not member.assignment():
+        member.poll(0.1)
+    report = load(group="taken")
+    member.close()
+    assert report.rows == 1
+    assert "UNKNOWN_MEMBER_ID" in report.group_error
+    assert load(commit_group=False).group is None
+
+
+def test_a_cut_log_stops_the_load_or_begins_another_ledger(spark, tmp_path):
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("cut", 2)
+        options = LoadOptions(topic="cut", table=str(tmp_path / "t"), bootstrap=broker.bootstrap)
+        accepting = LoadOptions(
+            topic="cut", table=str(tmp_path / "t"), bootstrap=broker.bootstrap, accept_truncated_log=True
+        )
+        for partition, value in [(0, b"a"), (0, b"b"), (1, b"c")]:
+            send(broker, "cut", partition, 10, value)
+        load_topic(options, spark=spark)
+        broker.kill()
+        segment = tmp_path / "broker" / "cut-0" / f"{0:020d}.log"
+        batches = list(walk(segment.read_bytes()))
+        with segment.open("r+b") as file:
+            file.truncate(batches[1][0])
+        (tmp_path / "broker" / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+        broker.start()
+        with pytest.raises(LogTruncatedError, match=r"partition 0: the log agrees up to offset 10.*up to 19"):
+            load_topic(options, spark=spark)
+        send(broker, "cut", 0, 2, b"instead")
+        report = load_topic(accepting, spark=spark)
+        assert [(span.partition, span.from_offset, span.until_offset) for span in report.ranges] == [(0, 0, 12)]
+        ledger = read_ledger(options.table)
+        assert (ledger.generation, ledger.next_offset(0), ledger.next_offset(1)) == (1, 12, 10)
+        assert skipped(tmp_path) == [(0, 12, 20, "log truncated")]
+        assert load_topic(options, spark=spark).version is None

@@ -1,0 +1,207 @@
+"""A loaded table through everything that reads it, by the examples of docs/warehouse-reading.md; and its commands."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from tenacity import retry, retry_if_exception_message, stop_after_attempt
+from typer.testing import CliRunner
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.fs import OsFileSystem
+from millrace.java import find_java
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace_ops.cli.warehouse import app
+from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.warehouse.audit import audit
+from millrace_pipelines.warehouse.compression import Compression
+from millrace_pipelines.warehouse.load import LoadOptions, load_topic
+from millrace_pipelines.warehouse.table import Table
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "warehouse-reading.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+DELTA_JARS = ROOT / ".peers" / "spark-delta" / "libs"
+SCHEMA = {"fields": [{"name": "id", "type": "long", "nullable": False}]}
+ROWS = {0: 2998, 1: 500}
+ERRORS = {"not a JSON object: Expecting value at character 0": 1, "field id: expected number, found string": 1}
+TIMEOUT_S = 240
+# A program of its own, since a JVM takes jars in at its start only.
+READS_DELTA = """
+import sys
+from pyspark.sql import SparkSession
+
+settings = {
+    "spark.jars": sys.argv[1],
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+rows = spark.read.format("delta").load(sys.argv[2]).groupBy("partition").count().orderBy("partition")
+print([list(row) for row in rows.collect()])
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def spark():
+    with spark_session("reading", local_master(2)) as session:
+        session.conf.set("spark.sql.codegen.wholeStage", "false")
+        session.conf.set("spark.sql.shuffle.partitions", "1")
+        yield session
+
+
+@pytest.fixture(scope="module")
+def topic(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("flights", 2)
+        values = [b'{"id": %d}' % number for number in range(3000)]
+        values[7], values[8] = b"not json", b'{"id": "x"}'
+        SyncProducer(cluster).send("flights", 0, [NewRecord(value) for value in values])
+        SyncProducer(cluster).send("flights", 1, [NewRecord(value) for value in values[2500:]])
+    return "flights"
+
+
+@pytest.fixture(scope="module")
+def table(broker, topic, spark, tmp_path_factory):
+    """Loaded in two runs of several tasks."""
+    directory = tmp_path_factory.mktemp("warehouse")
+    (directory / "schema.json").write_text(json.dumps(SCHEMA))
+    options = LoadOptions(
+        topic=topic, table=str(directory / "flights"), bootstrap=broker.bootstrap,
+        schema=str(directory / "schema.json"), max_records_per_task=700, max_records_per_run=2000,
+    )  # fmt: skip
+    while load_topic(options, spark=spark).version is not None:
+        pass
+    return options.table
+
+
+@pytest.fixture(scope="module")
+def names(broker, topic, table, spark, tmp_path_factory):
+    """What the examples find, and what they leave for one another."""
+    directory = tmp_path_factory.mktemp("stream")
+    return {"bootstrap": broker.bootstrap, "topic": topic, "table": table, "spark": spark,
+            "out": str(directory / "out"), "checkpoint": str(directory / "checkpoint")}  # fmt: skip
+
+
+def test_the_page_has_examples_for_all():
+    page = "\n".join(EXAMPLES)
+    for reader in ("spark.read", "spark.readStream", "spark_table", "duckdb", "pl.scan_delta", "pyarrow", "query("):
+        assert reader in page
+
+
+# Spark gives the Python process of a stream ten seconds to start, which are few on a machine that does much else.
+@retry(
+    retry=retry_if_exception_message(match=r"(?s).*(failed|Python worker) to connect back"),
+    stop=stop_after_attempt(10),
+    reraise=True,
+)
+def play(code, names):
+    exec(code, names)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=lambda number: EXAMPLES[number].split("\n")[0])
+def test_an_example_does_what_it_says(names, number):
+    play(compile(EXAMPLES[number], f"warehouse-reading.md, example {number}", "exec"), names)
+    found = {name: names.pop(name) for name in ("counts", "offsets", "errors") if name in names}
+    [(kind, value)] = found.items()
+    topic_rows = {0: ROWS[0] + 2, 1: ROWS[1]}
+    by_topic = 'format("millrace")' in EXAMPLES[number]
+    expected = {"counts": topic_rows if by_topic else ROWS, "offsets": list(range(10, 20)), "errors": ERRORS}
+    assert value == expected[kind]
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_every_reader_knows_every_codec(broker, spark, tmp_path, compression):
+    topic, location = f"codec-{compression}", str(tmp_path / "t")
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(topic, 1)
+        SyncProducer(cluster).send(topic, 0, [NewRecord(b"%d" % number * 40) for number in range(100)])
+    options = LoadOptions(topic=topic, table=location, bootstrap=broker.bootstrap, compression=compression)
+    assert load_topic(options, spark=spark).rows == 100
+    [file] = Table.load(location, OsFileSystem()).files()
+    codec = "UNCOMPRESSED" if compression is Compression.NONE else compression.name
+    assert pq.read_metadata(file).row_group(0).column(3).compression == codec
+    delta = DeltaTable(location)
+    by_delta = pa.table(QueryBuilder().register("t", delta).execute("SELECT value FROM t"))
+    found = [
+        sum(len(row["value"]) for row in spark.read.parquet(file).collect()),
+        duckdb.sql(f"SELECT sum(octet_length(value)) FROM read_parquet('{file}')").fetchall()[0][0],
+        pl.scan_delta(location).select(pl.col("value").bin.size().sum()).collect().item(),
+        sum(map(len, delta.to_pyarrow_dataset().to_table().column("value").to_pylist())),
+        sum(map(len, by_delta.column("value").to_pylist())),
+    ]
+    assert found == [(10 + 2 * 90) * 40] * 5
+
+
+@pytest.mark.peers
+@pytest.mark.skipif(not any(DELTA_JARS.glob("*.jar")), reason="`make peers` brings Delta's jars for Spark")
+def test_spark_reads_the_table_with_delta_s_jars(table):
+    jars = ",".join(map(str, DELTA_JARS.glob("*.jar")))
+    result = subprocess.run(
+        [sys.executable, "-c", READS_DELTA, jars, table],
+        capture_output=True, timeout=TIMEOUT_S, check=False, text=True,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(find_java().resolve().parents[1])},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert json.loads(result.stdout.splitlines()[-1]) == [[0, ROWS[0]], [1, ROWS[1]]]
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_tables_and_their_lag(broker, table):
+    [told] = json.loads(run("tables", os.path.dirname(table), "--bootstrap", broker.bootstrap, "--json").stdout)
+    assert (told["topic"], told["rows"], told["dead_letters"], told["lag"]) == ("flights", 3498, 2, 0)
+    assert (told["location"], told["version"] > 0, told["bytes"] > 0) == (table, True, True)
+    shown = run("tables", os.path.dirname(table)).stdout
+    assert re.search(r"flights +flights +3498 +2 ", shown)
+    assert json.loads(run("tables", os.path.dirname(table), "--json").stdout)[0]["lag"] is None
+
+
+def test_the_ledger_and_its_lag(broker, table):
+    told = json.loads(run("ledger", table, "--bootstrap", broker.bootstrap, "--json").stdout)
+    assert {partition: entry["next_offset"] for partition, entry in told["partitions"].items()} == {"0": 3000, "1": 500}
+    assert told["lag"] == {"0": 0, "1": 0}
+
+
+def test_sql_over_tables_and_dead_letters(table):
+    joined = "SELECT f.partition, count(DISTINCT d.error) AS errors FROM flights f, flights__dead_letters d GROUP BY 1"
+    lines = run("query", os.path.dirname(table), f"{joined} ORDER BY 1", "--json").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [{"partition": 0, "errors": 2}, {"partition": 1, "errors": 2}]
+    row = json.loads(run("query", table, "SELECT * FROM flights WHERE id = 9", "--json").stdout)
+    assert (row["offset"], row["value"], row["headers"]) == (9, '{"id": 9}', [])
+    assert "3498" in run("query", table, "SELECT count(*) AS n FROM flights").stdout
+
+
+def test_the_audit_beside_the_topic(broker, topic, table):
+    assert audit(table, bootstrap=broker.bootstrap) == []
+    assert run("audit", table, "--bootstrap", broker.bootstrap).exit_code == 0
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).delete_topic(topic)
+        assert audit(table, bootstrap=broker.bootstrap) == ["topic flights does not exist"]
+        Admin(cluster).create_topic(topic, 2)
+    [anew] = audit(table, bootstrap=broker.bootstrap)
+    assert anew.startswith("topic flights was deleted and made anew: its id is ")
+    broken = run("audit", table, "--bootstrap", broker.bootstrap)
+    assert (broken.exit_code, broken.stdout.strip()) == (1, anew)

@@ -1,0 +1,103 @@
+"""Tables in a bucket of S3, whose part moto's server plays: data files by pyarrow, commits by conditional put."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from urllib.request import Request, urlopen
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.errors import WarehouseError
+from millrace.fs import OsFileSystem
+from millrace.ports import free_port
+from millrace.records.record import NewRecord
+from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.files import remove_files_of_load, write_file
+from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.schema import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.store import store_at
+from millrace_pipelines.warehouse.table import Table
+
+FS = OsFileSystem()
+PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """The endpoint of a server with the bucket `warehouse`."""
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urlopen(Request(f"{endpoint}/warehouse", method="PUT"), timeout=60).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        yield endpoint
+        server.terminate()
+
+
+@pytest.fixture
+def environment(s3, monkeypatch):
+    names = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+    for name, value in (names | {"AWS_ENDPOINT_URL": s3}).items():
+        monkeypatch.setenv(name, value)
+
+
+def make(location):
+    return Table.load_or_create(location, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=PROPERTIES)
+
+
+def commit(table, offset):
+    columns = {name: pa.nulls(1, ENVELOPE_SCHEMA.field(name).type) for name in ENVELOPE_SCHEMA.names}
+    columns |= {"partition": pa.array([0], pa.int32()), "offset": pa.array([offset], pa.int64())}
+    file = write_file(table.location, f"load{offset}", pa.table(columns, schema=ENVELOPE_SCHEMA), FS)
+    expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, offset + 1)})
+    return table.commit([file], expected=expected, transactions=transactions, lineage={"ranges": [], "lost": []})
+
+
+def test_of_two_commits_to_a_bucket_one_is_made(environment):
+    location = "s3://warehouse/commits/events"
+    first, second = make(location), make(location)
+    assert commit(first, 0) == 1
+    with pytest.raises(StaleLedgerError):
+        commit(second, 0)
+    assert commit(make(location), 1) == 2
+    table = make(location)
+    assert ledger_of(table).partitions == {0: LedgerEntry(0, 2)}
+    rows = ds.dataset(table.files(), filesystem=table.filesystem).to_table(columns=["offset"])
+    assert sorted(rows.column("offset").to_pylist()) == [0, 1]
+    remove_files_of_load(location, "load0", FS)
+    assert store_at(location, FS).names() == [name for name in table.file_names() if "load1" in name]
+
+
+def test_a_topic_is_loaded_into_a_bucket(environment, broker):
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("events", 2)
+        SyncProducer(cluster).send("events", 1, [NewRecord(b"%d" % number) for number in range(100)])
+    command = [
+        *(sys.executable, "-m", "millrace_ops", "warehouse", "load", "events", "--json", "--master", "local[2,3]"),
+        *("--table", "s3://warehouse/loads/events", "--bootstrap", broker.bootstrap, "--max-records-per-task", "40"),
+    ]
+    result = subprocess.run(command, capture_output=True, timeout=400, check=False, env=os.environ)
+    assert result.returncode == 0, result.stderr.decode()[-4000:]
+    assert json.loads(result.stdout)["rows"] == 100
+    table = Table.load("s3://warehouse/loads/events", FS)
+    rows = ds.dataset(table.files(), filesystem=table.filesystem).to_table().sort_by("offset")
+    assert rows.column("value").to_pylist() == [b"%d" % number for number in range(100)]
+    assert ledger_of(table).next_offset(1) == 100
+
+
+@pytest.mark.parametrize("location", ["gs://bucket/table", "s3://bucket", "s3://", "hdfs://host/table"])
+def test_other_stores_are_refused(location):
+    with pytest.raises(WarehouseError, match="a table is a folder, or s3://bucket/path"):
+        store_at(location, FS)

@@ -1,0 +1,68 @@
+"""What the short ways of an append decide is what the long ways decide: plain batches, one batch that comes alone."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.errors import RecordError
+from millrace.records.batch import HEADER, HEADER_BYTES, PLACE, is_transactional, read_header
+from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.replication.produced import batches_of, check_base_offset, is_plain_batch
+from millrace_broker.storage import LogConfig
+from millrace_broker.storage.placement import _place_batches, place
+from millrace_broker.storage.validation import validate_produced
+
+CONFIG = LogConfig()
+VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=3)
+DAMAGE = st.lists(st.tuples(st.integers(0, HEADER_BYTES - 1), st.integers(0, 255)), max_size=2)
+TIMES = st.integers(-1, 2**62)
+
+
+def batch(values, timestamp_ms=-1):
+    return encode_batch([NewRecord(value, timestamp_ms=timestamp_ms) for value in values])
+
+
+@given(VALUES, DAMAGE, st.integers(-3, 3), st.integers(7, 13))
+def test_a_plain_batch_is_one_that_every_rule_passes(values, damage, longer, version):
+    records = bytearray(batch(values))
+    for position, byte in damage:
+        records[position] = byte
+    records = bytes(records) + bytes(longer) if longer > 0 else bytes(records[: len(records) + longer])
+    try:
+        taken = batches_of(version, records, CONFIG)
+        check_base_offset(version, taken)
+        is_plain = taken == records and not is_transactional(taken)
+    except RecordError:
+        is_plain = False
+    assert is_plain_batch(records) == is_plain
+    assert is_plain_batch(memoryview(records)) == is_plain
+
+
+@given(VALUES, st.integers(0, 2**60), st.integers(-1, 2**31 - 1), TIMES)
+def test_a_batch_that_comes_alone_is_placed_as_among_others(values, offset, leader_epoch, timestamp_ms):
+    view = memoryview(batch(values, timestamp_ms))
+    found = validate_produced(view, 1 << 20)
+    alone, among = (way([(view, found)], offset, leader_epoch) for way in (place, _place_batches))
+    assert b"".join(alone.buffers) == b"".join(among.buffers)
+    assert alone[1:] == among[1:]
+    assert read_header(b"".join(alone.buffers)).base_offset == offset
+    assert b"".join(alone.buffers)[PLACE.size :] == view[PLACE.size :]
+
+
+def outcome(call):
+    try:
+        return call()
+    except RecordError as error:
+        return str(error)
+
+
+@given(VALUES, DAMAGE)
+def test_a_header_is_read_alike_in_place(values, damage):
+    data = bytearray(batch(values))
+    for position, byte in damage:
+        data[position] = byte
+    header = outcome(lambda: read_header(data))
+    validated = outcome(lambda: validate_produced(memoryview(data), 1 << 20)[0][1])
+    if isinstance(header, str):
+        assert validated == header
+    elif not isinstance(validated, str):
+        assert validated == header == HEADER.unpack_from(data)

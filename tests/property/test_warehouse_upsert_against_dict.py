@@ -1,0 +1,104 @@
+"""Runs of records upserted into a table, compacted and erased in between, against a dict that a loop keeps."""
+
+import shutil
+import tempfile
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.files import DataFileWriter
+from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.modes.erase import erase
+from millrace_pipelines.warehouse.modes.upsert import Upsert
+from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.upkeep.compact import compact
+from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+
+FS = OsFileSystem()
+PARTITIONS = 2
+PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
+
+keys = st.integers(0, 7).map(lambda number: b"key %d" % number)
+records = st.tuples(keys, st.none() | st.binary(max_size=4), st.integers(0, 50))
+steps = st.one_of(
+    st.lists(records, min_size=1, max_size=25),
+    st.sampled_from(["compact", "vacuum"]),
+    keys,
+)
+
+
+class Topic:
+    """Partitions of records; a key is always in the same one."""
+
+    def __init__(self):
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+
+    def append(self, run):
+        rows = []
+        for key, value, timestamp in run:
+            partition = key[-1] % PARTITIONS
+            rows.append(
+                {"topic": "events", "partition": partition, "offset": self.ends[partition], "timestamp": timestamp}
+                | {"key": key, "value": value, "headers": []}
+            )
+            self.ends[partition] += 1
+        return rows
+
+
+def upsert(directory, rows, ends):
+    table = Table.load(directory, FS)
+    staged = []
+    for partition in range(PARTITIONS):
+        mine = pa.Table.from_pylist([row for row in rows if row["partition"] == partition], ENVELOPE_SCHEMA)
+        with DataFileWriter(directory, "run", partition, ENVELOPE_SCHEMA, FS) as writer:
+            writer.write(mine)
+            staged += [file for file in [writer.finish()] if file is not None]
+    following = {partition: LedgerEntry(0, end) for partition, end in ends.items()}
+    expected, transactions = swap(ledger_of(table), following)
+    upsert = Upsert(staged, FS, expected=expected, transactions=transactions, lineage={})
+    return upsert.commit(directory)[1]
+
+
+def held(directory):
+    table = Table.load(directory, FS)
+    rows = ds.dataset(table.files()).to_table().to_pylist() if table.files() else []
+    assert len(rows) == len({row["key"] for row in rows})
+    return {row["key"]: (row["value"], row["partition"], row["offset"]) for row in rows}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(steps, max_size=8))
+def test_the_table_is_the_newest_value_of_each_key(steps):
+    directory = tempfile.mkdtemp(prefix="upsert-")
+    try:
+        check(directory, steps)
+    finally:
+        shutil.rmtree(directory)
+
+
+def check(directory, steps):
+    Table.load_or_create(directory, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=PROPERTIES)
+    topic, model, inserted = Topic(), {}, 0
+    for step in steps:
+        if step == "compact":
+            compact(directory, FS)
+        elif step == "vacuum":
+            vacuum(directory, FS, retention_hours=0)
+        elif isinstance(step, bytes):
+            assert erase(directory, [step], FS).rows == (step in model)
+            inserted -= step in model
+            model.pop(step, None)
+        else:
+            rows = topic.append(step)
+            for row in rows:
+                model[row["key"]] = (row["value"], row["partition"], row["offset"])
+            model = {key: row for key, row in model.items() if row[0] is not None}
+            counts = upsert(directory, rows, topic.ends)
+            inserted += counts.inserted - counts.deleted
+            assert counts.stale == counts.keyless == 0
+        assert held(directory) == model
+        assert len(model) == inserted

@@ -1,0 +1,65 @@
+"""Topics that the store has and this broker does not see yet: whoever asked waits as long as it wants to, no longer."""
+
+import asyncio
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from millrace.errors import MetadataTimeoutError
+from millrace.fs import OsFileSystem
+from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.cluster.view import BrokerInfo
+from millrace_broker.config import BrokerConfig
+
+AT_ONCE = timedelta(0)
+LONG = timedelta(minutes=5)
+
+
+@contextmanager
+def store_with_a_broker(folder, on_change):
+    store = LocalStore(OsFileSystem(), str(folder))
+    store.start(on_change)
+    store.register_broker(BrokerInfo(1, "127.0.0.1", 9092, None))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def manager_of(store, metadata):
+    return TopicManager(BrokerConfig.from_properties({}), store, metadata, lambda _: None)
+
+
+def test_who_does_not_want_to_wait_is_told_that_the_change_may_come_later(tmp_path):
+    async def run(store):
+        metadata = MetadataCache(store.view())
+        topics = manager_of(store, metadata)
+        with pytest.raises(MetadataTimeoutError, match="topic events was created but is not seen yet"):
+            await topics.create("events", within=AT_ONCE)
+        metadata.update(store.view())
+        with pytest.raises(MetadataTimeoutError, match="topic events was extended but is not seen so yet"):
+            await topics.create_partitions("events", 3, within=AT_ONCE)
+        with pytest.raises(MetadataTimeoutError, match="topic events was deleted but is still seen"):
+            await topics.delete("events", within=AT_ONCE)
+
+    with store_with_a_broker(tmp_path, lambda _: None) as store:
+        asyncio.run(run(store))
+
+
+def test_who_waits_goes_on_as_soon_as_it_is_seen(tmp_path):
+    async def run():
+        views = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        with store_with_a_broker(tmp_path, lambda view: loop.call_soon_threadsafe(views.put_nowait, view)) as store:
+            metadata = MetadataCache(store.view())
+            creating = asyncio.create_task(manager_of(store, metadata).create("events", partitions=2, within=LONG))
+            while "events" not in (view := await views.get()).topics:
+                pass
+            assert not creating.done()
+            metadata.update(view)
+            assert len((await creating).partitions) == 2
+
+    asyncio.run(run())

@@ -1,0 +1,298 @@
+"""The audit against tables that were damaged on purpose: each damage gives its line, a sound table none."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.audit import audit
+from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
+from millrace_pipelines.warehouse.dead_letters.marks import REPLAY_APP_ID, REPLAY_KIND, finish_replay
+from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA, ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.files import DataFileWriter
+from millrace_pipelines.warehouse.ledger import (
+    FORMER_LEDGERS_PROPERTY,
+    GENERATION_PROPERTY,
+    TOPIC_ID_PROPERTY,
+    TOPIC_PROPERTY,
+    LedgerEntry,
+    ledger_of,
+    swap,
+)
+from millrace_pipelines.warehouse.table import RemovedFile, Table
+
+FS = OsFileSystem()
+PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}
+
+
+class Loads:
+    """Writes tables as loads do, partition by partition, or as no load would."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.table(directory)
+
+    def table(self, directory, schema=ENVELOPE_SCHEMA, properties=PROPERTIES):
+        return Table.load_or_create(directory, FS, schema=schema, name="events", configuration=properties)
+
+    def write(self, directory, offsets, partition=0, keys=None, schema=ENVELOPE_SCHEMA):
+        columns = {name: pa.nulls(len(offsets), schema.field(name).type) for name in schema.names}
+        columns["partition"] = pa.array([partition] * len(offsets), pa.int32())
+        columns["offset"] = pa.array(list(offsets), pa.int64())
+        if "ledger" in columns:
+            columns["ledger"] = pa.array(["id-1"] * len(offsets), pa.string())
+        if keys is not None:
+            columns["key"] = pa.array(keys, pa.binary())
+        with DataFileWriter(directory, "load", 0, schema, FS) as writer:
+            writer.write(pa.table(columns, schema=schema))
+            return writer.finish()
+
+    def load(self, span, rows, *, dead=(), partition=0, claimed=True, ranges=None, lost=(), keys=None, **facts):
+        """A load of one range, whose lineage says what it should, unless told otherwise."""
+        low, high = span
+        table = self.table(self.directory)
+        expected, transactions = swap(ledger_of(table), {partition: LedgerEntry(low, high)})
+        claim = {"partition": partition, "from_offset": low, "until_offset": high}
+        claim |= {"rows": len(rows), "dead_letters": len(dead), "compacted": high - low - len(rows) - len(dead)}
+        lineage = {"kind": "load", "ledger": ledger_of(table).name, "lost": list(lost)} | facts
+        lineage["ranges"] = ranges if ranges is not None else [claim] if claimed else []
+        if dead:
+            beside = dead_letters_dir(self.directory)
+            letters = self.table(beside, DEAD_LETTER_SCHEMA)
+            file = self.write(beside, dead, partition, schema=DEAD_LETTER_SCHEMA)
+            letters.commit([file], expected={}, transactions=transactions, lineage=lineage)
+        files = [self.write(self.directory, rows, partition, keys)] if rows else []
+        table.commit(files, expected=expected, transactions=transactions, lineage=lineage)
+
+    def add(self, offsets, partition=0, lineage=None, keys=None, directory=None):
+        """Commit rows that no load tells of."""
+        directory = directory or self.directory
+        files = [self.write(directory, offsets, partition, keys)] if offsets else []
+        Table.load(directory, FS).commit(files, expected={}, transactions={}, lineage=lineage or {"kind": "other"})
+
+    def remove(self, directory=None, lineage=None, which=0):
+        """Take a file out of the table."""
+        table = Table.load(directory or self.directory, FS)
+        file = RemovedFile(name=table.file_names()[which])
+        table.commit([], removed=[file], expected={}, transactions={}, lineage=lineage or {"kind": "other"})
+
+    def files(self):
+        return [Path(path) for path in Table.load(self.directory, FS).files()]
+
+
+@pytest.fixture
+def loads(tmp_path):
+    return Loads(str(tmp_path / "table"))
+
+
+@pytest.fixture
+def sound(loads):
+    """Two partitions, several loads, dead letters, skipped and lost offsets."""
+    loads.load((5, 10), [5, 6, 8], dead=[7])
+    loads.load((0, 4), [0, 1, 2, 3], partition=1)
+    loads.load((15, 18), [15, 16, 17], lost=[{"partition": 0, "from_offset": 10, "until_offset": 15}])
+    return loads
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 7, 1 << 20])
+def test_a_sound_table_has_no_findings(sound, window):
+    assert audit(sound.directory, window_offsets=window) == []
+
+
+def test_a_file_that_is_gone(sound):
+    path = sound.files()[0]
+    path.unlink()
+    found = audit(sound.directory)
+    assert found[0] == f"{path}: the table names this file, but it is not there"
+    assert any("rows and dead letters, the loads say" in line for line in found)
+
+
+def test_a_file_that_was_cut_short(sound):
+    path = sound.files()[0]
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-10])
+    found = audit(sound.directory)
+    assert found[0] == f"{path}: has {size - 10} bytes, the table's log says {size}"
+    assert found[1].startswith(f"{path}: can't be read: ")
+
+
+def test_a_file_that_was_written_over(sound):
+    path = next(path for path in sound.files() if pq.read_metadata(path).num_rows == 4)
+    pq.write_table(pq.read_table(path, schema=ENVELOPE_SCHEMA).slice(0, 3), path)
+    assert f"{path}: has 3 rows, the table's log says 4" in audit(sound.directory)
+    assert "partition 1, offsets 0-3: 3 rows and dead letters, the loads say 4; not there: 3" in audit(sound.directory)
+
+
+@pytest.mark.parametrize("window", [2, 1 << 20])
+def test_a_doubled_row(sound, window):
+    sound.add([6])
+    assert audit(sound.directory, window_offsets=window) == [
+        "partition 0: 1 offsets are doubled: 6",
+        "partition 0, offsets 5-9: 5 rows and dead letters, the loads say 4; not there: 9",
+    ]
+
+
+def test_a_doubled_load(sound):
+    sound.add(range(5), 1)
+    assert "partition 1: 4 offsets are doubled: 0, 1, 2, 3" in audit(sound.directory)
+    assert "partition 1, outside the ledger's offsets 0-3: 1 rows: 4" in audit(sound.directory)
+
+
+def test_a_row_that_became_another(loads):
+    loads.load((0, 3), [0, 1, 1])
+    assert audit(loads.directory) == ["partition 0: 1 offsets are doubled: 1"]
+
+
+def test_a_range_that_is_not_in_the_history(loads):
+    loads.load((0, 5), range(5))
+    loads.load((5, 9), range(5, 9), claimed=False)
+    loads.load((9, 12), range(9, 12))
+    assert audit(loads.directory) == [
+        "partition 0: a load began at 9, the one before ended at 5",
+        "partition 0, of no load: 4 rows: 5, 6, 7, 8",
+    ]
+
+
+def test_ranges_that_overlap(loads):
+    loads.load((0, 5), range(5))
+    loads.load((5, 7), [5, 6], ranges=[{"partition": 0, "from_offset": 4, "until_offset": 7, "rows": 3}])
+    assert "partition 0: a load began at 4, the one before ended at 5" in audit(loads.directory)
+
+
+def test_a_ledger_that_moved_alone(loads):
+    loads.load((0, 5), range(5))
+    Table.load(loads.directory, FS).commit([], expected={}, transactions={"millrace/id-1/0": 9}, lineage={"kind": "x"})
+    assert audit(loads.directory) == ["partition 0: the loads end at offset 5, the ledger at 9"]
+
+
+def test_a_dead_letter_that_is_lost(sound):
+    sound.remove(dead_letters_dir(sound.directory))
+    assert audit(sound.directory) == [
+        "partition 0, offsets 5-9: 3 rows and dead letters, the loads say 4; not there: 7, 9"
+    ]
+
+
+def test_a_dead_letter_that_is_a_row_too(sound):
+    sound.add([7])
+    assert "partition 0: 1 offsets are doubled: 7" in audit(sound.directory)
+
+
+def test_a_dead_letter_that_was_replayed_is_a_row(sound):
+    rows, letters = Table.load(sound.directory, FS), Table.load(dead_letters_dir(sound.directory), FS)
+    lineage = {"kind": REPLAY_KIND, "number": 1, "letters": {"id-1": {"0": [[7, 8]]}}}
+    rows.commit([sound.write(sound.directory, [7])], expected={}, transactions={REPLAY_APP_ID: 1}, lineage=lineage)
+    assert audit(sound.directory) == []  # its mark is still to be made
+    assert finish_replay(rows, letters, FS) == 1
+    assert audit(sound.directory) == []
+    sound.add([7])
+    assert "partition 0: 1 offsets are doubled: 7" in audit(sound.directory)
+
+
+def test_dead_letters_ahead_of_the_ledger(sound):
+    beside = dead_letters_dir(sound.directory)
+    file = sound.write(beside, [30], schema=DEAD_LETTER_SCHEMA)
+    Table.load(beside, FS).commit([file], expected={}, transactions={}, lineage={"kind": "load"})
+    assert audit(sound.directory) == []
+
+
+def test_skipped_offsets_that_are_told_wrong(loads):
+    loads.load(
+        (0, 5), [0, 1, 4], ranges=[{"partition": 0, "from_offset": 0, "until_offset": 5, "rows": 4, "control": 1}]
+    )
+    assert audit(loads.directory) == [
+        "partition 0, offsets 0-4: 3 rows and dead letters, the loads say 4; not there: 2, 3"
+    ]
+
+
+def test_a_load_whose_own_account_does_not_add_up(loads):
+    loads.load((0, 3), [0, 2], ranges=[{"partition": 0, "from_offset": 0, "until_offset": 3, "rows": 2}])
+    assert audit(loads.directory) == ["partition 0, offsets 0-2: the load tells of 2 of 3 offsets"]
+
+
+def test_rows_of_an_unknown_partition(sound):
+    sound.add([0, 1], 7)
+    assert audit(sound.directory) == ["partition 7, which the ledger doesn't know: 2 rows: 0, 1"]
+
+
+def test_many_findings_are_shown_by_the_first(loads):
+    loads.load(
+        (0, 100),
+        range(0, 100, 2),
+        ranges=[{"partition": 0, "from_offset": 0, "until_offset": 100, "rows": 60, "aborted": 40}],
+    )
+    assert audit(loads.directory) == [
+        "partition 0, offsets 0-99: 50 rows and dead letters, the loads say 60; not there: 1, 3, 5, 7, 9, …"
+    ]
+
+
+def test_what_was_erased_is_told_by_the_erasure(sound):
+    sound.remove(which=next(n for n, path in enumerate(sound.files()) if pq.read_metadata(path).num_rows == 4))
+    lost = "partition 1, offsets 0-3: 0 rows and dead letters, the loads say 4; not there: 0, 1, 2, 3"
+    assert audit(sound.directory) == [lost]
+    sound.add([0, 1], 1, {"kind": "erase", "absent": [{"partition": 1, "offsets": 2}]})
+    assert audit(sound.directory) == []
+    sound.add([2], 1)
+    assert audit(sound.directory) == [
+        "partition 1: 3 rows and dead letters, the loads less what was taken out since say 2; not there: 3"
+    ]
+
+
+def test_a_ledger_after_another_may_have_the_same_offsets_again(sound):
+    before = ledger_of(Table.load(sound.directory, FS))
+    Table.load(sound.directory, FS).configure(
+        {FORMER_LEDGERS_PROPERTY: json.dumps([before.name]), GENERATION_PROPERTY: "1"},
+        expected={},
+        transactions={},
+        lineage={"kind": "ledger"},
+    )
+    sound.load((16, 20), [16, 17, 18, 19])
+    assert audit(sound.directory) == []
+    sound.add([16])
+    assert audit(sound.directory) == [
+        "partition 0: 1 offsets are doubled: 16",
+        "partition 0, offsets 15-19: 8 rows and dead letters, the loads say 7",
+    ]
+
+
+@pytest.fixture
+def newest(tmp_path):
+    """A table of newest records: fifty keys, each with the last of its two records; one key was deleted."""
+    loads = Loads.__new__(Loads)
+    loads.directory = str(tmp_path / "table")
+    loads.table(loads.directory, properties=PROPERTIES | {"millrace.mode": "upsert"})
+    claim = {"partition": 0, "from_offset": 0, "until_offset": 102, "rows": 101, "dead_letters": 1}
+    counts = {"inserted": 51, "updated": 0, "deleted": 1}
+    loads.load((0, 102), range(0, 100, 2), dead=[101], ranges=[claim], upsert=counts,
+               keys=[b"%d" % n for n in range(0, 100, 2)])  # fmt: skip
+    return loads
+
+
+def test_newest_records(newest):
+    assert audit(newest.directory) == []
+    newest.add([], lineage={"kind": "erase", "absent": []})
+    assert audit(newest.directory) == []
+
+
+def test_newest_records_have_no_key_twice(newest):
+    newest.add([51, 53], keys=[b"50", b"new"])
+    assert audit(newest.directory) == [
+        "52 rows, the keys that were inserted less those deleted and erased say 50",
+        "1 keys have more than one row, though the table has the newest record of each: b'50'",
+    ]
+
+
+def test_newest_records_that_are_lost(newest):
+    newest.remove()
+    newest.remove(dead_letters_dir(newest.directory))
+    assert audit(newest.directory) == [
+        "0 rows, the keys that were inserted less those deleted and erased say 50",
+        "0 dead letters, the loads say 1",
+    ]
+
+
+def test_newest_records_that_were_erased(newest):
+    newest.remove(lineage={"kind": "erase", "absent": [{"partition": 0, "offsets": 50}]})
+    assert audit(newest.directory) == []

@@ -1,0 +1,57 @@
+"""Dead letters of a table with one row for each key are not replayed: a letter may be older than its key's row."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from millrace.errors import WarehouseError
+from millrace.fs import OsFileSystem
+from millrace_ops.cli.app import app
+from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
+from millrace_pipelines.warehouse.dead_letters.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.files import write_file
+from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.modes.choices import Mode
+from millrace_pipelines.warehouse.open import open_tables
+from millrace_pipelines.warehouse.schema import parse_payload_schema
+from millrace_pipelines.warehouse.table import Table
+
+FS = OsFileSystem()
+SCHEMA = json.dumps({"fields": [{"name": "name", "type": "string"}]})
+LETTER = {"topic": "events", "partition": 0, "offset": 0, "key": b"k", "value": b'{"name": "old"}', "headers": [],
+          "reason": "type", "ledger": "id"}  # fmt: skip
+
+
+@pytest.fixture
+def upserted(tmp_path):
+    """A table of newest records with a letter that would decode by now."""
+    tables = open_tables(str(tmp_path / "t"), "events", "id", parse_payload_schema(SCHEMA), FS, mode=Mode.UPSERT)
+    letters = tables.dead_letters
+    file = write_file(letters.location, "load", pa.Table.from_pylist([LETTER], DEAD_LETTER_SCHEMA), FS)
+    for table, files in ((letters, [file]), (tables.rows, [])):
+        expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, 1)})
+        table.commit(files, expected=expected, transactions=transactions, lineage={"kind": "load", "ranges": []})
+    return tables.rows.location
+
+
+def versions(location):
+    return [Table.load(each, FS).version for each in (location, dead_letters_dir(location))]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_replay_into_a_table_of_newest_records_is_refused(upserted, tmp_path, dry_run):
+    before = versions(upserted)
+    (tmp_path / "schema.json").write_text(SCHEMA)
+    for schema in (None, str(tmp_path / "schema.json")):
+        with pytest.raises(WarehouseError, match=r"one row for each key.*reload its range"):
+            replay(ReplayOptions(table=upserted, schema=schema, dry_run=dry_run))
+    assert versions(upserted) == before
+
+
+def test_the_command_says_so(upserted):
+    refused = CliRunner().invoke(app, ["dead-letters", "replay", upserted])
+    assert refused.exit_code == 1
+    assert "one row for each key" in f"{refused.output}{refused.exception}"
