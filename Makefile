@@ -6,14 +6,17 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 # What an environment was made from: when these files change, pip runs again.
-SOURCES := pyproject.toml $(wildcard constraints.txt)
+SOURCES := pyproject.toml $(wildcard constraints.txt) hatch_build.py $(wildcard platform/millrace/kernel/*.[ch]) \
+	platform/millrace/kernel/build.py
 CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
 
 .DEFAULT_GOAL := help
+# As many processes as cores, each with a file of tests at a time, those first that take longest; ARGS="-n 0" for one.
+PROCESSES := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Apache Kafka's versions that tests and benchmarks compare with: folder and version.
 KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
-PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete
+PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete .peers/spark-delta/.complete
 
 .PHONY: help demo up test soak lint bench peers peers-if-possible venv clean
 
@@ -27,9 +30,9 @@ up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="
 	@$(BIN)/millrace up $(ARGS)
 
 test: $(VENV)/.installed-dev peers-if-possible ## All tests; ARGS="-k word" for some
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PROCESSES) $(ARGS)
 
-soak: $(VENV)/.installed-dev ## The long forms of the tests of storage and requests, about 40 minutes; says what they did
+soak: $(VENV)/.installed-dev ## The long forms of the tests of storage, requests and loads, an hour or more; says what they did
 	$(BIN)/python -m pytest -m soak --soak --timeout 900 $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
@@ -41,7 +44,7 @@ lint: $(VENV)/.installed-dev ## ruff, mypy and the layer contracts
 bench: $(VENV)/.installed-dev ## Rates beside yardsticks of the same run; ARGS="produce" for one
 	@$(BIN)/millrace bench $(ARGS)
 
-peers: $(PEERS) ## Apache Kafka's jars and Spark's Kafka source, as judges (needs Maven's mvn)
+peers: $(PEERS) ## Apache Kafka's jars, Spark's Kafka source and Delta Lake, as judges (needs Maven's mvn)
 
 peers-if-possible:
 	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory peers || \
@@ -51,6 +54,10 @@ peers-if-possible:
 	@command -v mvn >/dev/null || \
 		{ echo "make peers needs Maven (the program mvn, in Debian's package maven) and Java 17."; exit 1; }
 	mvn --batch-mode --quiet --file $< package -Dkafka.version=$(KAFKA_$*) -Dpeers.directory=$(CURDIR)/$(@D)/libs
+	@touch $@
+
+.peers/spark-delta/.complete: tests/peers/spark-delta/pom.xml
+	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
 	@touch $@
 
 # Spark's own Kafka source, and what it needs of a jar that no registry has, compiled by the compiler that PySpark carries.
@@ -72,6 +79,7 @@ $(VENV)/.installed-%: $(SOURCES)
 		       "name another one: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'
+	@$(BIN)/python -m millrace.kernel
 	@$(BIN)/python -c 'from millrace.java import find_java; find_java()' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[java]'
 	@touch $@
