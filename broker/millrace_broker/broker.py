@@ -246,6 +246,7 @@ class Broker:
             producer_ids=producer_ids,
             clock=SystemClock(),
             call_later=self._loop.call_later,
+            call_soon=self._loop.call_soon,
         )
         return Services(
             config,

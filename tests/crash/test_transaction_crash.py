@@ -72,6 +72,7 @@ class Home:
             MarkerWriter(self.replicas, self.groups),
             broker_id=1,
             producer_ids=ProducerIds(lambda at_least: store.reserve_producer_ids(1, at_least), lambda: 0),
+            call_soon=loop.call_soon,
             **shared,
         )
         for key in PARTITIONS:  # states come first: their markers find the others not there yet
@@ -146,13 +147,28 @@ class Home:
         self.logs.close()
 
 
+class Crash:
+    """What a crash does to work that no request waits for: the loop hears of it, and the process ends."""
+
+    def __init__(self):
+        self._errors = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self._errors.append(context["exception"]))
+
+    async def markers_written(self):
+        """They follow the answer, before the next request is read."""
+        await asyncio.sleep(0)
+        for error in self._errors:
+            raise error
+
+
 async def play(fs, version, told, *, flush_messages=None):
     """Transactions one after the other; `told` are the numbers whose end the client has been told."""
-    home = Home(fs, flush_messages=flush_messages)
+    home, crash = Home(fs, flush_messages=flush_messages), Crash()
     producer = await home.init()
     for number, is_commit in enumerate(COMMITS, 1):
         producer = await home.transact(producer, number, version, is_commit=is_commit)
         told.append(number)
+        await crash.markers_written()
     home.close()
 
 
@@ -172,6 +188,7 @@ async def judge(fs, told):
         partition = home.replicas.partition(key)
         assert partition.last_stable_offset == partition.log.log_end_offset
     await home.transact(producer, 9, 2, is_commit=True)
+    await Crash().markers_written()
     assert home.committed(LEFT)[-1] == home.committed(RIGHT)[-1] == home.offset() == 9
     home.close()
     return numbers

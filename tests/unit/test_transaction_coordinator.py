@@ -96,6 +96,7 @@ class Home:
             MarkerWriter(self.replicas, self.groups),
             broker_id=1,
             producer_ids=ProducerIds(lambda at_least: store.reserve_producer_ids(1, at_least), lambda: 0),
+            call_soon=asyncio.get_running_loop().call_soon,
             **shared,
         )
         for key in led:
@@ -119,6 +120,7 @@ class Home:
 
     async def loaded(self):
         await asyncio.gather(*self.txns.led._loading, *self.groups.led._loading)
+        await asyncio.sleep(0)  # what was decided is carried out
 
     async def init(self, name="t", **options):
         error, producer = await self.txns.init_producer(name, InitProducer(MINUTE_MS, **options))
@@ -129,7 +131,9 @@ class Home:
         return (await self.txns.add_partitions(name, producer, keys or [EVENTS], version)).error
 
     async def end(self, producer, *, is_commit=True, name="t", version=0):
-        return (await self.txns.end(name, End(producer, is_commit, version))).error
+        error, _ = await self.txns.end(name, End(producer, is_commit, version))
+        await asyncio.sleep(0)  # what follows the answer comes before the next request
+        return error
 
     def produce(self, producer, sequence=0):
         producer = BatchProducer(*producer, sequence)
@@ -219,6 +223,20 @@ def test_while_it_is_loaded_clients_are_told_to_come_again(play, tmp_path):
         home.close()
 
     asyncio.run(second())
+
+
+def test_the_answer_comes_first_and_the_markers_before_any_other_request(play):
+    async def scene(home):
+        producer = await home.init()
+        await home.add(producer)
+        home.produce(producer)
+        ending = home.txns.end("t", End(producer, True, 0))
+        assert ending.done()
+        assert (home.state(), home.is_stable) == (TransactionState.PREPARE_COMMIT, False)
+        await asyncio.sleep(0)
+        assert (home.state(), home.is_stable) == (TransactionState.COMPLETE_COMMIT, True)
+
+    play(scene)
 
 
 def test_a_marker_that_can_not_be_written_now_is_written_later(play):
@@ -411,7 +429,7 @@ def test_offsets_count_when_their_transaction_commits(play):
         assert (fetch(home, stable=False), fetch(home, stable=True)) == (4, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         error, _ = await home.txns.init_producer("first", InitProducer(MINUTE_MS))
         assert error is ErrorCode.CONCURRENT_TRANSACTIONS
-        home.run_timers()
+        await asyncio.sleep(0)  # as above
         assert fetch(home, stable=True) == 4  # the fifth is aborted
 
     play(scene)

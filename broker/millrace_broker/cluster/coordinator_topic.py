@@ -10,6 +10,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 
 from millrace.errors import CoordinatorNotAvailableError, TopicExistsError
 from millrace_broker.cluster.metadata_cache import MetadataCache
@@ -19,6 +20,7 @@ from millrace_broker.cluster.view import BrokerInfo
 logger = logging.getLogger(__name__)
 
 INT_BITS = 32
+KEYS_REMEMBERED = 16_384
 
 
 class CoordinatorTopic:
@@ -83,6 +85,7 @@ class CoordinatorTopic:
                 logger.info("%s was created by another broker", self.name)
 
 
+@lru_cache(maxsize=KEYS_REMEMBERED)
 def partition_of(key: str, partitions: int) -> int:
     """Kafka's choice: the absolute value of Java's `String.hashCode`, modulo the number of partitions."""
     value = java_hash(key)

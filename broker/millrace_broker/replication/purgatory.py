@@ -24,6 +24,7 @@ class Cancellable(Protocol):
 
 
 CallLater = Callable[[float, Callable[[], None]], Cancellable]
+CallSoon = Callable[[Callable[[], None]], object]
 
 
 class DelayedOperation(Protocol[WaitedFor_contra]):

@@ -20,7 +20,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.metrics import TransactionCounts
-from millrace_broker.replication.purgatory import CallLater
+from millrace_broker.replication.purgatory import CallLater, CallSoon
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import TopicPartition
@@ -51,6 +51,7 @@ class TransactionCoordinator:
         producer_ids: gives ids that no one has had.
         clock: timestamps.
         call_later: timers, as an event loop has them.
+        call_soon: what is done once the answer has left, as an event loop does it.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class TransactionCoordinator:
         producer_ids: ProducerIds,
         clock: Clock,
         call_later: CallLater,
+        call_soon: CallSoon,
     ) -> None:
         self.config = config
         self.metadata = metadata
@@ -83,6 +85,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._clock = clock
         self._call_later = call_later
+        self._call_soon = call_soon
         self.led = LedShards(
             TRANSACTION_TOPIC,
             replicas,
@@ -208,6 +211,7 @@ class TransactionCoordinator:
             self._exists,
             clock=self._clock,
             call_later=self._call_later,
+            call_soon=self._call_soon,
             counts=self.counts,
         )
 

@@ -14,6 +14,7 @@ A value without bytes is a tombstone.
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -29,7 +30,10 @@ KEY_VERSION = 0
 PLAIN_VALUE_VERSION = 0
 FLEXIBLE_VALUE_VERSION = 1
 PREVIOUS_PRODUCER_ID_TAG, NEXT_PRODUCER_ID_TAG, CLIENT_VERSION_TAG = range(3)
-NULL = -1
+
+_KEY_START = struct.Struct(">hh")
+_VALUE_START = struct.Struct(">hqhib")
+_TIMESTAMPS = struct.Struct(">qq")
 
 
 class Record(NamedTuple):
@@ -41,10 +45,8 @@ class Record(NamedTuple):
 
 def transaction_record(transactional_id: str, metadata: TransactionMetadata | None) -> Record:
     """A transactional id as it is kept; None removes it."""
-    out = Encoder(flexible=False)
-    out.int16(KEY_VERSION)
-    out.string(transactional_id)
-    return Record(out.joined(), None if metadata is None else _value(metadata))
+    name = transactional_id.encode()
+    return Record(_KEY_START.pack(KEY_VERSION, len(name)) + name, None if metadata is None else _value(metadata))
 
 
 def read_key(key: bytes) -> str | None:
@@ -100,17 +102,20 @@ def _tagged_id(data: memoryview | None) -> int:
 def _value(metadata: TransactionMetadata) -> bytes:
     tagged = _tagged_fields(metadata)
     out = Encoder(flexible=bool(tagged))
-    out.int16(FLEXIBLE_VALUE_VERSION if tagged else PLAIN_VALUE_VERSION)
-    out.int64(metadata.producer_id)
-    out.int16(metadata.producer_epoch)
-    out.int32(metadata.timeout_ms)
-    out.raw(bytes((metadata.state,)))
+    out.raw(
+        _VALUE_START.pack(
+            FLEXIBLE_VALUE_VERSION if tagged else PLAIN_VALUE_VERSION,
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.timeout_ms,
+            metadata.state,
+        )
+    )
     if metadata.state is TransactionState.EMPTY:
         out.null_array()
     else:
         _partitions(out, metadata.partitions)
-    out.int64(metadata.last_update_timestamp_ms)
-    out.int64(metadata.start_timestamp_ms)
+    out.raw(_TIMESTAMPS.pack(metadata.last_update_timestamp_ms, metadata.start_timestamp_ms))
     if tagged:
         out.tagged_fields(tagged)
     return out.joined()

@@ -1,7 +1,8 @@
 """The transactions of one partition of `__transaction_state`, and the partition's log as their memory.
 
     append   record → log → the in-sync replicas have it → the transaction is told, and changes its state
-    markers  each partition of a decided transaction in turn; what can't be written now is tried again
+    markers  each partition of a decided transaction in turn, when the decision has been answered and before any
+             other request is read; what can't be written now is tried again
     replay   log → records → transactions, at the start and after a move; decided ones are carried out then
 
 While a shard is loaded, nobody but the loader touches it, so that may be a worker thread. Afterwards it belongs to the
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from millrace.clock import Clock
 from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
 from millrace.records.batch import check_crc, walk
 from millrace.records.record import NewRecord, decode_batch, encode_batch
 from millrace_broker.metrics import TransactionCounts
-from millrace_broker.replication.purgatory import CallLater, Cancellable
+from millrace_broker.replication.purgatory import CallLater, CallSoon, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import when_replicated
 from millrace_broker.storage import TopicPartition
@@ -59,6 +61,7 @@ class Shard:
         *,
         clock: Clock,
         call_later: CallLater,
+        call_soon: CallSoon,
         counts: TransactionCounts,
     ) -> None:
         self.topic_partition = topic_partition
@@ -70,6 +73,7 @@ class Shard:
         self._exists = exists
         self._clock = clock
         self._call_later = call_later
+        self._call_soon = call_soon
         self._counts = counts
         self._timers: dict[str, Cancellable] = {}
 
@@ -92,8 +96,8 @@ class Shard:
                         ticket.set_result(result)
                 case Store():
                     self._store(transaction, effect)
-                case WriteMarkers(producer, partitions, is_commit):
-                    self._write_markers(transaction, Marker(producer, is_commit, self._epoch()), set(partitions))
+                case WriteMarkers():
+                    self._call_soon(partial(self._carry_out, transaction, effect))
                 case CompleteLater():
                     self._later(transaction, lambda: self._marked(transaction))
                 case Forget():
@@ -133,6 +137,11 @@ class Shard:
         return -1 if partition is None else partition.leader_epoch
 
     # Markers.
+
+    def _carry_out(self, transaction: Transaction, decided: WriteMarkers) -> None:
+        producer, partitions, is_commit = decided
+        if not self.is_closed:
+            self._write_markers(transaction, Marker(producer, is_commit, self._epoch()), set(partitions))
 
     def _write_markers(self, transaction: Transaction, marker: Marker, left: set[TopicPartition]) -> None:
         """Write those that are left; when none is any more, the transaction is complete."""

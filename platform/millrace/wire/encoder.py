@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, cast
 from uuid import UUID
 
 INT16 = struct.Struct(">h")
@@ -75,8 +75,8 @@ class Encoder:
         self.parts: Parts = []
 
     def joined(self) -> bytes:
-        """The message in one piece."""
-        return b"".join(map(contents, self.parts))
+        """The message in one piece; none of its parts may lie in a file."""
+        return b"".join(cast("list[bytes]", self.parts))
 
     def raw(self, value: bytes | memoryview) -> None:
         """Bytes as they are."""
