@@ -24,21 +24,22 @@ batches = st.tuples(
     st.sampled_from(STEPS),
     st.integers(1, 3),
     st.sampled_from((0, 0, 0, TRANSACTIONAL_FLAG)),
+    st.sampled_from((False, False, False, True)),
 )
 turns = st.lists(st.one_of(st.lists(batches, min_size=1, max_size=12), st.just("marker")), max_size=6)
 
 
 class Senders:
-    """Makes the bytes: each producer goes on from what it sent last."""
+    """Makes the bytes: each producer goes on from what it sent last in the epoch, or wrongly in the other one."""
 
     def __init__(self) -> None:
         self.expected: dict[tuple[int, int], int] = {(7, 0): FIRST_SEQUENCE, (8, 0): FIRST_SEQUENCE}
 
-    def batch(self, producer_id: int, epoch: int, step: int, count: int, flags: int) -> bytes:
+    def batch(self, producer_id: int, epoch: int, step: int, count: int, flags: int, *, crosses: bool) -> bytes:
         records = [NewRecord(b"value", timestamp_ms=1000)] * count
         if producer_id < 0:
             return encode_batch(records, producer=NO_PRODUCER)
-        sequence = (self.expected.get((producer_id, epoch), 0) + step) & MAX_INT
+        sequence = (self.expected.get((producer_id, 1 - epoch if crosses else epoch), 0) + step) & MAX_INT
         self.expected[producer_id, epoch] = (sequence + count) & MAX_INT
         return encode_batch(records, producer=BatchProducer(producer_id, epoch, sequence), flags=flags)
 
@@ -67,7 +68,7 @@ def test_producers_fare_alike_together_and_one_by_one(turns: list[Any]) -> None:
                 epoch = max(0, log.producers.entries[7].epoch) if 7 in log.producers.entries else 0
                 log.append_control(marker, producer_id=7, producer_epoch=epoch, leader_epoch=0)
             continue
-        appends = [senders.batch(*one) for one in turn]
+        appends = [senders.batch(*one, crosses=crosses) for *one, crosses in turn]
         outcomes = told(together.append_all(appends, leader_epoch=0))
         assert outcomes == told([outcome for one in appends for outcome in alone.append_all([one], leader_epoch=0)])
     assert together.producers.entries == alone.producers.entries
