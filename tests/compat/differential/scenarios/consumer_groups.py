@@ -8,6 +8,7 @@ from differential.scenarios.groups import commit, fetch_committed, group_of, mem
 
 HEARTBEAT_MS = {"rebalanceTimeoutMs": 30_000}
 LEAVE, LEAVE_STATIC = -1, -2
+NOTHING = {"topicPartitions": []}  # as where the group's coordinator is still loading
 MEMBER_IDS = ("b3RrZXJvbmUtb25lLW9uZQ", "b3RrZXJ0d28tdHdvLXR3bw")
 
 
@@ -38,7 +39,7 @@ def await_in_coordinator(session, topic):
             "ConsumerGroupHeartbeat", 0, groupId=f"probe-{topic}-{next(attempts)}", memberId=MEMBER_IDS[0],
             memberEpoch=0, subscribedTopicNames=[topic], topicPartitions=[], **HEARTBEAT_MS,
         ),
-        lambda answer: topic_id in [one["topicId"] for one in answer["assignment"]["topicPartitions"]],
+        lambda answer: topic_id in [one["topicId"] for one in (answer["assignment"] or NOTHING)["topicPartitions"]],
     )  # fmt: skip
 
 
