@@ -14,9 +14,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from crc32c import crc32c
-
 from millrace.errors import CorruptRecordError
+from millrace.records.checksum import crc32c
 from millrace_broker.storage.producer_state import NO_OFFSET, BatchMetadata, ProducerEntry
 
 VERSION = 1

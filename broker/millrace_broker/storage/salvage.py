@@ -16,8 +16,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem
@@ -30,6 +28,7 @@ from millrace.records.batch import (
     MAGIC_V2,
     BatchHeader,
 )
+from millrace.records.checksum import crc32c
 from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET
 
 CHUNK_BYTES = 1 << 20

@@ -6,8 +6,6 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem
 from millrace.records.batch import (
@@ -18,6 +16,7 @@ from millrace.records.batch import (
     BatchHeader,
     read_header,
 )
+from millrace.records.checksum import crc32c
 
 HEADERS_CHUNK_BYTES = 8 << 10
 BATCHES_CHUNK_BYTES = 256 << 10  # still in the processor's cache when its CRC is computed

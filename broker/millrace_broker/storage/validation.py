@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crc32c import crc32c
-
 from millrace.config import MAX_LONG
 from millrace.errors import (
     CorruptRecordError,
@@ -47,6 +45,7 @@ from millrace.records.batch import (
     check_crc,
     read_header,
 )
+from millrace.records.checksum import crc32c
 from millrace.records.compression import Codec, codec_of, decompress
 from millrace_broker.storage.config import CREATE_TIME, LogConfig
 from millrace_broker.storage.record_slices import record_slices

@@ -14,11 +14,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from crc32c import crc32c
-
 from millrace.clock import SystemClock
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
+from millrace.records.checksum import crc32c
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_ops.bench.figures import Figure, alternate

@@ -6,6 +6,7 @@
     batches.c    record bytes of v2 batches → records      ┐
     messages.c   message sets of v0 and v1 → records       ├ know no Python
     columns.c    records → buffers of Arrow columns        ┘
+    crc32c.c     CRC-32C, on processors that multiply 64 bytes at a time without carries
     objects.c    record bytes of v2 batches ↔ tuples of Python
     pymemory.c   buffers as Python objects
     module.c     arguments in, buffers out, the interpreter's lock released in between
@@ -17,7 +18,7 @@ from __future__ import annotations
 import importlib
 import os
 
-VERSION = 3
+VERSION = 4
 NO_KERNEL = "MILLRACE_NO_KERNEL"
 
 
@@ -38,7 +39,7 @@ _reason = reason_against()
 if _reason is None:
     from millrace.kernel import _native as native
 
-    description = "compiled"
+    description = "compiled, with a CRC-32C for this processor" if hasattr(native, "crc32c") else "compiled"
 else:
     native = None  # type: ignore[assignment]  # a module or nothing
     description = f"Python's, as {_reason}"

@@ -29,9 +29,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from millrace.errors import CorruptRecordError, RecordError, UnsupportedMagicError
+from millrace.records.checksum import crc32c
 
 Buffer = bytes | bytearray | memoryview
 

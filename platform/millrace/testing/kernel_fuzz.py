@@ -14,11 +14,13 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+from crc32c import crc32c as packaged_crc32c
 
 from millrace import kernel
 from millrace.errors import RecordError, SetupError
 from millrace.records.arrow import COMPILED, MAX_OFFSET, PLAIN, BlockDecoders, decode_to_arrow
 from millrace.records.batch import BatchHeader, walk
+from millrace.records.checksum import crc32c
 from millrace.records.record import (
     Record,
     decode_body,
@@ -77,6 +79,13 @@ def compare_records(batch: bytes) -> None:
         raise DisagreementError(f"records encoded of {batch.hex()}")
 
 
+def compare_crc(buffer: bytes, chance: Random) -> None:
+    """As `compare`, for the CRC-32C of what follows some position, taken on from any other."""
+    rest, value = memoryview(buffer)[chance.randrange(len(buffer) + 1) :], chance.getrandbits(32)
+    if crc32c(rest, value) != packaged_crc32c(rest, value):
+        raise DisagreementError(f"CRC-32C, taken on from {value:#010x}, of {rest.hex()}")
+
+
 def _records(decode: Callable[[BatchHeader, bytes], Iterable[Record]], header: BatchHeader, body: bytes) -> list[Any]:
     try:
         return list(decode(header, body))
@@ -93,7 +102,9 @@ def fuzz(rounds: int, seed: int) -> Counter[str]:
     ends: Counter[str] = Counter()
     for _ in range(rounds):
         from_offset, until_offset = chance.choice(((0, MAX_OFFSET), (0, MAX_OFFSET), (2, MAX_OFFSET), (105, 110)))
-        ends[compare(hostile.buffer(), from_offset, until_offset)] += 1
+        buffer = hostile.buffer()
+        ends[compare(buffer, from_offset, until_offset)] += 1
+        compare_crc(buffer, chance)
         compare_records(hostile.batch())
     return ends
 
