@@ -17,6 +17,7 @@ from millrace.errors import (
     DeliveryTimeoutError,
     InvalidConfigError,
     InvalidRecordError,
+    InvalidRequestError,
     ProducerClosedError,
     QueueFullError,
     RecordTooLargeError,
@@ -130,11 +131,58 @@ def test_what_cannot_be_sent_is_told_where_it_is_sent(served, topic):
             producer.send(topic, b"v", partition=3)
         with pytest.raises(InvalidRecordError, match="no header"):
             producer.send(topic, b"v", headers=((b"h", b"v"),))
+        with pytest.raises(InvalidConfigError, match="partition '0' is no whole number"):
+            producer.send(topic, b"v", partition="0")
+        with pytest.raises(InvalidRequestError, match="is no text in UTF-8"):
+            producer.send("\udcff", b"v")
         with pytest.raises(RecordTooLargeError):
             producer.send(topic, bytes(2_000_000), partition=0)
         assert producer.send(topic, b"after", partition=0).result().offset == 0  # under the next epoch
     with pytest.raises(ProducerClosedError):
         producer.send(topic, b"late")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timestamp_ms": 1.5},
+        {"timestamp_ms": "1"},
+        {"timestamp_ms": -1},
+        {"timestamp_ms": 2**63},
+        {"headers": (("\udcff", b"v"),)},
+    ],
+)
+def test_a_record_that_can_not_be_encoded_takes_no_other_with_it(served, topic, wrong):
+    with Producer(broker_list=served.bootstrap, producer_type="async", queue_time=60_000) as producer:
+        deliveries = [producer.send(topic, b"before", partition=0)]
+        with pytest.raises(InvalidRecordError):
+            producer.send(topic, b"wrong", partition=0, **wrong)
+        with pytest.raises(InvalidRecordError):
+            producer.send(topic, b"wrong", partition=1, **wrong)  # the first of its batch
+        deliveries += [producer.send(topic, b"after", partition=partition) for partition in (0, 1)]
+        producer.flush()
+        assert [delivery.result().offset for delivery in deliveries] == [0, 1, 0]
+
+
+def test_a_partitioner_that_gives_no_whole_number_is_told(served, topic):
+    class Halves:
+        def partition(self, key, num_partitions):
+            return num_partitions / 2
+
+    with (
+        Producer(broker_list=served.bootstrap, partitioner=Halves()) as producer,
+        pytest.raises(InvalidConfigError, match=r"partition 1\.5 is no whole number"),
+    ):
+        producer.send(topic, b"v")
+
+
+def test_a_closed_producer_creates_no_topic(served, topic):
+    with Producer(broker_list=served.bootstrap) as producer:
+        producer.send(topic, b"v")
+    with pytest.raises(ProducerClosedError):
+        producer.send(f"{topic}-late", b"v")
+    with Cluster(served.bootstrap) as cluster:
+        assert f"{topic}-late" not in Admin(cluster).topics()
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
@@ -191,6 +239,46 @@ def test_a_full_queue_drops_at_once_or_after_a_while(tmp_path):
                 producer.send("t", b"v")
             with pytest.raises(DeliveryTimeoutError, match="5 records"):
                 producer.close(timeout_s=0.1)
+
+
+def test_every_report_is_called_whatever_another_one_raises(served, topic):
+    reports = []
+
+    def told(report):
+        reports.append(report.offset)
+        raise ValueError("the application's own")
+
+    with Producer(broker_list=served.bootstrap, producer_type="async", queue_time=60_000) as producer:
+        for _ in range(3):
+            producer.send(topic, b"v", partition=0, on_delivery=told)
+        producer.flush()
+        assert reports == [0, 1, 2]
+
+
+@pytest.mark.parametrize("has_handlers", [False, True])
+def test_what_a_callback_sends_does_not_wait_for_room_that_it_makes_itself(served, topic, has_handlers):
+    raised = []
+
+    def send_more(*_):
+        try:
+            for _ in range(3):
+                producer.send(topic, b"more", partition=0)
+        except QueueFullError as error:
+            raised.append(str(error))
+
+    class Handler(CallbackHandler):
+        def before_sending_data(self, events):
+            if not raised:
+                send_more()
+            return events
+
+    settings = {"broker_list": served.bootstrap, "producer_type": "async", "queue_size": 2, "queue_time": 0}
+    if has_handlers:
+        settings["callback_handler"] = Handler()
+    with Producer(settings) as producer:
+        producer.send(topic, b"v", partition=0, **({} if has_handlers else {"on_delivery": send_more}))
+        producer.flush()
+        assert "a callback can't wait for room" in raised[0]
 
 
 def test_what_a_broker_does_not_take_in_time_is_reported(tmp_path):
@@ -294,37 +382,65 @@ def test_an_event_handler_gets_the_batches(served, topic):
     assert records_in(served.bootstrap, topic, 0) == []
 
 
+def test_flush_hands_over_what_waits_for_more(served, topic):
+    gathered = threading.Event()
+
+    class Gathering(CallbackHandler):
+        def after_dequeuing_existing_data(self, event):
+            gathered.set()
+            return () if event is None else (event,)
+
+    with Producer(
+        broker_list=served.bootstrap, producer_type="async", callback_handler=Gathering(), queue_time=3_600_000
+    ) as producer:
+        producer.send(topic, b"v", partition=0)
+        assert gathered.wait(60)
+        producer.flush(60)
+        assert len(records_in(served.bootstrap, topic, 0)) == 1
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_is_refused_and_the_parent_goes_on(served, topic):
     code = f"""
 import os
 from millrace import Producer
+from millrace.client.producer import CallbackHandler
 from millrace.errors import ProducerClosedError
 producer = Producer(broker_list="{served.bootstrap}")
 producer.send("{topic}", b"before", partition=0)
+handled = Producer(broker_list="{served.bootstrap}", producer_type="async", callback_handler=CallbackHandler())
 child = os.fork()
 if not child:
-    try:
-        producer.send("{topic}", b"child", partition=0)
-    except ProducerClosedError as error:
-        with Producer(broker_list="{served.bootstrap}") as own:
-            own.send("{topic}", str(error).encode(), partition=1)
+    for each, topic in ((producer, "{topic}"), (handled, "{topic}"), (producer, "{topic}-new")):
+        try:
+            each.send(topic, b"child", partition=0)
+        except ProducerClosedError as error:
+            with Producer(broker_list="{served.bootstrap}") as own:
+                own.send("{topic}", str(error).encode(), partition=1)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 producer.send("{topic}", b"after", partition=0)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
     assert [record.value for record in records_in(served.bootstrap, topic, 0)] == [b"before", b"after"]
-    (told,) = records_in(served.bootstrap, topic, 1)
-    assert b"before a fork" in told.value
+    told = records_in(served.bootstrap, topic, 1)
+    assert [b"before a fork" in record.value for record in told] == [True] * 3
+    with Cluster(served.bootstrap) as cluster:
+        assert f"{topic}-new" not in Admin(cluster).topics()  # the parent's connection was not used
 
 
 def test_what_was_sent_is_delivered_at_the_interpreters_exit(served, topic):
     code = f"""
+import gc
 from millrace import Producer
-producer = Producer(broker_list="{served.bootstrap}", producer_type="async", queue_time=60000)
-for number in range(100):
-    producer.send("{topic}", b"%d" % number, partition=0)
+def send(partition):
+    producer = Producer(broker_list="{served.bootstrap}", producer_type="async", queue_time=60000)
+    for number in range(100):
+        producer.send("{topic}", b"%d" % number, partition=partition)
+    return producer
+kept = send(0)
+send(1)
+gc.collect()
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-    assert len(records_in(served.bootstrap, topic, 0)) == 100
+    assert [len(records_in(served.bootstrap, topic, partition)) for partition in (0, 1)] == [100, 100]

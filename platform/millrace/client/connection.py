@@ -28,7 +28,7 @@ from millrace.errors import (
     UnsupportedVersionError,
 )
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, Fields, decode, encode
+from millrace.wire.cold import Direction, Fields, decode, encode_request
 from millrace.wire.encoder import INT16, INT32
 from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import encode_request_header, has_tagged_response_header
@@ -116,6 +116,7 @@ class Connection:
         """Send a message and return the decoded answer. `wait_s` is how long the broker was asked to hold it.
 
         Raises AnswerLostError where the answer does not come: whether the request was carried out is not known.
+        InvalidRequestError for a value that its field does not hold, before anything is sent.
         MalformedRequestError for an answer that can't be decoded; nothing more is read from such a broker.
         """
         version = self.version(api_key)
@@ -162,7 +163,7 @@ class Connection:
     def _send(self, api_key: ApiKey, version: int, fields: Fields) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, version, self._correlation_id, self._client_id)
-        frame = framed(header, encode(api_key, version, Direction.REQUEST, fields))
+        frame = framed(header, encode_request(api_key, version, fields))
         self._socket.settimeout(self._timeout_s)
         try:
             self._socket.sendall(frame)

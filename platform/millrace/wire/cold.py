@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -25,7 +26,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
-from millrace.errors import MalformedRequestError
+from millrace.errors import InvalidRequestError, MalformedRequestError
 from millrace.wire.api import ApiKey
 from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.encoder import shortened
@@ -72,6 +73,16 @@ def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> 
     buffer = io.BytesIO()
     entity_writer(entity)(buffer, _build(entity, fields))
     return buffer.getvalue()
+
+
+def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
+    """As `encode`, a client's request; InvalidRequestError for a value that its field does not hold."""
+    try:
+        return encode(api_key, version, Direction.REQUEST, fields)
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"{error.object!r} is no text in UTF-8") from error
+    except (struct.error, OverflowError, SerialError) as error:
+        raise InvalidRequestError(f"{ApiKey(api_key).name}: a value does not fit its field: {error}") from error
 
 
 def warm(api_key: int, version: int) -> None:

@@ -16,6 +16,7 @@ from millrace.client.producer.settings import ProducerSettings
 from millrace.errors import DeliveryTimeoutError, MillraceError, ProducerClosedError, QueueFullError
 from millrace.records.record import Header
 
+CALLBACKS_DONT_WAIT = "a callback can't wait for room, which the producer's own threads make"
 now_ns, monotonic = time.time_ns, time.monotonic
 
 
@@ -31,6 +32,7 @@ class Accumulator:
         self.record_count = 0
         self.size_bytes = 0
         self.hurried = 0
+        self.deliverer: threading.Thread | None = None  # makes room, and so can't wait for it
         self._wake = wake
         self._on_full = on_full
         self._linger_s = 0.0 if settings.is_sync else settings.queue_time / 1000
@@ -124,10 +126,11 @@ class Accumulator:
         deadline = monotonic() + self._enqueue_timeout_ms / 1000
         while self.refusal is None and (self.record_count >= self._max_records or self.size_bytes >= self._max_bytes):
             left_s = deadline - monotonic() if self._enqueue_timeout_ms >= 0 else None
-            if left_s is not None and left_s <= 0:
+            is_callback = threading.current_thread() is self.deliverer
+            if is_callback or (left_s is not None and left_s <= 0):
                 raise QueueFullError(
                     f"{self.record_count} records of {self.size_bytes} bytes wait; "
-                    f"no room came within {self._enqueue_timeout_ms} ms"
+                    + (CALLBACKS_DONT_WAIT if is_callback else f"no room came within {self._enqueue_timeout_ms} ms")
                 )
             self.hurried += 1
             self._wake()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from millrace.client.producer.accumulator import CALLBACKS_DONT_WAIT
 from millrace.client.producer.message import DeliveryReport, ProducerRecord
 from millrace.client.producer.settings import ProducerSettings
 from millrace.errors import DeliveryTimeoutError, MillraceError, ProducerClosedError, QueueFullError
@@ -67,7 +68,9 @@ class CallbackHandler:
 class EventQueue:
     """Bounded by `queue.size`; a thread of its own hands batches over until `close`."""
 
-    def __init__(self, settings: ProducerSettings, callbacks: CallbackHandler, handler: EventHandler) -> None:
+    def __init__(
+        self, settings: ProducerSettings, callbacks: CallbackHandler, handler: EventHandler, deliverer: threading.Thread
+    ) -> None:
         self._settings = settings
         self._callbacks = callbacks
         self._handler = handler
@@ -77,6 +80,7 @@ class EventQueue:
         self._is_closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="millrace-producer-events", daemon=True)
+        self._makers_of_room = (self._thread, deliverer)
         self._thread.start()
 
     def put(self, event: ProducerRecord) -> None:
@@ -111,7 +115,8 @@ class EventQueue:
             raise DeliveryTimeoutError(f"{len(self._events) + self._handling} records are not handled yet")
 
     def _put(self, event: ProducerRecord) -> None:
-        timeout_ms = self._settings.queue_enqueue_timeout_ms
+        is_callback = threading.current_thread() in self._makers_of_room
+        timeout_ms = 0 if is_callback else self._settings.queue_enqueue_timeout_ms
         with self._changed:
             has_room = self._changed.wait_for(
                 lambda: len(self._events) < self._settings.queue_size or self._is_closed,
@@ -120,7 +125,8 @@ class EventQueue:
             if self._is_closed:
                 raise ProducerClosedError("the producer is closed")
             if not has_room:
-                raise QueueFullError(f"{len(self._events)} records wait; no room came within {timeout_ms} ms")
+                why = CALLBACKS_DONT_WAIT if is_callback else f"no room came within {timeout_ms} ms"
+                raise QueueFullError(f"{len(self._events)} records wait; {why}")
             self._events.append(event)
             self._changed.notify_all()
 
@@ -151,8 +157,8 @@ class EventQueue:
     def _next(self, deadline_s: float | None) -> ProducerRecord | None:
         with self._changed:
             left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
-            hurries = self._hurried if deadline_s is not None else 0
-            self._changed.wait_for(lambda: self._events or self._is_closed or hurries, left_s)
+            is_gathering = deadline_s is not None
+            self._changed.wait_for(lambda: self._events or self._is_closed or (is_gathering and self._hurried), left_s)
             if not self._events:
                 return None
             self._handling += 1

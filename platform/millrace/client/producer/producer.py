@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import atexit
 import logging
+import operator
 import os
 import threading
 import time
-import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast, overload
 
@@ -20,6 +20,7 @@ from millrace.client.producer.partitioners import Partitioner, StickyPartitioner
 from millrace.client.producer.routes import Routes, check_partition
 from millrace.client.producer.sender import Sender
 from millrace.client.producer.settings import parse_settings
+from millrace.config import MAX_LONG
 from millrace.errors import InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
 from millrace.records.record import Header
 
@@ -63,7 +64,7 @@ class Producer:
         self._events: EventQueue | None = None
         if handler is not None or callbacks is not None:
             self._events = self._event_queue(handler, callbacks or CallbackHandler())
-        self._accept = self._deliver if self._events is None else self._hand_over
+        self._accept: Callable[..., Delivery] = self._deliver if self._events is None else self._hand_over
         self._is_started = True
         _producers.add(self)
 
@@ -145,6 +146,7 @@ class Producer:
             if self._is_closed:
                 return
             self._is_closed = True
+        self._accept = self._refuse
         _producers.discard(self)
         try:
             self._close_within(self._settings.close_timeout_ms / 1000 if timeout_s is None else timeout_s)
@@ -190,6 +192,8 @@ class Producer:
             key = self._key_encoder.encode(key)
         if headers:
             headers = checked_headers(headers)
+        if timestamp_ms is not None:
+            timestamp_ms = checked_timestamp(timestamp_ms)
         if partition is None:
             count = self._counts.get(topic) or self._routes.partition_count(topic)
             if self._partitioner is None:
@@ -197,8 +201,12 @@ class Producer:
             else:
                 partition = check_partition(topic, self._partitioner.partition(original_key, count), count)
         elif (topic, partition) not in self._known:
-            self._known.add((topic, check_partition(topic, partition, self._routes.partition_count(topic))))
+            partition = check_partition(topic, partition, self._routes.partition_count(topic))
+            self._known.add((topic, partition))
         return self._append(topic, partition, value, key, headers, timestamp_ms, on_delivery)
+
+    def _refuse(self, *_: Any) -> Delivery:
+        raise self._sender.accumulator.refusal or ProducerClosedError("the producer is closed")
 
     def _close_within(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
@@ -212,7 +220,7 @@ class Producer:
             delivering = DeliveringHandler(lambda event, report: self._deliver(*event, report))
             delivering.on_failure = callbacks.on_failure
             handler = delivering
-        return EventQueue(self._settings, callbacks, handler)
+        return EventQueue(self._settings, callbacks, handler, self._sender.thread)
 
     def _watched(self) -> BrokerWatch:
         settings = self._settings
@@ -228,7 +236,9 @@ class Producer:
     def _forked(self) -> None:
         """In the child: the threads are not here, and the locks may be held by none of them for ever."""
         self._is_closed = True
+        self._accept = self._refuse
         self._sender.abandon()
+        self._routes.abandon()
 
 
 def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
@@ -236,13 +246,32 @@ def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
     headers = tuple(headers)
     for header in headers:
         match header:
-            case (str(), bytes() | None):
+            case (str() as name, bytes() | None) if name.isascii() or _is_utf8(name):
                 continue
         raise InvalidRecordError(f"{header!r} is no header: a name and bytes, or None")
     return headers
 
 
-_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+def checked_timestamp(timestamp_ms: Any) -> int:
+    """The time as a whole number; InvalidRecordError for what is none of a record's."""
+    try:
+        whole = operator.index(timestamp_ms)
+    except TypeError:
+        raise InvalidRecordError(f"timestamp_ms={timestamp_ms!r}: a whole number of milliseconds is needed") from None
+    if not 0 <= whole <= MAX_LONG:
+        raise InvalidRecordError(f"timestamp_ms={timestamp_ms}: a time lies between 0 and {MAX_LONG}")
+    return whole
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_producers: set[Producer] = set()  # those that nobody holds any more, but did not close, too
 
 
 def _flush_at_exit() -> None:

@@ -6,8 +6,10 @@ change, and after `topic.metadata.refresh.interval.ms`. One thread asks at a tim
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
+from typing import Any
 
 from millrace.client.addresses import Address
 from millrace.client.answers import is_retriable
@@ -88,6 +90,11 @@ class Routes:
         with self._lock:
             self._cluster.close()
 
+    def abandon(self) -> None:
+        """In a forked child: a thread that is not here may hold the lock, and the connections are the parent's."""
+        self._lock = threading.Lock()
+        self._cluster.close()
+
     def _cluster_of(self, bootstrap: str) -> Cluster:
         return Cluster(
             bootstrap, client_id=self._settings.client_id, timeout_s=self._settings.request_timeout_ms / 1000
@@ -115,8 +122,12 @@ class Routes:
                 raise AbsentTopicError(f"topic {name} has no partitions yet")
 
 
-def check_partition(topic: str, partition: int, count: int) -> int:
-    """The partition; InvalidConfigError where the topic has no such one."""
-    if not 0 <= partition < count:
+def check_partition(topic: str, partition: Any, count: int) -> int:
+    """The partition as a whole number; InvalidConfigError where the topic has no such one."""
+    try:
+        index = operator.index(partition)
+    except TypeError:
+        raise InvalidConfigError(f"topic {topic}: partition {partition!r} is no whole number") from None
+    if not 0 <= index < count:
         raise InvalidConfigError(f"topic {topic} has no partition {partition}; it has {count}")
-    return partition
+    return index

@@ -74,12 +74,13 @@ class Sender:
         self._refresh_at_s = 0.0
         self._look_at_s, self._look_pause_s = math.inf, 0.0
         self._has_news = False
-        self._thread = threading.Thread(target=self._run, name="millrace-producer", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="millrace-producer", daemon=True)
+        self.accumulator.deliverer = self.thread
+        self.thread.start()
 
     def wake(self) -> None:
         """Let the thread look again; from any thread."""
-        if self._is_woken or threading.current_thread() is self._thread:
+        if self._is_woken or threading.current_thread() is self.thread:
             return
         self._is_woken = True
         try:
@@ -98,8 +99,8 @@ class Sender:
         self._is_stopping = True
         self._is_woken = False
         self.wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
 
     def abandon(self) -> None:
         """In a forked child, where the thread is not: close its sockets, which the parent has too."""
@@ -340,16 +341,15 @@ class Sender:
         self, batch: Batch, error: MillraceError | None, base_offset: int = -1, log_append_time_ms: int = -1
     ) -> None:
         batch.finish(error, base_offset, log_append_time_ms)
-        try:
-            if error is not None:
-                logger.warning("%d records for %s are not delivered: %s", batch.count, batch.name, error)
-            for index, on_delivery in batch.callbacks:
+        if error is not None:
+            logger.warning("%d records for %s are not delivered: %s", batch.count, batch.name, error)
+        for index, on_delivery in batch.callbacks:
+            try:
                 on_delivery(report_of(batch, index))
-        except Exception:  # the application's own; other records must still be delivered
-            logger.exception("a callback of a delivery failed")
-        finally:
-            with self.accumulator.lock:
-                self.accumulator.release(batch)
+            except Exception:  # the application's own; the other records' are to be called all the same
+                logger.exception("a callback of a delivery failed")
+        with self.accumulator.lock:
+            self.accumulator.release(batch)
 
     def _refuse(self, queues: list[PartitionQueue], error: MillraceError) -> None:
         for queue in queues:

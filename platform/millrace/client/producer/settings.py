@@ -60,7 +60,7 @@ class ProducerSettings:
     retry_backoff_ms: int = setting(100, "before a batch is sent again", minimum=0)
     request_timeout_ms: int = setting(30_000, "for an answer of a broker", minimum=1)
     delivery_timeout_ms: int = setting(120_000, "for a record's acknowledgement, from send on", minimum=1)
-    max_block_ms: int = setting(60_000, "how long send waits for the metadata of a topic", minimum=0)
+    max_block_ms: int = setting(60_000, "how long send asks again for the metadata of a topic", minimum=0)
     close_timeout_ms: int = setting(30_000, "how long close, or the interpreter's end, waits", minimum=0)
     topic_metadata_refresh_interval_ms: int = setting(300_000, "after which leaders are asked for anew", minimum=1)
 
