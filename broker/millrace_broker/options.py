@@ -94,7 +94,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     zookeeper = parsed.zookeeper or properties.pop("zookeeper.connect", "")
     if not zookeeper and not parsed.standalone:
         raise InvalidConfigError("give --zookeeper HOST:PORT, or --standalone for one broker without ZooKeeper")
-    data_dirs = parsed.data or [one for one in properties.pop("log.dirs", "").split(",") if one]
+    data_dirs = [one for one in parsed.data or properties.pop("log.dirs", "").split(",") if one]
     if not data_dirs:
         raise InvalidConfigError("give --data DIR, the folder for logs")
     listen = Address.parse(parsed.listen or properties.get("listeners", DEFAULT_LISTEN))

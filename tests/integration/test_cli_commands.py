@@ -213,6 +213,12 @@ def test_lines_are_sent_while_the_input_is_still_open(broker, millrace, topic):
         (("topics", "create", "t", "--config", "nonsense"), "'nonsense': expected NAME=VALUE"),
         (("topics", "create", "t", "--config", "no.such=1"), "no.such"),
         (("consume", "nowhere"), "topic nowhere does not exist"),
+        (("topics", "describe", b"\xff"), "'\\udcff' is no text in UTF-8"),
+        (("topics", "create", "t", "--config", b"retention.ms=\xff"), "'\\udcff' is no text in UTF-8"),
+        (("produce", b"\xff"), "'\\udcff' is no text in UTF-8"),
+        (("topics", "create", "t", "--partitions", str(2**31 - 1)), "2147483647 new partitions"),
+        (("groups", "list", "--zookeeper", "127.0.0.1:x"), "'127.0.0.1:x': expected HOST:PORT"),
+        (("groups", "list", "--zookeeper", "127.0.0.1:1"), "no ZooKeeper answers at 127.0.0.1:1"),
     ],
 )
 def test_what_can_not_be_done_is_one_line(refused, arguments, words):
@@ -224,6 +230,49 @@ def test_reading_what_is_not_there(millrace, refused, topic):
     assert "OFFSET_OUT_OF_RANGE" in refused("consume", topic, "--from", "5")
     assert "no partition 3" in refused("consume", topic, "--partition", "3")
     assert "--from soon" in refused("consume", topic, "--from", "soon")
+    assert f"--from {2**63}: an offset is at most" in refused("consume", topic, "--from", str(2**63))
+
+
+def test_before_all_time_is_the_beginning(millrace, topic):
+    millrace("produce", topic, stdin=b"one\n")
+    for time in ("0001-01-01", "1969-12-31T23:59:59.999"):
+        assert millrace("consume", topic, "--from", time) == b"one\n"
+
+
+def test_separators_and_headers_are_bytes(millrace, topic):
+    millrace("produce", topic, "--key-separator", b"\xff", "--header", b"h=\xfe", stdin=b"k\xffv\n")
+    assert millrace("consume", topic, "--print-key", "--print-headers") == b"h=\xfe\tk\tv\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "closed"), [("produce t", "<&-"), ("produce t", ">&-"), ("consume t", ">&-"), ("topics list", ">&-")]
+)
+def test_a_closed_stream_is_one_line(broker, command, closed):
+    line = f"exec {MILLRACE} {command} --bootstrap {broker.bootstrap} {closed}"
+    result = subprocess.run(["/bin/sh", "-c", line], capture_output=True, timeout=TIMEOUT_S, check=False)
+    name = "stdin" if closed == "<&-" else "stdout"
+    assert (result.returncode, result.stderr) == (1, f"millrace: {name} is closed\n".encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b"5",
+        b'{"topic": "t", "partition": 0}',
+        b'{"topic": "t", "partition": 0, "offset": 1.5}',
+        b'{"topic": "t", "partition": 0, "offset": 1e999}',
+        b'{"topic": "t", "partition": 0, "offset": 9223372036854775808}',
+        b'{"topic": "t", "partition": 2147483648, "offset": 0}',
+        b'{"topic": "t", "partition": -1, "offset": 0}',
+    ],
+)
+def test_offsets_that_are_none_are_named_by_their_line(refused, tmp_path, line):
+    path = tmp_path / "offsets.jsonl"
+    path.write_bytes(b'{"topic": "t", "partition": 0, "offset": 1}\n' + line + b"\n")
+    assert refused("offsets", "import", "g", str(path)).startswith(f"millrace: {path}, line 2: ")
 
 
 def test_a_refused_record_leaves_the_count_of_those_before(broker, millrace, topic):
@@ -263,3 +312,8 @@ def test_the_broker_command_says_why_it_does_not_start(tmp_path):
     result = run("broker", "--standalone", "--data", str(tmp_path), "--set", "no.such.property=1")
     assert result.returncode == 1
     assert b"no.such.property" in result.stderr
+    result = run("broker", "--standalone", "--listen", "127.0.0.1:0", "--data", "")
+    assert (result.returncode, result.stderr) == (1, b"millrace broker: give --data DIR, the folder for logs\n")
+    result = run("broker", "--zookeeper", "127.0.0.1:x", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    assert result.returncode == 1
+    assert result.stderr.startswith(b"millrace broker: '127.0.0.1:x': expected HOST:PORT")

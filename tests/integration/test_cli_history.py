@@ -43,7 +43,8 @@ def test_no_finding_is_status_0(tmp_path):
 
 def test_what_is_no_history_is_an_error(tmp_path):
     path = tmp_path / "history"
-    path.write_text("nonsense\n")
-    result = check(path)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "line 1 of the history" in result.stderr
+    for line in (b"nonsense", b"\xff"):
+        path.write_bytes(line + b"\n")
+        result = check(path)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr.startswith("millrace: line 1 of the history")

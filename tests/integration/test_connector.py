@@ -17,7 +17,7 @@ from millrace.client.connector import (
     Partition,
     RebalanceFailedError,
 )
-from millrace.client.connector.group_offsets import describe_zookeeper_group, open_session
+from millrace.client.connector.group_offsets import describe_zookeeper_group, list_zookeeper_groups, open_session
 from millrace.errors import InvalidConfigError, InvalidRequestError, OffsetOutOfRangeError, ZooKeeperError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
@@ -339,6 +339,26 @@ def test_no_zookeeper_there():
     properties = {"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": "200"}
     with ConsumerConnector(properties) as connector, pytest.raises(ZooKeeperError, match=r"127\.0\.0\.1:1"):
         connector.create_message_streams({"t": 1})
+
+
+@pytest.mark.parametrize("connect", ["", "127.0.0.1:x"])
+def test_no_servers_of_zookeepers(connect):
+    with pytest.raises(InvalidConfigError, match=f"'{connect}': expected HOST:PORT"):
+        open_session(connect)
+
+
+@pytest.mark.parametrize("data", [b"one", b"%d" % 2**63])
+def test_an_offset_that_is_none_is_named(topic, session, data):
+    session.put(paths.consumer_offset(topic, topic, 1), data)
+    with pytest.raises(ZooKeeperError, match=f"the offset of {topic}-1 is .*{data.decode()}"):
+        describe_zookeeper_group(session, topic)
+    assert (topic, False) in list_zookeeper_groups(session)
+
+
+def test_an_owner_node_that_is_none_is_passed_over(topic, session):
+    for name in ("no-number", "1"):
+        session.put(f"{paths.owners(topic, topic)}/{name}", b"\xff")
+    assert describe_zookeeper_group(session, topic).owners == {Partition(topic, 1): "\ufffd"}
 
 
 @pytest.fixture(scope="module")

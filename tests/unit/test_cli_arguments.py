@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from millrace import __version__, kernel
 from millrace_ops.cli.app import app
+from millrace_ops.cli.main import main
 
 
 @pytest.fixture
@@ -39,7 +40,12 @@ def test_every_command_has_help(run, command):
         (("topics", "create", "t", "--partitions", "x"), "--partitions"),
         (("topics", "create", "t", "--partitions", "-2"), "--partitions"),
         (("produce",), "TOPIC"),
+        (("topics", "create", "t", "--partitions", str(2**31)), "--partitions"),
+        (("topics", "create", "t", "--replication-factor", str(2**15)), "--replication-factor"),
+        (("topics", "delete-records", "t", "--before", str(2**63)), "--before"),
+        (("up", "--dagster-port", "65536"), "--dagster-port"),
         (("produce", "t", "--codec", "rar"), "--codec"),
+        (("produce", "t", "--key-separator", ""), "--key-separator"),
         (("produce", "t", "--file", "/no/such/file"), "--file"),
         (("consume", "t", "--max-messages", "-1"), "--max-messages"),
         (("dump",), "FILE"),
@@ -49,6 +55,17 @@ def test_a_usage_error_names_what_is_wrong_and_exits_2(run, arguments, word):
     result = run(*arguments)
     assert result.exit_code == 2
     assert word in result.stderr
+
+
+def test_ctrl_c_while_a_command_is_being_loaded_leaves_no_trace(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["millrace", "topics"])
+    monkeypatch.setattr("millrace_ops.cli.app.app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
 
 
 def test_the_brokers_own_help_is_passed_through(run):

@@ -156,6 +156,29 @@ def test_a_hand_out_without_any_claim_is_found():
     assert [finding.anomaly for finding in found] == [Anomaly.UNOWNED_HAND_OUT]
 
 
+def test_a_hand_out_before_its_claim_is_found():
+    told = Told().own("a", "hand-out", "t", 5, 0).own("a", "claim", "t", 5)
+    assert [finding.anomaly for finding in told.found()] == [Anomaly.UNOWNED_HAND_OUT]
+
+
+def test_a_hand_out_within_its_claim_is_well():
+    told = Told().begin("a", "claim").own("b", "hand-out", "t", 5, 0).end("a", ["claim", "t", 5])
+    assert told.found() == []
+
+
+def test_two_claims_of_one_token_are_found():
+    told = Told().own("a", "claim", "t", 5).own("b", "claim", "t", 5)
+    told.own("a", "hand-out", "t", 5, 0).own("b", "hand-out", "t", 5, 0)
+    assert [finding.anomaly for finding in told.found()] == [Anomaly.CLAIM_REGRESSION]
+
+
+def test_sends_at_the_same_time_that_are_no_transactions_may_cross():
+    told = Told().begin("p", "send").begin("q", "send")
+    told.end("p", ["send", "t", "a", 0], ["send", "u", "a", 1]).end("q", ["send", "t", "b", 1], ["send", "u", "b", 0])
+    told.poll("r", "t", (0, "a"), (1, "b")).poll("r", "u", (0, "b"), (1, "a"))
+    assert told.found() == []
+
+
 def test_a_part_of_a_transaction_is_an_intermediate_read():
     told = Told().transaction("p", *(["send", "t", value, offset] for offset, value in enumerate("abc")))
     told.poll("q", "t", (0, "a"), (1, "b"), (2, "c")).poll("r", "t", (0, "a"), (2, "c"))
@@ -223,6 +246,8 @@ def test_a_read_against_the_order_of_writes_is_a_circular_flow():
     [
         (["{"], "line 1"),
         (["[]"], "an event is an object"),
+        ([b"\xff"], "line 1 of the history: 'utf-8' codec can't decode"),
+        (["", "[" * 100_000], "line 2 of the history: .*recursion"),
         (['{"process": "p", "event": "invoke", "action": "send"}'], "'time_ns' is missing"),
         (['{"time_ns": 1, "process": "p", "event": "ok"}'], "nothing that could end"),
         (['{"time_ns": 1, "process": "p", "event": "invoke", "action": "jump"}'], "'jump' is not a valid Action"),

@@ -71,11 +71,14 @@ def consume(
 
 def parse_start(text: str, option: str = "--from") -> str | int | datetime:
     """`earliest`, `latest`, an offset, or a time (UTC unless it says otherwise); InvalidConfigError for the rest."""
+    from millrace.config import MAX_LONG
     from millrace.errors import InvalidConfigError
 
     if text in {"earliest", "latest"}:
         return text
     if text.isascii() and text.isdecimal():
+        if int(text) > MAX_LONG:
+            raise InvalidConfigError(f"{option} {text}: an offset is at most {MAX_LONG}")
         return int(text)
     try:
         time = datetime.fromisoformat(text)
@@ -137,7 +140,7 @@ def first_offset(consumer: SimpleConsumer, topic: str, partition: int, begin: st
     if isinstance(begin, int):
         return begin
     if isinstance(begin, datetime):
-        found = consumer.offset_for_time(topic, partition, int(begin.timestamp() * 1000))
+        found = consumer.offset_for_time(topic, partition, max(int(begin.timestamp() * 1000), 0))
         return consumer.latest(topic, partition) if found is None else found
     return consumer.earliest(topic, partition) if begin == "earliest" else consumer.latest(topic, partition)
 

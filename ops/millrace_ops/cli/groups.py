@@ -80,15 +80,15 @@ def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json =
 
 
 def _in_zookeeper(zookeeper: str) -> list[GroupListing]:
-    from millrace.client.connector.group_offsets import describe_zookeeper_group, list_zookeeper_groups, open_session
+    from millrace.client.connector.group_offsets import list_zookeeper_groups, open_session
     from millrace.client.groups import GroupListing
 
     session = open_session(zookeeper)
     try:
-        found = [describe_zookeeper_group(session, group_id) for group_id in list_zookeeper_groups(session)]
+        found = list_zookeeper_groups(session)
     finally:
         session.close()
-    return [GroupListing(one.group_id, ZOOKEEPER, "Stable" if one.members else "Empty") for one in found]
+    return [GroupListing(name, ZOOKEEPER, "Stable" if has_members else "Empty") for name, has_members in found]
 
 
 def _describe_in_zookeeper(name: str, zookeeper: str, bootstrap: str, as_json: bool) -> None:

@@ -36,7 +36,7 @@ def check(
     from millrace_ops.histories.check import check as findings_of
     from millrace_ops.histories.events import read_history
 
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         operations = read_history(lines)
     findings = findings_of(operations, allowed=allow or ())
     if as_json:

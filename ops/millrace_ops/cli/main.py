@@ -5,9 +5,12 @@ An error that Millrace knows is one line on stderr and status 1.
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from millrace.errors import MillraceError
+
+INTERRUPTED = 130  # what a shell shows for Ctrl-C
 
 
 def main() -> None:
@@ -15,11 +18,18 @@ def main() -> None:
     try:
         if sys.argv[1:2] == ["broker"]:
             _run_broker()
+        if sys.stdout is None:
+            _fail("stdout is closed")
+        logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # what it tells of each attempt, our error tells of all
         from millrace_ops.cli.app import app
 
         app(prog_name="millrace")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except MillraceError as error:
         _fail(str(error))
+    except UnicodeEncodeError as error:
+        _fail(f"{error.object!r} is no text in {error.encoding.upper()}")
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 

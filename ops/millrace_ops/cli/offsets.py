@@ -152,17 +152,22 @@ def _show(offsets: Mapping[Partition, int], as_json: bool) -> None:
 
 def _parsed(path: Path) -> dict[Partition, int]:
     from millrace.client.connector import Partition
+    from millrace.config import MAX_INT, MAX_LONG
     from millrace.errors import InvalidConfigError
 
     offsets: dict[Partition, int] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             fields = json.loads(line)
-            partition, offset = Partition(str(fields["topic"]), int(fields["partition"])), int(fields["offset"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidConfigError(f"{path}, line {number}: no offset of a partition: {error}") from None
-        if offset < 0 or partition.number < 0:
-            raise InvalidConfigError(f"{path}, line {number}: a partition and an offset are not below 0")
+        match fields:
+            case {"topic": str(topic), "partition": int(index), "offset": int(offset)}:
+                partition = Partition(topic, index)
+            case _:
+                raise InvalidConfigError(f"{path}, line {number}: no offset of a partition: {fields!r}")
+        if not 0 <= partition.number <= MAX_INT or not 0 <= offset <= MAX_LONG:
+            raise InvalidConfigError(f"{path}, line {number}: there is no such partition, or no such offset")
         offsets[partition] = offset
     return offsets
 

@@ -57,9 +57,14 @@ def produce(
     from millrace.client import Cluster
     from millrace.clock import SystemClock
     from millrace.config import parse_assignments
+    from millrace.errors import SetupError
 
-    headers = tuple((name, value.encode()) for name, value in parse_assignments(header or ()).items())
-    separator = None if key_separator is None else key_separator.encode()
+    headers = tuple((name, os.fsencode(value)) for name, value in parse_assignments(header or ()).items())
+    separator = None if key_separator is None else os.fsencode(key_separator)
+    if separator == b"":
+        raise typer.BadParameter("a separator has at least one byte", param_hint="--key-separator")
+    if file is None and sys.stdin is None:
+        raise SetupError("stdin is closed")
     with Cluster(bootstrap) as cluster, nullcontext(sys.stdin) if file is None else file.open("rb") as source:
         sender = _Sender(cluster, topic, partition, codec)
         try:
@@ -97,7 +102,7 @@ def records_of(
             continue
         key, found, value = line.partition(separator)
         if not found:
-            raise InvalidRecordError(f"no key separator {separator.decode()!r} in line {line[:80]!r}")
+            raise InvalidRecordError(f"no key separator {os.fsdecode(separator)!r} in line {line[:80]!r}")
         yield NewRecord(value, key, timestamp_ms, headers)
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.config import MAX_INT, MAX_LONG
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from millrace.client import Cluster, TopicMetadata
 
+MAX_SHORT = 2**15 - 1
 app = typer.Typer(no_args_is_help=True, help="List, create, describe, extend and delete topics.")
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -34,8 +36,10 @@ def list_topics(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False)
 def create(
     name: Name,
     *,
-    partitions: Annotated[int, typer.Option(min=-1, help="How many; -1: the broker's default.")] = -1,
-    replication_factor: Annotated[int, typer.Option(min=-1, help="Replicas of each; -1: the broker's default.")] = -1,
+    partitions: Annotated[int, typer.Option(min=-1, max=MAX_INT, help="How many; -1: the broker's default.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(min=-1, max=MAX_SHORT, help="Replicas of each; -1: the broker's default.")
+    ] = -1,
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic property.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -70,7 +74,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json
 def extend(
     name: Name,
     *,
-    partitions: Annotated[int, typer.Option(min=1, help="How many it shall have; never fewer than now.")],
+    partitions: Annotated[int, typer.Option(min=1, max=MAX_INT, help="How many it shall have; never fewer than now.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -87,7 +91,9 @@ def extend(
 def delete_records(
     name: Name,
     *,
-    before: Annotated[int, typer.Option(min=-1, help="The offset of the first record that stays; -1: none does.")] = -1,
+    before: Annotated[
+        int, typer.Option(min=-1, max=MAX_LONG, help="The offset of the first record that stays; -1: none does.")
+    ] = -1,
     partition: Annotated[int | None, typer.Option(min=0, help="Of this partition alone; else of every one.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,

@@ -116,14 +116,14 @@ class Operation:
         return f"operation {self.index} ({self.action} of {self.process})"
 
 
-def read_history(lines: Iterable[str]) -> list[Operation]:
+def read_history(lines: Iterable[str | bytes]) -> list[Operation]:
     """The operations of a history in the order of their beginnings; HistoryError names a line that makes no sense."""
     reader = _Reader()
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 reader.take(json.loads(line))
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, RecursionError) as error:
                 raise HistoryError(f"line {number} of the history: {_reason(error)}") from error
     return reader.operations()
 

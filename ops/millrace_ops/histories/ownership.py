@@ -34,7 +34,7 @@ class _Partition:
     def __init__(self, name: str) -> None:
         self.name = name
         self.owner: _Done | None = None  # the largest token that is in force
-        self.claimed: set[int] = set()
+        self.claimed_ns: dict[int, int] = {}  # by token, the beginning of its first claim
         self.released: set[int] = set()
         self.committed: _Done | None = None
 
@@ -42,7 +42,9 @@ class _Partition:
         """Beginnings are judged by what had ended before; an end takes force after the beginnings of its moment."""
         begins = [(one[0].invoked_ns, 0, index, one) for index, one in enumerate(done)]
         ends = [(one[0].completed_ns or 0, 1, index, one) for index, one in enumerate(done)]
-        self.claimed = {_token(owning) for _, owning in done if owning.action is Action.CLAIM}
+        for operation, owning in reversed(done):
+            if owning.action is Action.CLAIM:
+                self.claimed_ns[_token(owning)] = operation.invoked_ns
         for _, is_end, _, one in sorted(begins + ends):
             if is_end:
                 self._take(one)
@@ -63,10 +65,10 @@ class _Partition:
         operation, owning = one
         if owning.action is Action.RELEASE:
             return
-        if owning.token is not None and self.owner is not None and owning.token < _token(self.owner[1]):
+        if self.owner is not None and _is_replaced(owning, _token(self.owner[1])):
             kind = REPLACED.get(owning.action, Anomaly.CLAIM_REGRESSION)
             yield self._finding(kind, f"{operation} has token {owning.token} after {self._said(self.owner)}")
-        elif owning.action is Action.HAND_OUT and owning.token not in self.claimed - self.released:
+        elif owning.action is Action.HAND_OUT and not self._is_owned(operation, _token(owning)):
             message = f"{operation} handed out offset {owning.offset} under token {owning.token}, which is not owned"
             yield self._finding(Anomaly.UNOWNED_HAND_OUT, message)
         if self.committed is None or _offset(owning) >= _offset(self.committed[1]):
@@ -79,6 +81,11 @@ class _Partition:
             message = f"{operation} was told that offset {owning.offset} is committed after {said}"
             yield self._finding(Anomaly.LOST_COMMIT, message)
 
+    def _is_owned(self, operation: Operation, token: int) -> bool:
+        """Whether a claim of the token had begun when the operation ended, and no release had ended when it began."""
+        claimed_ns, ended_ns = self.claimed_ns.get(token), operation.completed_ns
+        return claimed_ns is not None and (ended_ns is None or claimed_ns <= ended_ns) and token not in self.released
+
     def _finding(self, kind: Anomaly, message: str) -> Finding:
         return Finding(kind, self.name, message)
 
@@ -87,6 +94,13 @@ class _Partition:
         return f"{operation} had " + (
             f"token {owning.token}" if owning.offset is None else f"committed offset {owning.offset}"
         )
+
+
+def _is_replaced(owning: Owning, token: int) -> bool:
+    """Whether its own token does not stand up to that of an owner; a new claim needs a larger one."""
+    if owning.token is None:
+        return False
+    return owning.token < token or (owning.action is Action.CLAIM and owning.token == token)
 
 
 def _token(owning: Owning) -> int:

@@ -74,12 +74,17 @@ def _writes_before(logs: Mapping[str, PartitionLog]) -> _Edges:
         last: Operation | None = None
         for offset in sorted(log.values):
             writer = log.sender_of(log.values[offset][0])
-            if writer is None or writer.outcome is not Outcome.OK:
+            if writer is None or writer.outcome is not Outcome.OK or not _is_atomic(writer):
                 continue
             if last is not None and last is not writer:
                 before[writer.index].add(last.index)
             last = writer
     return before
+
+
+def _is_atomic(writer: Operation) -> bool:
+    """Whether its sends have one place in an order: several that are no transaction need not."""
+    return writer.action is Action.TRANSACTION or sum(1 for _ in writer.sends()) == 1
 
 
 def _reads_before(operations: Sequence[Operation], logs: Mapping[str, PartitionLog]) -> _Edges:

@@ -27,7 +27,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
-from millrace.errors import ZooKeeperError
+from millrace.errors import InvalidConfigError, ZooKeeperError
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +85,8 @@ class Node(NamedTuple):
 class ZooKeeperSession:
     """One client of one ensemble. Thread-safe; every call may raise ZooKeeperError.
 
+    InvalidConfigError for a `connect` that names no servers.
+
     Args:
         connect: `HOST:PORT[,HOST:PORT…][/chroot]`; the chroot is made if it is not there.
         session_timeout_ms: after so long without a sign of life ZooKeeper drops our ephemeral nodes.
@@ -99,11 +101,14 @@ class ZooKeeperSession:
         self._session_timeout_s = session_timeout_ms / 1000
         self._connection_timeout_s = connection_timeout_ms / 1000
         self._on_change = on_change
-        self._client = KazooClient(
-            hosts=connect,
-            timeout=self._session_timeout_s,
-            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=RETRY_INTERVAL_S),
-        )
+        try:
+            self._client = KazooClient(
+                hosts=connect,
+                timeout=self._session_timeout_s,
+                connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=RETRY_INTERVAL_S),
+            )
+        except ValueError as error:
+            raise InvalidConfigError(f"{connect!r}: expected HOST:PORT[,HOST:PORT...][/chroot]: {error}") from error
         self._granted_timeout_ms = session_timeout_ms
         self._note_granted_timeout()
         self._registrations: dict[str, bytes] = {}

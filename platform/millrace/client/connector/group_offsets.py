@@ -100,9 +100,9 @@ class GroupOffsets:
             )
 
 
-def list_zookeeper_groups(session: ZooKeeperSession) -> list[str]:
-    """The groups that have ever registered a member or an offset in ZooKeeper."""
-    return sorted(session.children(paths.CONSUMERS))
+def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:
+    """The groups that have ever registered a member or an offset in ZooKeeper, and whether they have live members."""
+    return [(one, bool(session.children(paths.consumer_ids(one)))) for one in sorted(session.children(paths.CONSUMERS))]
 
 
 def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKeeperGroup:
@@ -112,12 +112,13 @@ def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKee
         Partition(topic, int(number))
         for topic in session.children(paths.owners(group_id))
         for number in session.children(paths.owners(group_id, topic))
+        if number.isdecimal()
     ]
     owners = session.get_many([paths.owner(group_id, *one) for one in owned])
     return ZooKeeperGroup(
         group_id,
         members,
-        {one: data.decode() for one, data in zip(owned, owners, strict=True) if data is not None},
+        {one: data.decode(errors="replace") for one, data in zip(owned, owners, strict=True) if data is not None},
         read_all_zookeeper(session, group_id),
     )
 

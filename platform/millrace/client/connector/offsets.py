@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from millrace.client.connector.assignment import Partition
 from millrace.client.groups import GroupOffset, Groups
+from millrace.config import MAX_LONG
 from millrace.errors import ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
@@ -61,6 +62,9 @@ def furthest(*stores: Mapping[Partition, int]) -> dict[Partition, int]:
 
 def _number(partition: Partition, data: bytes) -> int:
     try:
-        return int(data)
+        offset = int(data)
     except ValueError:
         raise ZooKeeperError(f"the offset of {partition} is {data[:100]!r}, not a number") from None
+    if offset > MAX_LONG:
+        raise ZooKeeperError(f"the offset of {partition} is {offset}, which no log has")
+    return offset
