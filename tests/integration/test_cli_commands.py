@@ -240,8 +240,9 @@ def test_before_all_time_is_the_beginning(millrace, topic):
 
 
 def test_separators_and_headers_are_bytes(millrace, topic):
-    millrace("produce", topic, "--key-separator", b"\xff", "--header", b"h=\xfe", stdin=b"k\xffv\n")
-    assert millrace("consume", topic, "--print-key", "--print-headers") == b"h=\xfe\tk\tv\n"
+    headers = ("--header", b"h=\xfe", "--header", "h=again")
+    millrace("produce", topic, "--key-separator", b"\xff", *headers, stdin=b"k\xffv\n")
+    assert millrace("consume", topic, "--print-key", "--print-headers") == b"h=\xfe,h=again\tk\tv\n"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from urllib.request import urlopen
 
+import psutil
 import pytest
 
 from millrace.client import Admin, Cluster
@@ -110,6 +111,25 @@ def test_a_child_that_dies_ends_the_rest_with_status_1(up):
     assert process.wait(120) == 1
     assert "was ended by SIGKILL" in rest
     assert [session_members(child) for child in children] == [[], []]
+
+
+def test_one_platform_at_a_time_runs_in_a_folder(up, tmp_path):
+    first = up(*FREE, "--no-dagster")
+    addresses = await_addresses(first)
+    second = up(*FREE, "--no-dagster")
+    assert second.wait(120) == 1
+    assert second.stdout.read() == f"millrace: {tmp_path}/state: another platform runs in this folder (.lock)\n"
+    assert is_serving(*addresses["ZooKeeper"].split(":"), tmp_path / "state" / "zookeeper")
+
+
+def test_what_a_killed_platform_had_started_ends_with_it(up):
+    process = up(*FREE, "--no-dagster")
+    await_addresses(process)
+    children = [psutil.Process(child) for child in children_of(process)]
+    process.kill()
+    assert not psutil.wait_procs(children, timeout=60)[1]
+    again = up(*FREE, "--no-dagster")
+    assert await_addresses(again)
 
 
 @pytest.mark.parametrize("option", ["--listen", "--admin", "--dagster-port"])

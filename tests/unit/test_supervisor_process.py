@@ -71,7 +71,7 @@ def test_finish_leaves_no_process_of_the_session(tmp_path):
     child = start(tmp_path, STUBBORN_GRANDCHILD)
     await_log(child, "up")
     members = session_members(child.pid)
-    assert len(members) == 2
+    assert len(members) == 3  # and the watcher of its lifeline
     child.terminate()
     child.finish(60)
     assert session_members(child.pid) == []

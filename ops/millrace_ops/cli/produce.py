@@ -59,7 +59,8 @@ def produce(
     from millrace.config import parse_assignments
     from millrace.errors import SetupError
 
-    headers = tuple((name, os.fsencode(value)) for name, value in parse_assignments(header or ()).items())
+    given = [pair for one in header or () for pair in parse_assignments([one]).items()]  # a name may come again
+    headers = tuple((name, os.fsencode(value)) for name, value in given)
     separator = None if key_separator is None else os.fsencode(key_separator)
     if separator == b"":
         raise typer.BadParameter("a separator has at least one byte", param_hint="--key-separator")

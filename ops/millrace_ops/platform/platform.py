@@ -3,6 +3,7 @@
     DIR/zookeeper/   ZooKeeper's snapshots and log       DIR/dagster/   Dagster's instance (SQLite, run logs)
     DIR/broker/      the broker's segments               DIR/schemas/   declared schemas, TOPIC.json
     DIR/warehouse/   one Delta table per topic           DIR/logs/      what each process wrote
+    DIR/.lock        held while a platform runs here
 
 Killed at any point, a new start on the same folder goes on from there: each part recovers its own state.
 """
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
+from millrace.errors import SetupError
+from millrace.fs import OsFileSystem
 from millrace.ports import LOOPBACK, free_port
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import fail_lost_runs, write_instance
@@ -28,6 +31,8 @@ from millrace_ops.platform.services import (
     zookeeper_service,
 )
 from millrace_ops.platform.supervisor import Supervisor
+
+LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +84,17 @@ class Platform:
         self.supervisor = Supervisor(self.path("logs"))
 
     def __enter__(self) -> Self:
+        self._lock_fd = self._locked()
         self.supervisor.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.supervisor.__exit__(kind, error, traceback)
+        try:
+            self.supervisor.__exit__(kind, error, traceback)
+        finally:
+            os.close(self._lock_fd)
 
     def path(self, name: str) -> str:
         """A part's folder in the platform's."""
@@ -132,6 +141,17 @@ class Platform:
             daemon_service(DagsterApi(url), workspace, environment),
         )
         self.addresses = replace(self.addresses, dagster=url)
+
+    def _locked(self) -> int:
+        """The folder's lock: ZooKeeper would let a second server write among the files of the first."""
+        fs = OsFileSystem()
+        fd = fs.open(self.path(LOCK), create=True)
+        try:
+            fs.lock(fd)
+        except BlockingIOError:
+            fs.close(fd)
+            raise SetupError(f"{self.directory}: another platform runs in this folder ({LOCK})") from None
+        return fd
 
     def _start_zookeeper(self) -> str:
         port = free_port()

@@ -1,19 +1,24 @@
 """One child process: a session of its own, one log file, and an end that leaves nothing of it.
 
 A child leads a new session, so a terminal's Ctrl-C reaches the supervisor alone, and everything that the child
-starts, process groups of their own included, can be found by the session and ended with it.
+starts, process groups of their own included, can be found by the session and ended with it. Where the supervisor
+itself is killed, the child ends too (millrace.lifeline).
 `NAME.log` holds what this start wrote; the log of the start before is kept as `NAME.previous.log`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import psutil
+
+from millrace.lifeline import with_lifeline
 
 LOG_TAIL_LINES = 20
 
@@ -24,12 +29,14 @@ class ChildProcess:
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log_path: str) -> None:
         self.name = name
         self.log_path = log_path
+        if shutil.which(command[0]) is None:  # else the shell of the lifeline would say so, in the log
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
         if os.path.exists(log_path):
             os.replace(log_path, log_path.removesuffix(".log") + ".previous.log")
         with open(log_path, "wb") as log:
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
+                with_lifeline(command),
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
@@ -70,6 +77,8 @@ class ChildProcess:
         for process in session_members(self.pid):
             with suppress(psutil.NoSuchProcess):  # it has just ended
                 process.kill()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         psutil.wait_procs(session_members(self.pid), timeout=timeout_s)
 
 
