@@ -77,6 +77,9 @@ def test_offsets_before(consumer):
 
 
 def test_out_of_range_is_not_an_unknown_partition(consumer):
+    assert list(consumer.messages("simple-consumer", 0, 50)) == []
+    with pytest.raises(OffsetOutOfRangeError):
+        next(consumer.messages("simple-consumer", 0, 51))
     with pytest.raises(OffsetOutOfRangeError):
         consumer.fetch("simple-consumer", 0, 51)
     with pytest.raises(UnknownTopicError):

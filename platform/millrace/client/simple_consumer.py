@@ -192,11 +192,14 @@ class SimpleConsumer:
     ) -> Iterator[Record]:
         """The records from an offset on, up to the log's end as it is now; to rewind, ask from an offset again.
 
-        `offset` may be EARLIEST or LATEST. Control batches are passed over, and with READ_COMMITTED what was aborted.
+        `offset` may be EARLIEST or LATEST; OffsetOutOfRangeError for one that the log does not have. Control batches
+        are passed over, and with READ_COMMITTED what was aborted.
         """
         end = self.latest(topic, partition, isolation) if until_offset is None else until_offset
         if offset < 0:
             offset = self._offset(topic, partition, offset, isolation)
+        if until_offset is None and offset > end:
+            self.fetch(topic, partition, offset, isolation=isolation)  # raises where the log has no such offset
         while offset < end:
             fetched = self.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation)
             for batch in fetched.batches():
