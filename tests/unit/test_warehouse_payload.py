@@ -4,12 +4,13 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_pipelines.warehouse.payload.json import JsonDecoder
+from millrace_pipelines.warehouse.payload.json import NOT_NUMBERS, JsonDecoder, has_word
 from millrace_pipelines.warehouse.payload.json_values import JsonValues
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -155,6 +156,12 @@ def test_a_refused_value_alone(value, why):
 
 def test_the_letters_nan_inside_a_text_are_no_number():
     assert parse(b'{"id": 1, "text": "NaN, Infinity"}').refusals == []
+
+
+@given(st.lists(st.sampled_from([b"N", b"a", b"I", b"n", b"f", b"x", *NOT_NUMBERS]), min_size=2).map(b"".join))
+def test_words_are_found_wherever_they_stand(text):
+    octets = np.frombuffer(text, np.uint8)
+    assert [has_word(octets, word) for word in NOT_NUMBERS] == [word in text for word in NOT_NUMBERS]
 
 
 def test_tombstones_pass_with_nulls():
