@@ -77,8 +77,13 @@ REFUSED = {
     b'{"id": 1, "ratio": NaN}': (Reason.MALFORMED, "NaN is no JSON number"),
     b'{"id": 1, "list": [-Infinity]}': (Reason.MALFORMED, "-Infinity is no JSON number"),
     b'{"id": 1, "undeclared": NaN}': (Reason.MALFORMED, "NaN is no JSON number"),
+    b'{"id": 1, "ratio": Inf}': (Reason.MALFORMED, "not a JSON object"),
+    b'{"id": 1, "text": "a\\"NaN", "undeclared": [-Inf]}': (Reason.MALFORMED, "not a JSON object"),
     b'{"id": 1, "price": 1.255}': (Reason.RANGE, "field price: 1.255 does not fit decimal(10,2)"),
     b'{"id": 1, "price": 123456789.5}': (Reason.RANGE, "does not fit decimal(10,2)"),
+    b'{"id": 1, "price": []}': (Reason.TYPE, "field price: expected number, found array"),
+    b'{"id": 1, "price": [0, [1, 2], 0]}': (Reason.TYPE, "field price: expected number, found array"),
+    b'{"id": 1, "price": true}': (Reason.TYPE, "field price: expected number, found boolean"),
     b'{"id": 1, "at": "yesterday"}': (Reason.RANGE, "field at: 'yesterday' is no timestamp"),
     b'{"id": 1, "at": "2013-01-01T05:00:00.1234567Z"}': (Reason.RANGE, "field at"),
     b'{"id": 1, "at": 1357016400000}': (Reason.TYPE, "field at: expected string, found number"),
@@ -155,7 +160,14 @@ def test_a_refused_value_alone(value, why):
 
 
 def test_the_letters_nan_inside_a_text_are_no_number():
-    assert parse(b'{"id": 1, "text": "NaN, Infinity"}').refusals == []
+    deep, long = b"[" * 200_000 + b"]" * 200_000, b"1" * 5000
+    parsed = parse(
+        b'{"id": 1, "text": "NaN, Infinity"}',
+        b'{"id": 2, "text": "\\"NaN\\\\", "undeclared": "Inf"}',
+        b'{"id": 3, "text": "NaN", "undeclared": %b}' % deep,
+        b'{"id": 4, "text": "NaN", "undeclared": %b}' % long,
+    )
+    assert parsed.refusals == []
 
 
 @given(st.lists(st.sampled_from([b"N", b"a", b"I", b"n", b"f", b"x", *NOT_NUMBERS]), min_size=2).map(b"".join))

@@ -191,16 +191,16 @@ def _decimal(data_type: Any) -> Convert:
     quantum = Decimal(1).scaleb(-data_type.scale)
 
     def convert(value: Any, path: str) -> Decimal:
+        if type(value) not in (int, Decimal, str):
+            raise _changed("number", value, path)
         try:
             with localcontext(prec=data_type.precision) as context:
                 context.traps[InvalidOperation] = True
                 number = Decimal(value)
                 if (fixed := number.quantize(quantum)) == number:
                     return fixed
-        except (InvalidOperation, TypeError):
+        except InvalidOperation:
             pass
-        if type(value) not in (int, Decimal, str):
-            raise _changed("number", value, path)
         raise UnfitError(Reason.RANGE, f"field {path}: {value} does not fit {type_text(data_type)}")
 
     return convert
