@@ -3,14 +3,18 @@
 `native` is the compiled module, or None: then what uses it takes its Python path, which gives the same results, and
 `description` says why. Nothing but speed depends on it. `MILLRACE_NO_KERNEL=1` in the environment leaves it out.
 
-    batches.c    record bytes of v2 batches → records      ┐
-    messages.c   message sets of v0 and v1 → records       ├ know no Python
-    columns.c    records → buffers of Arrow columns        ┘
-    crc32c.c     CRC-32C, on processors that multiply 64 bytes at a time without carries
-    objects.c    record bytes of v2 batches ↔ tuples of Python
-    pymemory.c   buffers as Python objects
-    module.c     arguments in, buffers out, the interpreter's lock released in between
-    build.py     compiles them
+    batches.c        record bytes of v2 batches → records      ┐
+    messages.c       message sets of v0 and v1 → records       │
+    columns.c        records → buffers of Arrow columns        ├ know no Python
+    json_text.c      the grammar of plain JSON                 │
+    json_types.c     values of JSON → values of columns        │
+    json_columns.c   plain objects → buffers of Arrow columns  ┘
+    json_objects.c   these as Python objects
+    crc32c.c         CRC-32C, on processors that multiply 64 bytes at a time without carries
+    objects.c        record bytes of v2 batches ↔ tuples of Python
+    pymemory.c       buffers as Python objects
+    module.c         arguments in, buffers out, the interpreter's lock released in between
+    build.py         compiles them
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 import importlib
 import os
 
-VERSION = 4
+VERSION = 5
 NO_KERNEL = "MILLRACE_NO_KERNEL"
 
 

@@ -42,3 +42,13 @@ def write_records(records: list[PlacedRecord], /) -> bytes: ...
 
 # CRC-32C, taken on from that of what came before. Only where the processor has VPCLMULQDQ and AVX-512.
 def crc32c(data: Octets, value: int = 0, /) -> int: ...
+
+# A declared field of JSON objects: name, type (`payload.json_plain` has their letters), whether it may not lack.
+JsonField: TypeAlias = tuple[bytes, str, bool]
+JsonColumn: TypeAlias = tuple[int, Validity, Memory | None, Memory]  # nulls, validity, offsets of texts, data
+
+# Columns of those values that are plain JSON objects: how many, the places (64 bits each) of all other values, columns.
+# Values are given by their bounds in the data, 32 bits each. ValueError for bounds outside of it.
+def read_json(
+    bounds: Octets, data: Octets, fields: tuple[JsonField, ...], /
+) -> tuple[int, Memory, list[JsonColumn]]: ...

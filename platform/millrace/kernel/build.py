@@ -16,7 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parent
-SOURCES = ("columns.c", "batches.c", "crc32.c", "crc32c.c", "messages.c", "objects.c", "pymemory.c", "module.c")
+SOURCES = (
+    *("columns.c", "batches.c", "crc32.c", "crc32c.c", "messages.c", "objects.c", "pymemory.c", "module.c"),
+    *("json_text.c", "json_types.c", "json_columns.c", "json_objects.c"),
+)
 # Python's stable interface since 3.11, the first with buffers: one build serves every later version.
 LIMITED_API = "0x030B0000"
 FLAGS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")

@@ -2,12 +2,13 @@
 #include "batches.h"
 #include "crc32.h"
 #include "crc32c.h"
+#include "json_objects.h"
 #include "messages.h"
 #include "objects.h"
 #include "pymemory.h"
 
 /* Raised with every change that Python sees, here and in __init__.py: an older build is then not taken. */
-enum { KERNEL_VERSION = 4 };
+enum { KERNEL_VERSION = 5 };
 
 /* One item of the list that a call decodes. */
 typedef struct {
@@ -268,11 +269,16 @@ static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
     return PyLong_FromUnsignedLong(crc);
 }
 
+static PyObject *read_json(PyObject *module, PyObject *args) {
+    return json_to_columns(PyModule_GetState(module), args);
+}
+
 static PyMethodDef methods[] = {
     {"decode_batches", decode_batches, METH_VARARGS, NULL},
     {"decode_message_sets", decode_message_sets, METH_VARARGS, NULL},
     {"read_records", read_records, METH_VARARGS, NULL},
     {"write_records", write_records, METH_O, NULL},
+    {"read_json", read_json, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

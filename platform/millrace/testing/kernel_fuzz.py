@@ -1,6 +1,7 @@
 """The compiled kernel against its Python path, on hostile bytes: `python -m millrace.testing.kernel_fuzz ROUNDS SEED`.
 
 Both must accept the same buffers, give the same columns for them, and refuse the others with the same class of error.
+JSON has no other path here: the kernel must take each value as it does alone.
 A program of its own, so that it can run with a kernel compiled for AddressSanitizer.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from crc32c import crc32c as packaged_crc32c
 
@@ -29,10 +31,13 @@ from millrace.records.record import (
     encode_bodies_plainly,
     records_of,
 )
+from millrace.testing.hostile_json import FIELDS, HostileJson
 from millrace.testing.hostile_records import HostileRecords
 
 Outcome = tuple[str, Sequence[pa.RecordBatch]]
 DECODED = "decoded"
+PLAIN_JSON = "plain JSON"
+JSON_VALUES = 4
 LARGEST_TIME = 2**63
 
 
@@ -93,12 +98,29 @@ def _records(decode: Callable[[BatchHeader, bytes], Iterable[Record]], header: B
         return [type(error)]
 
 
+def compare_json(values: Sequence[bytes]) -> int:
+    """How many values the kernel reads, all at once; DisagreementError where that differs from each alone."""
+    together = _not_plain(values)
+    alone = [place for place, value in enumerate(values) if _not_plain([value])]
+    if together != alone:
+        raise DisagreementError(f"{together} and {alone} of {values}")
+    return len(values) - len(together)
+
+
+def _not_plain(values: Sequence[bytes]) -> list[int]:
+    """The places of values that the kernel leaves; their bytes lie in memory that ends with them."""
+    bounds = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    data = np.array(bytearray(b"".join(values)))
+    _, left, _ = kernel.native.read_json(bounds.data, data.data, FIELDS)
+    return memoryview(left).cast("q").tolist()
+
+
 def fuzz(rounds: int, seed: int) -> Counter[str]:
     """How often buffers ended how; SetupError without a compiled kernel."""
     if kernel.native is None:
         raise SetupError(f"there is no compiled kernel to try: {kernel.description}")
     chance = Random(seed)  # noqa: S311  # test data
-    hostile = HostileRecords(chance)
+    hostile, hostile_json = HostileRecords(chance), HostileJson(chance)
     ends: Counter[str] = Counter()
     for _ in range(rounds):
         from_offset, until_offset = chance.choice(((0, MAX_OFFSET), (0, MAX_OFFSET), (2, MAX_OFFSET), (105, 110)))
@@ -106,6 +128,7 @@ def fuzz(rounds: int, seed: int) -> Counter[str]:
         ends[compare(buffer, from_offset, until_offset)] += 1
         compare_crc(buffer, chance)
         compare_records(hostile.batch())
+        ends[PLAIN_JSON] += compare_json(hostile_json.values(JSON_VALUES))
     return ends
 
 

@@ -62,7 +62,7 @@ def conform(table: pa.Table, target: pa.Schema, required: Sequence[str]) -> tupl
         else:
             column, found = pa.nulls(table.num_rows, field.type), []
         columns.append(column)
-        if field.name in required:
+        if field.name in required and column.null_count:
             found += refused_where(_is_null(column), Reason.MISSING, f"field {field.name} is missing or null")
         for refusal in found:
             refusals.setdefault(refusal.place, refusal)

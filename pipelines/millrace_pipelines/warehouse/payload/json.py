@@ -1,7 +1,7 @@
-"""JSON values, by Arrow's reader.
+"""JSON values, by the record kernel where they are plain (`payload.json_plain`), all others by Arrow's reader.
 
-A whole block is parsed at once. Where the reader refuses, the block is halved, and a small one is rid of values that
-look wrong, until the refused values stand alone; the rest is parsed in large blocks. Schemas that the reader does not
+Arrow's reader parses a whole block at once. Where it refuses, the block is halved, and a small one is rid of values
+that look wrong, until the refused values stand alone; the rest is parsed in large blocks. Schemas that it does not
 know (maps, dates inside other types) go value by value through `json_values`, which decides alike and takes some ten
 times as long.
 
@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from millrace_pipelines.warehouse.payload.conform import first_flaw
+from millrace_pipelines.warehouse.payload.json_plain import is_read_by_kernel, read_plain
 from millrace_pipelines.warehouse.payload.json_values import JsonValues
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Places, Reason, Refusal, joined
 from millrace_pipelines.warehouse.payload.types import Field, children, column_of
@@ -61,6 +62,7 @@ class JsonDecoder:
         self._fields = list(fields)
         self.columns = pa.schema([column_of(field) for field in fields])
         self._explain = JsonValues(fields)
+        self._is_read_by_kernel = is_read_by_kernel(fields)
         self._is_read_by_arrow = all(_is_read_by_arrow(field.type, 0) for field in fields)
 
     def decode(self, values: Any) -> Decoded:
@@ -69,7 +71,12 @@ class JsonDecoder:
             return self._explain.decode(values)
         parts: list[Part] = []
         refusals: list[Refusal] = []
-        for outcome in self._in_halves(values, np.arange(len(values))):
+        places = np.arange(len(values))
+        if self._is_read_by_kernel:
+            plain, places = read_plain(values, self._fields, self.columns)
+            parts.append(plain)
+            values = values.take(pa.array(places))
+        for outcome in self._in_halves(values, places):
             if isinstance(outcome, Refusal):
                 refusals.append(outcome)
             else:
