@@ -93,6 +93,17 @@ def test_read_committed_ends_at_the_open_transaction_and_names_the_aborted(parti
     assert (len(first), aborted) == (len(batch(7)), [(7, 0)])
 
 
+def test_the_last_stable_offset_is_never_below_the_log_start(partition):
+    partition.append(batch(7))
+    for _ in range(3):
+        partition.append(batch())
+    partition.log.raise_log_start_offset(2)
+    assert partition.last_stable_offset == 2
+    assert partition.read(2, 10_000, at_least_one=True, committed=True) == (b"", [])
+    end_transaction(partition, ControlType.COMMIT, 7)
+    assert partition.last_stable_offset == partition.high_watermark == 5
+
+
 def test_where_nothing_fits_the_offset_is_checked_all_the_same(partition):
     partition.append(batch())
     assert partition.read(0, 0, at_least_one=False).records == b""

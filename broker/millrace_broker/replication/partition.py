@@ -4,7 +4,7 @@
 
 The high watermark is the smallest log end offset of the in-sync replicas. A partition has one replica, the
 leader, so an append moves the high watermark at once. The last stable offset is the first offset of an open
-transaction, the high watermark where there is none.
+transaction that is left in the log, the high watermark where there is none.
 """
 
 from __future__ import annotations

@@ -344,8 +344,8 @@ class Log:
     # Producers and transactions.
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The end of what a `read_committed` reader may see: the first open transaction, or the high watermark."""
-        return self.producers.last_stable_offset(high_watermark)
+        """The end for `read_committed` readers: what is left of the first open transaction, or the high watermark."""
+        return max(self.producers.last_stable_offset(high_watermark), self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that reach into the offsets from start up to end; StorageError."""
