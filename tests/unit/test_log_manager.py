@@ -9,7 +9,8 @@ from millrace.errors import InconsistentClusterIdError, InvalidConfigError, Stor
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.clock import ManualClock
-from millrace_broker.storage import LogManager, TopicPartition
+from millrace.testing.crash_fs import CrashFileSystem
+from millrace_broker.storage import LogManager, NewLog, TopicPartition
 
 FIRST, SECOND = TopicPartition("first", 0), TopicPartition("second", 1)
 TOPIC_ID = uuid.UUID(int=42)
@@ -177,6 +178,30 @@ def test_a_raised_log_start_offset_is_remembered(new_manager: NewManager) -> Non
     again = new_manager()
     assert again.start().logs[0].log_start_offset == 3
     again.close()
+
+
+@pytest.mark.parametrize("has_restarted", [False, True])
+def test_a_log_that_is_made_anew_has_nothing_of_the_older_one_after_a_crash(*, has_restarted: bool) -> None:
+    def started(fs: CrashFileSystem) -> LogManager:
+        logs = LogManager(fs, ManualClock(), ["/data"], {}, "cluster", 1)
+        logs.start()
+        return logs
+
+    logs = started(fs := CrashFileSystem())
+    log = logs.create(FIRST, TOPIC_ID, {})
+    for _ in range(9):
+        log.append(BATCH, leader_epoch=0)
+    log.flush()
+    log.raise_log_start_offset(7)
+    logs.checkpoint()
+    logs.delete(FIRST)
+    if has_restarted:
+        logs = started(fs := fs.after_kill())
+    logs.create_all([NewLog(FIRST, uuid.UUID(int=43), {})])
+    logs.create(FIRST, uuid.UUID(int=43), {}).append(BATCH, leader_epoch=0)
+    again = started(fs.after_kill())
+    log = again.create(FIRST, uuid.UUID(int=43), {})
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 1, 0)
 
 
 def test_due_logs_are_flushed(new_manager: NewManager, clock: ManualClock) -> None:

@@ -6,7 +6,7 @@ Two brokers never share a folder: `.lock` is held with `flock` from `open` to `c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, write_file_durably
@@ -112,7 +112,21 @@ class DataDir:
     def write_checkpoints(self, recovery_points: Offsets, log_start_offsets: Offsets) -> None:
         """Replace both checkpoints; StorageError."""
         write_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT), recovery_points)
+        self.recovery_points = recovery_points
         write_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT), log_start_offsets)
+        self.log_start_offsets = log_start_offsets
+
+    def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Let the checkpoints say nothing of partitions that are about to be made; StorageError.
+
+        What they say is of older logs of those names: a crash would have it hold for the new ones.
+        """
+        if any(one in self.recovery_points or one in self.log_start_offsets for one in topic_partitions):
+            gone = frozenset(topic_partitions)
+            self.write_checkpoints(
+                {key: offset for key, offset in self.recovery_points.items() if key not in gone},
+                {key: offset for key, offset in self.log_start_offsets.items() if key not in gone},
+            )
 
     def write_high_watermarks(self, high_watermarks: Offsets) -> None:
         """Replace `replication-offset-checkpoint`; StorageError."""

@@ -441,6 +441,8 @@ class LogManager:
     def _make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[tuple[NewLog, Log]]:
         """Make folders and logs in a data folder. InvalidConfigError, StorageError."""
         places = [(each, self._config(each), os.path.join(data_dir.path, str(each.topic_partition))) for each in wanted]
+        with self._checkpoint_lock:
+            data_dir.forget([each.topic_partition for each in wanted])
         make_partition_dirs(self._fs, data_dir.path, {directory: each.topic_id for each, _, directory in places})
         for each, config, directory in places:
             yield each, Log(self._fs, self._clock, directory, each.topic_partition, config, health=data_dir.health)
