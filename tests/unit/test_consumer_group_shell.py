@@ -28,7 +28,7 @@ from millrace_broker.groups.records import CommittedOffset, OffsetKey
 from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Shard
 from millrace_broker.metrics import GroupCounts
-from millrace_broker.storage import TopicPartition
+from millrace_broker.storage import LogConfig, TopicPartition
 
 TOPIC = UUID(int=7)
 
@@ -50,6 +50,7 @@ class Log:
 
     def __init__(self):
         self.batches = []
+        self.log = SimpleNamespace(config=LogConfig())
         self.partitions = {TopicPartition("__consumer_offsets", 0): self}
         self.purgatory = self
         self.follows = True

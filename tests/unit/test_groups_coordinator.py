@@ -25,6 +25,7 @@ from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, offset_record
+from millrace_broker.groups.replay import simple_group
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogManager, TopicPartition
@@ -255,6 +256,63 @@ def test_a_disk_that_fails_changes_nothing(play):
         assert home.fetch(require_stable=True) == (0, 1)
         assert await overview.delete_group(home.coordinator, "g") == ErrorCode.NONE
         assert home.fetch() == (0, -1)
+
+    play(scene)
+
+
+MANY = 400
+SMALL_BATCHES = {"cleanup.policy": "compact", "max.message.bytes": "2000"}
+
+
+async def commit_many(home):
+    """So many that their tombstones are more than a batch holds."""
+    shard = await home.lead()
+    for partition in range(MANY):
+        entry = CommittedOffset(1, commit_timestamp_ms=0)
+        shard.commit([(OffsetKey("g", "events", partition), entry)], lambda error: None)
+        simple_group(shard, "g")
+    home.logs.create(HOME, home.logs.topic_id(HOME), SMALL_BATCHES)
+    return shard
+
+
+async def delete_group(home):
+    return await overview.delete_group(home.coordinator, "g")
+
+
+async def delete_topic(home):
+    home.coordinator.topics_deleted(["events"])
+    return ErrorCode.NONE
+
+
+async def expire(home):
+    assert await home.coordinator.expire_offsets() == MANY
+    return ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("forget", "groups"), [(delete_group, 0), (delete_topic, 1), (expire, 0)])
+def test_more_offsets_than_one_batch_has_tombstones_for_are_forgotten(play, forget, groups):
+    async def first(home):
+        shard = await commit_many(home)
+        assert await forget(home) == ErrorCode.NONE
+        assert (shard.offsets.count, len(shard.groups)) == (0, groups)
+
+    async def second(home):
+        shard = await home.lead()
+        assert (shard.offsets.count, len(shard.groups)) == (0, groups)
+
+    play(first)
+    play(second)
+
+
+def test_offsets_of_a_deleted_topic_do_not_come_back_with_their_transaction(play):
+    async def scene(home):
+        shard = await home.lead()
+        producer = BatchProducer(PRODUCER_ID, EPOCH, 0)
+        committer = Committer(is_transactional=True)
+        await commits.commit_in_transaction(home.coordinator, "g", committer, [Commit(EVENTS, 7)], producer)
+        home.coordinator.topics_deleted(["events"])
+        shard.end_transaction(PRODUCER_ID, is_commit=True)
+        assert home.fetch(require_stable=True) == (0, -1)
 
     play(scene)
 

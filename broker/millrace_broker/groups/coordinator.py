@@ -168,11 +168,11 @@ class Coordinator:
             logger.info("group %s: %d offsets have expired", group.group_id, offsets)
 
     def topics_deleted(self, names: Collection[str]) -> None:
-        """Forget the offsets of topics that are gone."""
+        """Forget the offsets of topics that are gone, those of transactions that go on too."""
         for shard in self.led.loaded():
-            keys = shard.offsets.keys_of_topics(names)
+            keys = dict.fromkeys([*shard.offsets.keys_of_topics(names), *shard.transactional.keys_of_topics(names)])
             if keys:
-                shard.forget(keys, None, lambda error: _report_deleted(names, error))
+                shard.forget(list(keys), None, lambda error: _report_deleted(names, error))
 
 
 def _report_deleted(names: Collection[str], error: ErrorCode) -> None:

@@ -20,6 +20,7 @@ is a tombstone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError
@@ -37,6 +38,7 @@ NO_TIMESTAMP = -1
 MAX_TIMESTAMP = 2**63 - 1
 MAX_STRING_BYTES = 2**15 - 1
 NO_LEADER_EPOCH = -1
+RECORD_OVERHEAD_BYTES = 24  # of a record in a batch, its key and value left out: at most
 
 
 class Record(NamedTuple):
@@ -44,6 +46,19 @@ class Record(NamedTuple):
 
     key: bytes
     value: bytes | None
+
+
+def portions(to_append: Sequence[Record], batch_bytes: int) -> Iterator[slice]:
+    """Which neighbours fit into one batch; a record that does not fit stands alone."""
+    start = size_bytes = 0
+    for index, (key, value) in enumerate(to_append):
+        record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        if index > start and size_bytes + record_bytes > batch_bytes:
+            yield slice(start, index)
+            start, size_bytes = index, 0
+        size_bytes += record_bytes
+    if to_append:
+        yield slice(start, len(to_append))
 
 
 class OffsetKey(NamedTuple):

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 
 from millrace.clock import Clock
+from millrace.config import MAX_INT
 from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
-from millrace.records.batch import TRANSACTIONAL_FLAG, BatchHeader, check_crc, walk
+from millrace.records.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader, check_crc, walk
 from millrace.records.compression import Codec
 from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import BatchProducer, NewRecord, decode_batch, encode_batch
@@ -198,25 +200,42 @@ class Shard:
         self.append([records.offset_record(key, committed) for key, committed in commits], replicated)
 
     def forget(self, keys: Sequence[OffsetKey], group: Group | None, then: Then) -> None:
-        """Append tombstones of offsets, and of the group if it goes too, and forget them."""
+        """Append tombstones of offsets, and of the group if it goes too, and forget them.
+
+        There may be more than one batch holds: `then` is told the first error once all were tried.
+        """
         tombstones = [records.offset_record(key, None) for key in keys]
         if group is not None:
             tombstones += group.tombstones()
+        portions = [(keys[part], tombstones[part]) for part in records.portions(tombstones, self._batch_bytes)]
+        outcomes: list[ErrorCode] = []
 
-        def replicated(error: ErrorCode) -> None:
+        def replicated(forgotten: Sequence[OffsetKey], error: ErrorCode) -> None:
+            outcomes.append(error)
             if not error:
-                self._counts.offsets_removed += len(keys)
-                for key in keys:
-                    self.offsets.remove(key)
-                    self.transactional.supersede(key)
-                if group is not None:
+                self._take_out(forgotten)
+            if len(outcomes) == len(portions):
+                failure = next(filter(None, outcomes), ErrorCode.NONE)
+                if group is not None and not failure:
                     self.drop(group)
-            then(error)
+                then(failure)
 
-        if tombstones:
-            self.append(tombstones, replicated)
-        else:
+        for forgotten, to_append in portions:
+            self.append(to_append, partial(replicated, forgotten))
+        if not portions:
             then(ErrorCode.NONE)
+
+    def _take_out(self, keys: Sequence[OffsetKey]) -> None:
+        self._counts.offsets_removed += len(keys)
+        for key in keys:
+            self.offsets.remove(key)
+            self.transactional.supersede(key)
+
+    @property
+    def _batch_bytes(self) -> int:
+        """How much of records one batch holds."""
+        partition = self._replicas.partitions.get(self.topic_partition)
+        return MAX_INT if partition is None else partition.log.config.max_message_bytes - HEADER_BYTES
 
     def drop(self, group: Group, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """Let a group go: whoever waits in it is answered."""

@@ -7,6 +7,7 @@ too. So a replay, before compaction or after it, ends as the broker that went on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import count
 from typing import NamedTuple
 
@@ -61,3 +62,7 @@ class TransactionalOffsets:
     def keys_of(self, group_id: str) -> list[OffsetKey]:
         """All of a group's keys that are pending."""
         return [key for pending in self._by_producer.values() for key in pending if key.group_id == group_id]
+
+    def keys_of_topics(self, names: Collection[str]) -> list[OffsetKey]:
+        """Every group's keys for some topics that are pending."""
+        return [key for pending in self._by_producer.values() for key in pending if key.topic in names]
