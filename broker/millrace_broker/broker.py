@@ -132,8 +132,12 @@ class Broker:
         await self._closing.aclose()
 
     async def apply_retention(self) -> Sequence[Any]:
-        """Delete what retention allows; a report per partition."""
-        return self._logs.apply_retention()
+        """Delete what retention allows; a report per partition. Requests go before the next log."""
+        reports = []
+        for report in self._logs.retention():
+            reports.append(report)
+            await asyncio.sleep(0)
+        return reports
 
     async def _checkpoint_high_watermarks(self) -> None:
         await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks())
@@ -306,12 +310,12 @@ class Broker:
     async def _apply(self, view: ClusterView) -> None:
         self._configure(view)
         gone = _gone(self._metadata.view, view)
-        self._groups.topics_deleted(gone)
         if gone:
             await self._drop([key for name in gone for key in _partitions_of(self._metadata.view.topics[name])])
         await self._lead_all(view)
         self._led = view.topics
         self._metadata.update(view)
+        self._groups.topics_deleted(gone)  # nothing is committed to them any more
 
     async def _lead_all(self, view: ClusterView) -> None:
         """Lead what is new or changed in the view, and try again what was offline."""

@@ -180,6 +180,37 @@ def test_a_raised_log_start_offset_is_remembered(new_manager: NewManager) -> Non
     again.close()
 
 
+def test_retention_makes_room_on_a_full_disk_in_every_log(clock: ManualClock) -> None:
+    fs = CrashFileSystem()
+    properties = {"log.segment.bytes": "100", "log.retention.ms": "1000", "log.segment.delete.delay.ms": "0"}
+    logs = LogManager(fs, clock, ["/data"], properties, "cluster", 1)
+    logs.start()
+    for key in (FIRST, SECOND):
+        log = logs.create(key, TOPIC_ID, {})
+        for _ in range(3):
+            log.append(encode_batch([NewRecord(bytes(20), timestamp_ms=clock.now_ms())]), leader_epoch=0)
+    clock.advance(2000)
+    fs.capacity_bytes = fs.used_bytes
+    with pytest.raises(StorageError, match="No space left"):
+        logs.apply_retention()
+    assert [log.segment_count for log in logs.logs().values()] == [1, 1]
+    assert logs.remove_deleted() > 0
+    assert [(report.deleted_segments, report.log_start_offset) for report in logs.apply_retention()] == [(1, 3), (1, 3)]
+
+
+def test_retention_passes_by_a_log_that_is_deleted_meanwhile(new_manager: NewManager, clock: ManualClock) -> None:
+    logs = new_manager(log_retention_ms="1000")
+    logs.start()
+    for key in (FIRST, SECOND):
+        logs.create(key, TOPIC_ID, {}).append(BATCH, leader_epoch=0)
+    clock.advance(2000)
+    steps = logs.retention()
+    assert next(steps).deleted_segments == 1
+    logs.delete(SECOND)
+    assert next(steps).deleted_segments == 0
+    logs.close()
+
+
 @pytest.mark.parametrize("has_restarted", [False, True])
 def test_a_log_that_is_made_anew_has_nothing_of_the_older_one_after_a_crash(*, has_restarted: bool) -> None:
     def started(fs: CrashFileSystem) -> LogManager:

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from millrace.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str) -> Iterator[Outcome]:
+    """What `work` gives for each; where it fails that is logged, and the first StorageError raised after all others."""
+    failures: list[StorageError] = []
+    for item in items:
+        try:
+            yield work(item)
+        except StorageError as error:
+            logger.error("%s failed: %s", what, error)  # noqa: TRY400 -- the first one is raised below
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 @contextmanager

@@ -374,7 +374,7 @@ class Log:
             return self._apply_retention(up_to_offset)
 
     def _apply_retention(self, up_to_offset: int | None) -> RetentionReport:
-        before = [facts_of(segment) for segment in self._list.now]
+        before = [] if self._closed else [facts_of(segment) for segment in self._list.now]
         reasons = deletable(
             before,
             policies_of(self.config),
@@ -382,9 +382,9 @@ class Log:
             up_to_offset=self.log_end_offset if up_to_offset is None else up_to_offset,
             now_ms=self._clock.now_ms(),
         )
-        if len(reasons) == len(before):
-            self._writer.roll(self.log_end_offset)
         for _ in reasons:
+            if len(self._list.now) == 1:  # last, as a full disk may have no room for another
+                self._writer.roll(self.log_end_offset)
             self._delete_first()
         return RetentionReport(
             topic=self.topic_partition.topic,

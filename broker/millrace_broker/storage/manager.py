@@ -6,7 +6,7 @@ it. The marker is removed before anything is written, so a crash at any later po
 A log can be moved from one folder to another while it is served: `begin_move` makes a copy's folder, rounds of
 `LogCopy.catch_up` fill it, `finish_move` puts the copy in the log's place (`storage.log_move`).
 
-Threads: `start`, `create`, `apply_retention`, `release_replaced`, `expire_producers`, `close` and what concerns moves
+Threads: `start`, `create`, `retention`, `release_replaced`, `expire_producers`, `close` and what concerns moves
 belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at
 the same time: the table of logs is replaced, never changed, and checkpoints are written one at a time. `create_all` and
 `delete` may run on any other too, as long as neither they nor `create` and `close` run at the same time; a partition's
@@ -32,7 +32,7 @@ from millrace.fs import FileSystem
 from millrace_broker.storage.closing import close_all
 from millrace_broker.storage.config import RECOVERY_THREADS, LogConfig
 from millrace_broker.storage.data_dir import DataDir, remove_tree
-from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.failures import each_tried, storage_errors
 from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name
 from millrace_broker.storage.log import Log
 from millrace_broker.storage.log_copy import LogCopy
@@ -265,13 +265,18 @@ class LogManager:
             dropped = drop_copy(self._fs, topic_partition, self._dir(copy.parent), copy.directory)
             self._remove_later(self._logs[topic_partition], dropped)
 
-    def apply_retention(self) -> list[RetentionReport]:
-        """Apply every log's retention settings; logs whose settings are not known yet are left out.
+    def retention(self) -> Iterator[RetentionReport]:
+        """Apply every log's retention settings, one log with each step; those whose settings are unknown are left out.
 
-        So are those of folders that are offline. Raises StorageError.
+        So are those of folders that are offline. StorageError after all were tried.
         """
         online = {data_dir.path for data_dir in self._dirs if data_dir.is_online}
-        return [log.apply_retention() for log in self.configured().values() if os.path.dirname(log.directory) in online]
+        logs = [log for log in self.configured().values() if os.path.dirname(log.directory) in online]
+        return each_tried(logs, Log.apply_retention, "retention")
+
+    def apply_retention(self) -> list[RetentionReport]:
+        """The same at once."""
+        return list(self.retention())
 
     def expire_producers(self) -> int:
         """Let every log forget the producers that have been silent for long; returns how many."""
@@ -299,17 +304,11 @@ class LogManager:
     def flush_due(self) -> None:
         """Sync the logs whose `flush.ms` has passed or that were rolled; StorageError after all were tried."""
         now_ms = self._clock.monotonic_ms()
-        failures: list[StorageError] = []
-        for log in self._logs.values():
-            # Thousands may be idle at every look, which the first comparison tells.
-            if log.recovery_point < log.log_end_offset and log.is_flush_due(now_ms):
-                try:
-                    log.flush()
-                except StorageError as error:
-                    logger.error("flush failed: %s", error)  # noqa: TRY400 -- the first one is raised below
-                    failures.append(error)
-        if failures:
-            raise failures[0]
+        # Thousands may be idle at every look, which the first comparison tells.
+        due = (
+            one for one in self._logs.values() if one.recovery_point < one.log_end_offset and one.is_flush_due(now_ms)
+        )
+        deque(each_tried(due, Log.flush, "flush"), maxlen=0)
 
     def high_watermark(self, topic_partition: TopicPartition) -> int:
         """What the last checkpoint says of a log, within what the log holds; its start offset where it says nothing."""

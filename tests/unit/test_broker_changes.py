@@ -1,0 +1,105 @@
+"""A whole broker in the test's own event loop: what requests meet while it changes, or looks after its logs."""
+
+import asyncio
+import threading
+
+import pytest
+
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, encode
+from millrace_broker.broker import Broker
+from millrace_broker.groups import commits
+from millrace_broker.handlers.api import Request
+from millrace_broker.handlers.k08_offset_commit import handle as commit_offsets
+from millrace_broker.options import parse_options
+from millrace_broker.storage import TopicPartition
+
+EVENTS = TopicPartition("events", 0)
+COMMIT = encode(
+    ApiKey.OFFSET_COMMIT,
+    8,
+    Direction.REQUEST,
+    {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": "events",
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "committed_offset": 7,
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "",
+                    }
+                ],
+            }
+        ],
+    },
+)
+
+
+@pytest.fixture
+def play(tmp_path):
+    """Run a scene on a broker."""
+
+    def run(scene):
+        async def whole():
+            options = ["--standalone", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+            broker = Broker(parse_options([*options, "--set", "offsets.topic.num.partitions=1"]))
+            await broker.start()
+            try:
+                await asyncio.wait_for(scene(broker), 30)
+            finally:
+                await broker.stop()
+
+        asyncio.run(whole())
+
+    return run
+
+
+async def in_turn(work):
+    """How often others had their turn while something was awaited."""
+    turns, task = 0, asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return turns, task.result()
+
+
+def test_requests_go_before_the_next_log_of_a_retention_pass(play):
+    async def scene(broker):
+        await broker._services.topics.create("events", partitions=50)
+        turns, reports = await in_turn(broker.apply_retention())
+        assert len(reports) == 50
+        assert turns >= 50
+
+    play(scene)
+
+
+def test_a_commit_while_its_topic_is_deleted_does_not_outlive_it(play):
+    async def scene(broker):
+        services, loop = broker._services, asyncio.get_running_loop()
+        await services.topics.create("events")
+        await services.groups.topic.create()
+        is_deleting, goes_on = asyncio.Event(), threading.Event()
+        delete_logs = broker._replicas.delete_logs
+
+        def delete_slowly(topic_partitions):
+            loop.call_soon_threadsafe(is_deleting.set)
+            assert goes_on.wait(30)
+            delete_logs(topic_partitions)
+
+        broker._replicas.delete_logs = delete_slowly
+        deleting = asyncio.ensure_future(services.topics.delete("events"))
+        await is_deleting.wait()
+        await commit_offsets(services, Request(8, "c", memoryview(COMMIT), "127.0.0.1"))
+        goes_on.set()
+        await deleting
+        await services.topics.create("events")
+        _, (fetched,) = commits.fetch(services.groups, "g", [EVENTS])
+        assert fetched.offset == -1
+
+    play(scene)
