@@ -11,6 +11,8 @@ import pytest
 
 from millrace.config import MAX_LONG
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
+from millrace.records.record import BatchProducer, NewRecord, encode_batch
+from millrace.testing.clock import ManualClock
 from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
@@ -20,6 +22,11 @@ from millrace_broker.cluster.producer_ids import BLOCK_SIZE, ProducerIds, encode
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.handlers import k22_init_producer_id
 from millrace_broker.handlers.api import Request
+from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.storage import LogManager, TopicPartition
+
+EVENTS = TopicPartition("events", 0)
 
 
 def test_the_document_is_kafkas():
@@ -40,6 +47,17 @@ def test_the_last_ids_are_not_given_twice():
     for document in (b"{}", b"7", b"not json", b'{"block_end":"x"}'):
         with pytest.raises(StorageError):
             next_block(document, 0)
+
+
+def test_an_id_that_a_client_made_up_does_not_use_up_all_others():
+    logs = LogManager(CrashFileSystem(), ManualClock(), ["/data"], {}, "cluster", 1)
+    logs.start()
+    replicas = ReplicaManager(logs, Purgatory(lambda delay, work: None))
+    replicas.lead(EVENTS, uuid4(), 0, {})
+    for producer_id in (41, MAX_LONG - 1):
+        batch = encode_batch([NewRecord(b"value")], producer=BatchProducer(producer_id, 0, 0))
+        replicas.append(EVENTS, batch)
+    assert replicas.first_free_producer_id() == 42
 
 
 def test_many_who_ask_at_once_get_different_ids():

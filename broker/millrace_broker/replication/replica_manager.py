@@ -19,6 +19,8 @@ from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManage
 
 logger = logging.getLogger(__name__)
 
+NEVER_GIVEN = 1 << 62  # producer ids that no broker will ever come to
+
 
 class ReplicaManager:
     """Led partitions by name; `offline` are those that it should lead and whose log can't be opened."""
@@ -39,9 +41,9 @@ class ReplicaManager:
         return {key: partition.high_watermark for key, partition in self._partitions.items()}
 
     def first_free_producer_id(self) -> int:
-        """The id above those of all producers that the logs know."""
-        known = (max(one.log.producers.entries, default=-1) for one in self._partitions.values())
-        return max(known, default=-1) + 1
+        """The id above those of all producers that the logs know, but for those that a client must have made up."""
+        known = (producer_id for one in self._partitions.values() for producer_id in one.log.producers.entries)
+        return max((one for one in known if one < NEVER_GIVEN), default=-1) + 1
 
     def make_logs(self, wanted: Iterable[NewLog]) -> None:
         """Make the logs of partitions that are new; what goes wrong is told by `lead`."""
