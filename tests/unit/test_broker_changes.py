@@ -103,3 +103,16 @@ def test_a_commit_while_its_topic_is_deleted_does_not_outlive_it(play):
         assert fetched.offset == -1
 
     play(scene)
+
+
+def test_a_request_finds_what_the_one_before_it_has_committed(play):
+    async def scene(broker):
+        services = broker._services
+        await services.topics.create("events")
+        await services.groups.topic.create()
+        answer = commit_offsets(services, Request(8, "c", memoryview(COMMIT), "127.0.0.1"))
+        _, (fetched,) = commits.fetch(services.groups, "g", [EVENTS])
+        assert fetched.offset == 7
+        await answer
+
+    play(scene)

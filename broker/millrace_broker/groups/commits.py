@@ -90,6 +90,13 @@ def commit_in_transaction(
     return _commit(coordinator, group_id, committer, commits, append)
 
 
+def refused(asked: Sequence[Commit], error: ErrorCode) -> asyncio.Future[Errors]:
+    """The answer where none of it is committed."""
+    answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+    answer.set_result({one.topic_partition: error for one in asked})
+    return answer
+
+
 def _commit(
     coordinator: Coordinator, group_id: str, committer: Committer, commits: Sequence[Commit], append: Append
 ) -> asyncio.Future[Errors]:

@@ -48,7 +48,14 @@ def handle(services: Services, request: Request) -> Reply:
         for one in topic.partitions
         if not errors[TopicPartition(topic.name, one.partition_index)]
     ]
-    return asyncio.ensure_future(_answer(services, version, message, existing=existing, errors=errors))
+    committing: asyncio.Future[commits.Errors] | None = None
+    if version == 0 and services.zookeeper_offsets is not None:
+        work = asyncio.to_thread(_into_zookeeper, services.zookeeper_offsets, message.group_id, existing)
+        committing = asyncio.ensure_future(work)
+    elif existing:
+        # Now, not in a task: a request that comes behind this one on its connection is to find the offsets.
+        committing = _into_group(services, version, message, existing)
+    return asyncio.ensure_future(_answer(services, version, message, committing=committing, errors=errors))
 
 
 async def _answer(
@@ -56,13 +63,11 @@ async def _answer(
     version: int,
     message: Any,
     *,
-    existing: Sequence[Commit],
+    committing: asyncio.Future[commits.Errors] | None,
     errors: commits.Errors,
 ) -> Parts:
-    if version == 0 and services.zookeeper_offsets is not None:
-        errors |= await asyncio.to_thread(_into_zookeeper, services.zookeeper_offsets, message.group_id, existing)
-    elif existing:
-        errors |= await _into_group(services, version, message, existing)
+    if committing is not None:
+        errors |= await committing
     answered = [
         {
             "name": topic.name,
@@ -82,7 +87,9 @@ async def _answer(
     return answer(services, ApiKey.OFFSET_COMMIT, version, {"throttle_time": 0, "topics": answered})
 
 
-async def _into_group(services: Services, version: int, message: Any, existing: Sequence[Commit]) -> commits.Errors:
+def _into_group(
+    services: Services, version: int, message: Any, existing: Sequence[Commit]
+) -> asyncio.Future[commits.Errors]:
     committer = Committer(
         member_id=message.member_id,
         instance_id=field(message, "group_instance_id", None),
@@ -93,9 +100,9 @@ async def _into_group(services: Services, version: int, message: Any, existing: 
     retention_ms = DEFAULT_RETENTION_MS if retention is None else milliseconds(retention)
     kept_ms = None if retention_ms == DEFAULT_RETENTION_MS else retention_ms
     try:
-        return await commits.commit(services.groups, message.group_id, committer, existing, kept_ms)
+        return commits.commit(services.groups, message.group_id, committer, existing, kept_ms)
     except GroupError as error:
-        return {one.topic_partition: error.code for one in existing}
+        return commits.refused(existing, error.code)
 
 
 def _into_zookeeper(offsets: ZooKeeperOffsets, group_id: str, existing: Sequence[Commit]) -> commits.Errors:

@@ -35,17 +35,25 @@ FIRST_VERSION_WITH_EPOCH_BUMP = 5
 def handle(services: Services, request: Request) -> Reply:
     """Commit what exists."""
     message = decode(ApiKey.TXN_OFFSET_COMMIT, request.version, Direction.REQUEST, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, message))
-
-
-async def _answer(services: Services, version: int, message: Any) -> Parts:
     asked = {
         TopicPartition(topic.name, one.partition_index): one for topic in message.topics for one in topic.partitions
     }
     existing = [_commit(key, one) for key, one in asked.items() if is_known(services, key)]
     errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if existing:
-        errors |= await _into_group(services, version, message, existing)
+    # Now, not in a task: a request that comes behind this one on its connection is to find the offsets.
+    committing = _into_group(services, request.version, message, existing) if existing else None
+    return asyncio.ensure_future(_answer(services, request.version, message, errors, committing))
+
+
+async def _answer(
+    services: Services,
+    version: int,
+    message: Any,
+    errors: commits.Errors,
+    committing: asyncio.Future[commits.Errors] | None,
+) -> Parts:
+    if committing is not None:
+        errors |= await committing
     topics = [
         {
             "name": topic.name,
@@ -62,7 +70,9 @@ async def _answer(services: Services, version: int, message: Any) -> Parts:
     return answer(services, ApiKey.TXN_OFFSET_COMMIT, version, {"throttle_time": 0, "topics": topics})
 
 
-async def _into_group(services: Services, version: int, message: Any, existing: Sequence[Commit]) -> commits.Errors:
+def _into_group(
+    services: Services, version: int, message: Any, existing: Sequence[Commit]
+) -> asyncio.Future[commits.Errors]:
     committer = Committer(
         member_id=field(message, "member_id", ""),
         instance_id=field(message, "group_instance_id", None),
@@ -74,12 +84,12 @@ async def _into_group(services: Services, version: int, message: Any, existing: 
     if not error:
         producer = BatchProducer(message.producer_id, message.producer_epoch, base_sequence=0)
         try:
-            return await commits.commit_in_transaction(services.groups, message.group_id, committer, existing, producer)
+            return commits.commit_in_transaction(services.groups, message.group_id, committer, existing, producer)
         except GroupError as refused:
             error = refused.code
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOAD_IN_PROGRESS:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return {one.topic_partition: error for one in existing}
+    return commits.refused(existing, error)
 
 
 def _admission(services: Services, version: int, message: Any) -> ErrorCode:
