@@ -423,7 +423,7 @@ async def _repeat(interval_ms: int | Callable[[], int], work: Callable[[], Await
         await asyncio.sleep(pause_ms / 1000)
         try:
             await work()
-        except MillraceError:
+        except Exception:  # whatever it was, it is not to be the end of maintenance
             logger.exception("maintenance failed; tried again in %d ms", pause_ms)
 
 

@@ -153,6 +153,21 @@ def test_a_tombstone_of_a_time_that_no_delta_reaches_stays_as_it_is(timestamp_ms
     assert clean(batch, rules({}))[0] == batch
 
 
+def test_times_beyond_64_bits_stop_no_pass() -> None:
+    for base_timestamp, kept_at in ((2**63 - 2, 2**63 - 1), (-(2**63), -(2**63))):
+        times = (500, 900, 100) if base_timestamp > 0 else (500, 100, 200)
+        batch = made([NewRecord(b"v", key=b"%d" % at, timestamp_ms=at) for at in times], base_timestamp=base_timestamp)
+        left, counts = clean(batch, rules({b"500": 900}))
+        assert left is not None
+        assert (read_header(left).max_timestamp, counts.kept) == (kept_at, 2)
+
+
+def test_offsets_that_are_not_the_batchs_are_an_error() -> None:
+    for fields in ({"last_offset_delta": 0}, {"last_offset_delta": 0, "record_count": 2}):
+        with pytest.raises(CorruptRecordError, match="offset delta 1 after 0, of 0 at most"):
+            clean(made(values(b"a", b"b"), **fields), rules({}))
+
+
 def test_a_delete_retention_without_end_gives_no_horizon() -> None:
     batch = made([NewRecord(None, key=b"a", timestamp_ms=5)])
     assert clean(batch, replace(rules({}), delete_retention_ms=2**63 - 1))[0] == batch

@@ -7,7 +7,7 @@ import pytest
 
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
-from millrace_broker.broker import Broker
+from millrace_broker.broker import Broker, _repeat
 from millrace_broker.groups import commits
 from millrace_broker.handlers.api import Request
 from millrace_broker.handlers.k08_offset_commit import handle as commit_offsets
@@ -116,3 +116,20 @@ def test_a_request_finds_what_the_one_before_it_has_committed(play):
         await answer
 
     play(scene)
+
+
+def test_maintenance_goes_on_whatever_happened(caplog):
+    async def run():
+        outcomes, again = [ValueError("what nobody thought of")], asyncio.Event()
+
+        async def work():
+            if outcomes:
+                raise outcomes.pop()
+            again.set()
+
+        chore = asyncio.create_task(_repeat(0, work))
+        await asyncio.wait_for(again.wait(), 30)
+        chore.cancel()
+
+    asyncio.run(run())
+    assert "what nobody thought of" in caplog.text

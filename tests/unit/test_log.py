@@ -3,12 +3,14 @@ from collections.abc import Callable
 
 import pytest
 
+from millrace.config import MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from millrace.fs import OsFileSystem
-from millrace.records.batch import check_crc, walk
+from millrace.records.batch import HEADER_BYTES, check_crc, read_header, walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace.testing.clock import ManualClock
+from millrace.testing.hostile_records import sealed_batch
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
 
 OpenLog = Callable[..., Log]
@@ -174,6 +176,14 @@ def test_the_largest_timestamp_need_not_be_the_last(open_log: OpenLog) -> None:
     assert log.offset_of_max_timestamp() == (900, 1)
     log.raise_log_start_offset(2)
     assert log.offset_of_max_timestamp() == (900, 4)
+
+
+def test_a_time_beyond_64_bits_is_told_as_the_largest(open_log: OpenLog) -> None:
+    log = open_log()
+    sent = batch(5, 9)
+    header = read_header(sent)._replace(base_timestamp=MAX_LONG - 2, max_timestamp=MAX_LONG)
+    log.append(sealed_batch(header, sent[HEADER_BYTES:]), leader_epoch=0)
+    assert log.offset_for_timestamp(MAX_LONG) == log.offset_of_max_timestamp() == (MAX_LONG, 1)
 
 
 def test_retention_takes_old_segments_and_their_files(open_log: OpenLog, clock: ManualClock, tmp_path) -> None:

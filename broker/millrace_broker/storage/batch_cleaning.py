@@ -101,7 +101,7 @@ def cleaned(
         counts.kept += header.record_count
         return batch
     body = b"" if is_void else decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
-    records = paced(record_slices(body, 0 if is_void else header.record_count))
+    records = () if is_void else paced(record_slices(header, body))
     kept = [record for record in records if _stays(header, record, rules, counts)]
     counts.kept += len(kept)
     counts.dropped += header.record_count - len(kept)
@@ -156,7 +156,7 @@ def _cleaned_marker(
     if header.delete_horizon_ms is not None or not header.record_count:
         return batch
     body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
-    records = list(record_slices(body, header.record_count))
+    records = list(record_slices(header, body))
     horizon_ms = rules.now_ms + rules.delete_retention_ms
     if not _can_have_horizon(header, records, horizon_ms):
         return batch
@@ -205,7 +205,8 @@ def _can_have_horizon(header: BatchHeader, kept: Sequence[RecordSlice], horizon_
 def _with_kept(header: BatchHeader, kept: Sequence[RecordSlice]) -> BatchHeader:
     max_timestamp = header.max_timestamp
     if not header.is_log_append_time:
-        max_timestamp = header.base_timestamp + max(record.timestamp_delta for record in kept)
+        newest = header.base_timestamp + max(record.timestamp_delta for record in kept)
+        max_timestamp = min(max(newest, MIN_DELTA), MAX_DELTA)  # a producer may have given times beyond 64 bits
     return header._replace(max_timestamp=max_timestamp, record_count=len(kept))
 
 

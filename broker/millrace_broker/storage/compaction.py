@@ -72,7 +72,7 @@ def _put_batch(
 ) -> int | None:
     """The offset of the first dirty record for which the map has no room, None where all had."""
     body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
-    for record in throttle.paced(record_slices(body, header.record_count)):
+    for record in throttle.paced(record_slices(header, body)):
         offset = header.base_offset + record.offset_delta
         if offset < first_dirty_offset or record.key is None:
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from millrace.config import MAX_LONG
 from millrace.records.batch import NO_TIMESTAMP
 from millrace_broker.storage.segment import Located, LogSegment
 from millrace_broker.storage.segments import Segments
@@ -41,7 +42,7 @@ def offset_for_timestamp(segments: Segments, timestamp_ms: int, log_start_offset
         if segment.max_timestamp >= timestamp_ms:
             record = segment.find_timestamp(timestamp_ms, log_start_offset)
             if record is not None:
-                return record.timestamp_ms, record.offset
+                return min(record.timestamp_ms, MAX_LONG), record.offset  # a producer may have given one beyond 64 bits
     return None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError
+from millrace.records.batch import BatchHeader
 from millrace.records.varint import decode_varint
 
 NULL_LENGTH = 1
@@ -29,18 +30,20 @@ class RecordSlice(NamedTuple):
     has_value: bool
 
 
-def record_slices(body: bytes, record_count: int) -> Iterator[RecordSlice]:
-    """Each record of a body; CorruptRecordError where it does not hold so many, or more."""
-    position = 0
+def record_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
+    """Each record of a batch's body; CorruptRecordError where it does not hold as many, or offsets that are not its."""
+    position, before, last = 0, -1, header.last_offset_delta
     try:
-        for _ in range(record_count):
+        for _ in range(header.record_count):
             record = _slice(body, position)
+            if not before < record.offset_delta <= last:
+                raise CorruptRecordError(f"offset delta {record.offset_delta} after {before}, of {last} at most")
             yield record
-            position = record.end
+            position, before = record.end, record.offset_delta
     except IndexError:
         raise CorruptRecordError(f"the record at {position} is cut short") from None
     if position != len(body):
-        raise CorruptRecordError(f"{len(body) - position} bytes after the last of {record_count} records")
+        raise CorruptRecordError(f"{len(body) - position} bytes after the last of {header.record_count} records")
 
 
 def _slice(body: bytes, start: int) -> RecordSlice:

@@ -121,7 +121,7 @@ def check_records(
         body = decompress(codec_of(header.codec_id), block, limit_bytes)
         keyless: list[tuple[int, str]] = []
         untimely: list[tuple[int, str]] = []
-        for index, record in enumerate(record_slices(body, header.record_count)):
+        for index, record in enumerate(record_slices(header, body)):
             timestamp = header.base_timestamp + record.timestamp_delta
             if record.key is None and config.is_compacted:
                 keyless.append((index, NO_KEY))
