@@ -3,8 +3,8 @@
     bytes → FrameBuffer → header → handler → a slot in `_pending` → … → socket, when all earlier slots have left
 
 A handler may answer later (a future); younger requests are handled meanwhile, but their replies wait in line.
-Three limits stop the reading: too many slots in line, a socket that the peer does not drain, and memory in flight
-(`net.memory`), where a frame that is cut short needs more of it. Frames that
+Four limits stop the reading: too many slots in line, too many bytes of replies there, a socket that the peer does not
+drain, and memory in flight (`net.memory`), where a frame that is cut short needs more of it. Frames that
 had already arrived by then are copied to a backlog, which one receive buffer bounds, and are handled first when
 the line moves again. So a slow or hostile peer costs no more than its own connection's share of memory.
 
@@ -35,6 +35,7 @@ from millrace_broker.net.send import Outgoing
 logger = logging.getLogger(__name__)
 
 MAX_PENDING_REPLIES = 1024
+MAX_PENDING_BYTES = 4 << 20  # more than are gathered for one send
 MAX_TOGETHER = 64
 SMALL_REPLIES_BYTES = 16 << 10
 SMALL_READ_BYTES = 64 << 10
@@ -94,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: deque[tuple[float, bytes]] = deque()
         self._backlog_bytes = 0
         self._ready_bytes = 0
+        self._pending_bytes = 0  # of replies that are there
         self._held_bytes = 0
         self._in_line = 0  # requests whose reply has not left
         self._together: _Slot | None = None
@@ -196,7 +198,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_blocked(self) -> bool:
-        return self._socket_full or bool(self._outgoing) or self._in_line >= MAX_PENDING_REPLIES
+        is_long = self._in_line >= MAX_PENDING_REPLIES or self._pending_bytes >= MAX_PENDING_BYTES
+        return self._socket_full or bool(self._outgoing) or is_long
 
     def _cut_off(self, error: Exception) -> None:
         """A reply can't be brought to its end."""
@@ -261,7 +264,9 @@ class Connection(asyncio.BufferedProtocol):
             slot.future = last
             last.add_done_callback(lambda done: self._answered(slot, done))
             return
-        self._ready_bytes += _take_replies(slot, cast("Sequence[Parts | WireError | None]", answers))
+        taken_bytes = _take_replies(slot, cast("Sequence[Parts | WireError | None]", answers))
+        self._ready_bytes += taken_bytes
+        self._pending_bytes += taken_bytes
         if self._ready_bytes >= SEND_BYTES or self._in_line >= MAX_PENDING_REPLIES:
             self._send_ready()
         if isinstance(last, WireError):
@@ -275,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
             logger.error("a request of %s failed", self.peer, exc_info=error)
             self._transport.abort()
             return
-        _take_replies(slot, [done.result()])
+        self._pending_bytes += _take_replies(slot, [done.result()])
         self._send_ready()
         self._work_off_backlog()
 
@@ -286,6 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             slot = self._pending.popleft()
             parts += ready
             self._in_line -= len(slot.headers)
+            self._pending_bytes -= slot.bytes_out
             slot.count.bytes_out += slot.bytes_out
             seconds = now - slot.arrived
             slot.count.total_seconds += seconds * len(slot.headers)
