@@ -12,6 +12,7 @@ from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace.testing.clock import ManualClock
 from millrace.testing.hostile_records import sealed_batch
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
+from millrace_broker.storage.segment import LogSegment
 
 OpenLog = Callable[..., Log]
 
@@ -184,6 +185,17 @@ def test_a_time_beyond_64_bits_is_told_as_the_largest(open_log: OpenLog) -> None
     header = read_header(sent)._replace(base_timestamp=MAX_LONG - 2, max_timestamp=MAX_LONG)
     log.append(sealed_batch(header, sent[HEADER_BYTES:]), leader_epoch=0)
     assert log.offset_for_timestamp(MAX_LONG) == log.offset_of_max_timestamp() == (MAX_LONG, 1)
+
+
+def test_batches_that_only_say_that_they_are_new_are_not_all_opened(open_log: OpenLog, monkeypatch) -> None:
+    log, opened = open_log(segment_bytes=10 * SIZE), []
+    for _ in range(50):
+        sent = batch(5)
+        log.append(sealed_batch(read_header(sent)._replace(max_timestamp=900), sent[HEADER_BYTES:]), leader_epoch=0)
+    records = LogSegment._records
+    monkeypatch.setattr(LogSegment, "_records", lambda *batch: opened.append(batch) or records(*batch))
+    assert log.offset_for_timestamp(700) == log.offset_of_max_timestamp() == (900, 0)
+    assert len(opened) == 2
 
 
 def test_retention_takes_old_segments_and_their_files(open_log: OpenLog, clock: ManualClock, tmp_path) -> None:

@@ -256,15 +256,21 @@ class LogSegment:
     # Timestamps (spec B5).
 
     def find_timestamp(self, timestamp_ms: int, start_offset: int) -> Record | None:
-        """The first record from `start_offset` on whose timestamp is not below `timestamp_ms`."""
+        """The first record from `start_offset` on whose timestamp is not below `timestamp_ms`.
+
+        A batch whose header only says that it has one answers with its last: else all that say so would be opened.
+        """
         older = self.time_index.floor(timestamp_ms - 1)
         floor = self.offset_index.floor(older[1]) if older is not None else None
         start = floor[1] if floor is not None else 0
         for position, header in scan_headers(self._fs, self.fd, start, self.size_bytes):
             if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-                for record in self._records(position, header):
+                records = self._records(position, header)
+                for record in records:
                     if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
                         return record
+                if records and header.base_offset >= start_offset:
+                    return records[-1]._replace(timestamp_ms=header.max_timestamp)
         return None
 
     def max_timestamp_from(self, start_offset: int) -> int:
