@@ -7,6 +7,7 @@ too. So a replay, before compaction or after it, ends as the broker that went on
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from itertools import count
 from typing import NamedTuple
@@ -28,6 +29,7 @@ class TransactionalOffsets:
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
         self._by_producer: dict[int, dict[OffsetKey, _Pending]] = {}
+        self._producers: defaultdict[OffsetKey, set[int]] = defaultdict(set)  # of each key
         self._order = count()
 
     def __bool__(self) -> bool:
@@ -38,26 +40,33 @@ class TransactionalOffsets:
         pending = self._by_producer.setdefault(producer_id, {})
         if key not in pending:
             self._offsets.begin(key)
+            self._producers[key].add(producer_id)
         pending[key] = _Pending(next(self._order), record)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[Record]:
         """The records that count from now on, as the transaction has ended."""
-        ended = self._by_producer.pop(producer_id, {})
+        ended = self._by_producer.get(producer_id, {}).copy()
         for key, one in ended.items():
-            self._offsets.end(key)
+            self._forget(producer_id, key)
             if is_commit:
                 self.supersede(key, one.order)
         return [one.record for one in ended.values()] if is_commit else []
 
     def supersede(self, key: OffsetKey, before: int | None = None) -> None:
         """A newer record counts: forget those of the key, or those that came before."""
-        for producer_id, pending in tuple(self._by_producer.items()):
-            one = pending.get(key)
-            if one is not None and (before is None or one.order < before):
-                del pending[key]
-                self._offsets.end(key)
-                if not pending:
-                    del self._by_producer[producer_id]
+        for producer_id in tuple(self._producers.get(key, ())):
+            if before is None or self._by_producer[producer_id][key].order < before:
+                self._forget(producer_id, key)
+
+    def _forget(self, producer_id: int, key: OffsetKey) -> None:
+        self._offsets.end(key)
+        pending, producers = self._by_producer[producer_id], self._producers[key]
+        del pending[key]
+        producers.discard(producer_id)
+        if not pending:
+            del self._by_producer[producer_id]
+        if not producers:
+            del self._producers[key]
 
     def keys_of(self, group_id: str) -> list[OffsetKey]:
         """All of a group's keys that are pending."""
