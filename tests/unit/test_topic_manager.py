@@ -2,7 +2,9 @@
 
 import asyncio
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -11,7 +13,7 @@ from millrace.fs import OsFileSystem
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.cluster.view import BrokerInfo
+from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.config import BrokerConfig
 
 AT_ONCE = timedelta(0)
@@ -63,3 +65,23 @@ def test_who_waits_goes_on_as_soon_as_it_is_seen(tmp_path):
             assert len((await creating).partitions) == 2
 
     asyncio.run(run())
+
+
+def test_a_topic_is_gone_though_another_of_its_name_is_there_at_once(tmp_path):
+    async def run(store):
+        metadata = MetadataCache(store.view())
+        topics = manager_of(store, metadata)
+        old = store.view().topics["events"]
+        delete_topic = store.delete_topic
+
+        def delete_and_make_anew(name):
+            delete_topic(name)
+            store.create_topic(replace(old, topic_id=uuid4()))
+            metadata.update(store.view())
+
+        store.delete_topic = delete_and_make_anew
+        assert await topics.delete("events", within=AT_ONCE) == old
+
+    with store_with_a_broker(tmp_path, lambda _: None) as store:
+        store.create_topic(TopicInfo("events", uuid4(), (PartitionInfo(0, 1, 0, (1,), (1,)),), {}))
+        asyncio.run(run(store))

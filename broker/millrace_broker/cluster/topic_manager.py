@@ -86,7 +86,11 @@ class TopicManager:
         if topic is None:
             raise UnknownTopicError(f"topic {name} does not exist")
         await asyncio.to_thread(self._store.delete_topic, name)
-        await self._until(lambda topics: name not in topics, f"topic {name} was deleted but is still seen", within)
+        await self._until(
+            lambda topics: name not in topics or topics[name].topic_id != topic.topic_id,
+            f"topic {name} was deleted but is still seen",
+            within,
+        )
         return topic
 
     def _plan(
