@@ -34,12 +34,15 @@ import os
 import resource
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from threading import Lock
+from typing import TypeVar
 
 from millrace.fs import Buffer, FileSystem
+
+Result = TypeVar("Result")
 
 NO_DESCRIPTOR = -1
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -215,11 +218,11 @@ class PooledFileSystem:
 
     def fsync_dir(self, path: str) -> None:
         """Sync the folder's names."""
-        self._fs.fsync_dir(path)
+        self._with_room(self._fs.fsync_dir, path)
 
     def sync_tree(self, path: str) -> None:
         """Sync everything below the folder."""
-        self._fs.sync_tree(path)
+        self._with_room(self._fs.sync_tree, path)
 
     def mkdir(self, path: str) -> None:
         """Make a folder and its parents."""
@@ -231,11 +234,23 @@ class PooledFileSystem:
 
     def listdir(self, path: str) -> list[str]:
         """Sorted names."""
-        return self._fs.listdir(path)
+        return self._with_room(self._fs.listdir, path)
 
     def exists(self, path: str) -> bool:
         """Whether the name exists."""
         return self._fs.exists(path)
+
+    def _with_room(self, work: Callable[[str], Result], path: str) -> Result:
+        """What opens a folder for a moment; again as long as the system has no descriptor and a file can give one."""
+        while True:
+            try:
+                return work(path)
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
+                with self._lock:
+                    if not self._make_room():
+                        raise
 
     # Descriptors come and go. The caller holds the lock.
 

@@ -38,6 +38,13 @@ def test_an_address_may_have_a_limit_of_its_own():
     assert admission.admit("127.0.0.2", config) is None
 
 
+def test_the_last_descriptors_are_no_connections():
+    admission, config = Admission(last_descriptors=70), limits(100, 100)
+    assert admission.admit("10.0.0.1", config, 69) is None
+    assert admission.admit("10.0.0.1", config, 70) == "70 descriptors are open"
+    assert admission.total == 1
+
+
 def test_a_limit_that_is_changed_holds_for_the_next_connection():
     admission = Admission()
     assert admission.admit("10.0.0.1", limits(1, 9)) is None

@@ -1,5 +1,6 @@
 """One failed data folder takes down its own partitions and no others; folders and logs are opened side by side."""
 
+import errno
 import threading
 import uuid
 from pathlib import Path
@@ -10,6 +11,7 @@ from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace.testing.clock import ManualClock
+from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogManager, TopicPartition
 
 TOPIC_ID = uuid.UUID(int=7)
@@ -188,3 +190,21 @@ def test_high_watermarks_are_written_and_read(fs: FailingFileSystem, dirs: list[
     again.get(first).raise_log_start_offset(1)
     assert again.high_watermark(first) == 1
     again.close()
+
+
+@pytest.mark.parametrize("name", ["fsync", "fsync_dir", "pwritev"])
+def test_a_process_without_descriptors_takes_no_folder_offline(name: str) -> None:
+    fs = CrashFileSystem()
+    logs = LogManager(fs, ManualClock(), ["/data"], {}, "cluster", 1)
+    logs.start()
+    log = logs.create(PARTITIONS[0], TOPIC_ID, {})
+    log.append(BATCH, leader_epoch=0)
+    for code in (errno.EMFILE, errno.ENFILE):
+        fs.fail(name, code=code)
+        fs.fail("truncate", code=code)  # of who would cut off what was not written
+        with pytest.raises(StorageError, match="Too many open files"):
+            log.append(BATCH, leader_epoch=0) if name == "pwritev" else log.flush()
+    log.flush()
+    assert log.recovery_point == 1
+    again = LogManager(fs.after_cut(), ManualClock(), ["/data"], {}, "cluster", 1)
+    assert again.start().logs[0].log_end_offset == 1

@@ -150,6 +150,18 @@ def test_where_the_system_gives_no_more_descriptors_the_pool_gives_one_back():
         pool.open("/d/denied", create=True)
 
 
+@pytest.mark.parametrize("name", ["fsync_dir", "sync_tree", "listdir"])
+def test_a_folder_that_is_opened_for_a_moment_gets_a_descriptor_of_the_pools(name):
+    disk, pool = disk_and_pool(100)
+    filled(pool, [f"/d/{number}" for number in range(5)])
+    disk.fail(name, code=errno.EMFILE)
+    getattr(pool, name)("/d")
+    assert pool.open_count == disk.open_files == 4
+    disk.fail(name, code=errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        getattr(pool, name)("/d")
+
+
 class Sharing:
     """Readers, a writer that syncs and a renamer, each on a thread, on more files than there are descriptors."""
 

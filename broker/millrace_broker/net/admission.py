@@ -4,26 +4,33 @@
     max.connections.per.ip              from one address
     max.connections.per.ip.overrides    ADDRESS:N,ADDRESS:N: from that address instead; IPv6 in brackets
 
-A connection above a limit is closed at once; those that are open never notice.
+A connection above a limit is closed at once; those that are open never notice. So is one that has got one of the last
+descriptors of the process, which files need: the operating system gives the lowest that is free.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from functools import cache
 
+from millrace.descriptor_pool import NO_DESCRIPTOR
 from millrace_broker.config import BrokerConfig
 
 
 class Admission:
     """Counts the open connections by address."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_descriptors: int = sys.maxsize) -> None:
+        """`last_descriptors` is the first descriptor that is not for connections."""
+        self._last_descriptors = last_descriptors
         self._open: Counter[str] = Counter()
         self.total = 0
 
-    def admit(self, address: str, config: BrokerConfig) -> str | None:
+    def admit(self, address: str, config: BrokerConfig, descriptor: int = NO_DESCRIPTOR) -> str | None:
         """Count one more connection from `address`; or the limit that is reached, and nothing is counted."""
+        if descriptor >= self._last_descriptors:
+            return f"{descriptor} descriptors are open"
         if self.total >= config.max_connections:
             return f"max.connections={config.max_connections}"
         limit = _overrides(config.max_connections_per_ip_overrides).get(address, config.max_connections_per_ip)

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol, cast
 
+from millrace.descriptor_pool import NO_DESCRIPTOR
 from millrace.errors import MillraceError, UnsupportedVersionError, WireError
 from millrace.wire.api import ApiKey
 from millrace.wire.encoder import Parts
@@ -107,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing: Outgoing
         self.host = "?"
         self.peer = "?"
+        self.descriptor = NO_DESCRIPTOR
         self.last_active = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -115,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
         self.peer = f"{self.host}:{port}"
+        peer_socket = transport.get_extra_info("socket")
+        self.descriptor = NO_DESCRIPTOR if peer_socket is None else peer_socket.fileno()
         self.last_active = perf_counter()
         self._outgoing = Outgoing(
             self._transport,

@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
+import sys
 from time import perf_counter
 
+from millrace.descriptor_pool import OTHER_USES
 from millrace.errors import SetupError
 from millrace.wire.frame import SCRATCH_BYTES
 from millrace_broker.handlers.api import Services
@@ -26,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 IDLE_CHECKS = 10  # within connections.max.idle.ms
+KEPT_PART = 8  # of the descriptors one in so many is never a connection's
 
 
 class Server:
@@ -38,7 +42,7 @@ class Server:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.memory = MemoryInFlight(config.queued_max_request_bytes, self._reclaim_memory)
         self.request_log = RequestLog(config.request_log_slower_than_ms)
-        self._admission = Admission()
+        self._admission = Admission(_last_descriptors())
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         self._listener: asyncio.Server | None = None
@@ -88,7 +92,7 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Keep a new connection, if there is room."""
-        limit = self._admission.admit(connection.host, self.services.config)
+        limit = self._admission.admit(connection.host, self.services.config, connection.descriptor)
         if limit is not None:
             logger.warning("refusing %s: %s", connection.peer, limit)
             return False
@@ -122,3 +126,8 @@ class Server:
     def _reclaim_memory(self) -> None:
         for connection in tuple(self._connections):
             connection.trim()
+
+
+def _last_descriptors() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - min(OTHER_USES, limit // KEPT_PART)

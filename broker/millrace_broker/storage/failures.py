@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from millrace.descriptor_pool import OUT_OF_DESCRIPTORS
 from millrace.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -46,3 +47,8 @@ def storage_error(path: str, error: OSError) -> StorageError:
 def is_disk_full(error: OSError) -> bool:
     """Whether the disk, the quota or the limit of a file's size is used up: no fault, and it may pass."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether connections have taken all descriptors: nothing was done, nor is anything wrong, and it may pass."""
+    return error.errno in OUT_OF_DESCRIPTORS

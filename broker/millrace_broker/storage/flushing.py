@@ -61,8 +61,12 @@ class Flushing:
         with self._health.guard(self._directory):
             self._producers.sync_snapshots()
             if self.names_changed:
-                self.names_changed = False
-                self._fs.fsync_dir(self._directory)
+                self.names_changed = False  # before it is: a roll meanwhile says so itself
+                try:
+                    self._fs.fsync_dir(self._directory)
+                except OSError:
+                    self.names_changed = True
+                    raise
         self.recovery_point = max(self.recovery_point, end)
 
     def _sync(self, segment: LogSegment, *, is_growing: bool) -> bool:

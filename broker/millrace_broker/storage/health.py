@@ -2,7 +2,8 @@
 
 What a failed fsync has left on the disk is not known until the folder is opened again, nor is what a failed write left
 that could not be cut off. From then on no log of the folder takes an append or a flush; reads go on. A disk
-that is merely full is no such failure: the append is refused, and the next one may find room.
+that is merely full is no such failure: the append is refused, and the next one may find room. Nor is a process without
+descriptors: what was to be done has not been tried.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from millrace_broker.storage.failures import storage_error
+from millrace_broker.storage.failures import is_out_of_descriptors, storage_error
 
 logger = logging.getLogger(__name__)
 
@@ -37,5 +38,6 @@ class DirHealth:
         try:
             yield
         except OSError as error:
-            self.fail(f"{path}: {error.strerror or error}")
+            if not is_out_of_descriptors(error):
+                self.fail(f"{path}: {error.strerror or error}")
             raise storage_error(path, error) from error

@@ -164,7 +164,11 @@ class IndexFile:
         self.write()
         if not self._is_synced:
             self._is_synced = True
-            self._fs.fsync(self._fd)
+            try:
+                self._fs.fsync(self._fd)
+            except OSError:
+                self._is_synced = False
+                raise
 
     def seal(self) -> None:
         """Write, and let go of the entries in memory: nothing is appended any more."""

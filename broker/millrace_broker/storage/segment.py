@@ -159,7 +159,11 @@ class LogSegment:
         """Block until the batches are on the disk; what is written meanwhile may wait for the next time."""
         if not self._is_synced:
             self._is_synced = True
-            self._fs.fsync(self.fd)
+            try:
+                self._fs.fsync(self.fd)
+            except OSError:
+                self._is_synced = False
+                raise
 
     def sync(self) -> None:
         """Block until batches and index entries are on the disk. Names are the folder's business."""

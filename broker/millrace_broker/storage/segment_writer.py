@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from millrace.errors import RecordTooLargeError
 from millrace_broker.storage.config import LogConfig
-from millrace_broker.storage.failures import storage_error, storage_errors
+from millrace_broker.storage.failures import is_out_of_descriptors, storage_error, storage_errors
 from millrace_broker.storage.flushing import Flushing
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.placement import Placement
@@ -66,7 +66,8 @@ class SegmentWriter:
         try:
             start = segment.write(buffers, size_bytes)
         except OSError as error:
-            self._undo_write(segment)
+            if not is_out_of_descriptors(error):
+                self._undo_write(segment)
             raise storage_error(segment.path, error) from error
         for position, batch_bytes, batch_end, newest in batches:
             segment.add(start + position, batch_bytes, batch_end, newest)
