@@ -287,6 +287,19 @@ def test_a_topic_made_anew_is_dirty_from_its_start() -> None:
     assert len(records(log)) < 20
 
 
+def test_a_deleted_log_is_forgotten_by_the_next_run() -> None:
+    store = Store()
+    fill(store.log(), 60, keys=2)
+    store.compact()
+    store.manager.delete(T)
+    assert store.compact(force=False) == []
+    fill(store.log(), 60, keys=2)
+    again = Store(store.fs.after_kill())
+    log = again.log()
+    assert again.compact()[0].passes == 1
+    assert len(records(log)) < 20
+
+
 def test_a_bad_checkpoint_means_that_all_is_dirty(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     fill(store.log(), 40, keys=2)

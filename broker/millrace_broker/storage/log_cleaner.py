@@ -110,6 +110,7 @@ class LogCleaner:
         """
         reports: list[CompactionReport] = []
         with self._running, short_turns():
+            self._forget_deleted()
             while (choice := self._choose({(each.topic, each.partition) for each in reports}, force=force)) is not None:
                 try:
                     reports.append(self._compact(*choice))
@@ -267,6 +268,16 @@ class LogCleaner:
         with self._offsets_lock:
             self._first_dirty[log.topic_partition] = log, offset
             self._write_checkpoints(log)
+
+    def _forget_deleted(self) -> None:
+        """Say nothing of logs that are gone, lest it hold for others of their names after a crash."""
+        with self._offsets_lock:
+            gone = [log for key, (log, _) in self._first_dirty.items() if self._logs.get(key) is not log]
+            if gone:
+                try:
+                    self._write_checkpoints(*gone)
+                except StorageError as error:
+                    logger.warning("deleted logs stay in a checkpoint for now: %s", error)
 
     def _write_checkpoints(self, *changed: Log) -> None:
         self._first_dirty = {key: entry for key, entry in self._first_dirty.items() if self._logs.get(key) is entry[0]}
