@@ -315,7 +315,8 @@ class Broker:
         await self._lead_all(view)
         self._led = view.topics
         self._metadata.update(view)
-        self._groups.topics_deleted(gone)  # nothing is committed to them any more
+        if gone:
+            self._groups.topics_deleted(gone)  # nothing is committed to them any more
 
     async def _lead_all(self, view: ClusterView) -> None:
         """Lead what is new or changed in the view, and try again what was offline."""

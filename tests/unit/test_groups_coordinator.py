@@ -304,6 +304,25 @@ def test_more_offsets_than_one_batch_has_tombstones_for_are_forgotten(play, forg
     play(second)
 
 
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_loaded_are_forgotten(play):
+    async def first(home):
+        await home.lead()
+        for number in range(20):
+            await home.commit(number)
+
+    async def second(home):
+        home.coordinator.led.elected(HOME)
+        home.coordinator.topics_deleted(["events"])
+        with pytest.raises(CoordinatorLoadInProgressError):
+            home.coordinator.shard("g")
+        await home.lead()
+        assert home.fetch() == (0, -1)
+
+    play(first)
+    play(second)
+    play(second)
+
+
 def test_offsets_of_a_deleted_topic_do_not_come_back_with_their_transaction(play):
     async def scene(home):
         shard = await home.lead()

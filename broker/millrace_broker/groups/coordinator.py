@@ -169,12 +169,5 @@ class Coordinator:
 
     def topics_deleted(self, names: Collection[str]) -> None:
         """Forget the offsets of topics that are gone, those of transactions that go on too."""
-        for shard in self.led.loaded():
-            keys = dict.fromkeys([*shard.offsets.keys_of_topics(names), *shard.transactional.keys_of_topics(names)])
-            if keys:
-                shard.forget(list(keys), None, lambda error: _report_deleted(names, error))
-
-
-def _report_deleted(names: Collection[str], error: ErrorCode) -> None:
-    if error:
-        logger.warning("the offsets of deleted topics stay: %s: %s", ", ".join(names), error.name)
+        for shard in self.led.all():
+            shard.topics_deleted(names)

@@ -12,7 +12,7 @@ Records of a transaction count from its commit marker on (KIP-98); until then th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 
 from millrace.clock import Clock
@@ -79,6 +79,7 @@ class Shard:
         self._counts = counts
         self._timers: dict[tuple[str, Hashable], Cancellable] = {}
         self._unknown_versions: set[int] = set()
+        self._deleted_topics: set[str] = set()  # while this was loaded
 
     def now_ms(self) -> int:
         """The wall clock: what timestamps in records mean."""
@@ -225,6 +226,20 @@ class Shard:
         if not portions:
             then(ErrorCode.NONE)
 
+    def topics_deleted(self, names: Collection[str]) -> None:
+        """Forget the offsets of topics that are gone; while the shard is loaded, as soon as it is."""
+        if not self.is_loaded:
+            self._deleted_topics.update(names)
+            return
+
+        def forgotten(error: ErrorCode) -> None:
+            if error:
+                topics = ", ".join(names)
+                logger.warning("%s: offsets of deleted topics stay: %s: %s", self.topic_partition, topics, error.name)
+
+        keys = [*self.offsets.keys_of_topics(names), *self.transactional.keys_of_topics(names)]
+        self.forget(list(dict.fromkeys(keys)), None, forgotten)
+
     def _take_out(self, keys: Sequence[OffsetKey]) -> None:
         self._counts.offsets_removed += len(keys)
         for key in keys:
@@ -292,6 +307,7 @@ class Shard:
         self.is_loaded = True
         for group in tuple(self.groups.values()):
             self.perform(group, group.loaded(self.now_ms()))
+        self.topics_deleted(self._deleted_topics)
 
     def close(self) -> None:
         """Lead no longer: answer everyone who waits, and stop the timers."""
