@@ -345,6 +345,21 @@ def test_a_transaction_that_takes_too_long_is_aborted(play):
     play(scene)
 
 
+def test_requests_go_between_those_that_are_aborted(play):
+    async def scene(home):
+        names = ("first", "second", "third")
+        for name in names:
+            await home.add(await home.init(name), name=name)
+        home.clock.advance(MINUTE_MS + 1)
+        aborting, still_open = asyncio.ensure_future(home.txns.abort_timed_out()), set()
+        while not aborting.done():
+            await asyncio.sleep(0)
+            still_open.add(sum(home.state(name) is TransactionState.ONGOING for name in names))
+        assert (await aborting, still_open) == (3, {0, 1, 2})
+
+    play(scene)
+
+
 def test_ids_that_are_not_used_are_forgotten(play):
     async def scene(home):
         busy, _ = await home.init("busy"), await home.init("idle")

@@ -6,7 +6,6 @@ v2  PRODUCER_FENCED      v3  flexible      v4  TRANSACTION_ABORTABLE
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
@@ -16,6 +15,7 @@ from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known, is_led_here
 from millrace_broker.storage import TopicPartition
+from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import NO_VERSION, Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
@@ -24,17 +24,22 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 def handle(services: Services, request: Request) -> Reply:
     """Add the group's partition."""
     message = decode(ApiKey.ADD_OFFSETS_TO_TXN, request.version, Direction.REQUEST, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, message))
-
-
-async def _answer(services: Services, version: int, message: Any) -> Parts:
     topic = services.groups.topic
     key = TopicPartition(topic.name, topic.partition_of(message.group_id))
-    producer = Producer(message.producer_id, message.producer_epoch)
     if is_known(services, key) and not is_led_here(services, key):
-        error = ErrorCode.POLICY_VIOLATION
-    else:
-        error, _ = await services.txns.add_partitions(message.transactional_id, producer, [key], NO_VERSION)
+        return _answer(services, request.version, ErrorCode.POLICY_VIOLATION)
+    producer = Producer(message.producer_id, message.producer_epoch)
+    adding = services.txns.add_partitions(message.transactional_id, producer, [key], NO_VERSION)
+    if adding.done():  # as with one replica; a task for it would cost as much as the record
+        return _answer(services, request.version, adding.result().error)
+    return asyncio.ensure_future(_answer_later(services, request.version, adding))
+
+
+async def _answer_later(services: Services, version: int, adding: asyncio.Future[Result]) -> Parts:
+    return _answer(services, version, (await adding).error)
+
+
+def _answer(services: Services, version: int, error: ErrorCode) -> Parts:
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     fields = {"throttle_time": 0, "error_code": error}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from millrace.clock import Clock
 from millrace.errors import ErrorCode
@@ -230,17 +230,21 @@ class TransactionCoordinator:
 
     async def abort_timed_out(self) -> int:
         """Abort the transactions that are open for too long; how many."""
-        return sum([shard.abort_timed_out() async for shard in self._in_turn()])
+        return await self._in_turn(Shard.abort_timed_out)
 
     async def expire_transactional_ids(self) -> int:
         """Forget the transactional ids that have not been used for long; how many."""
-        return sum([shard.expire(self.config.transactional_id_expiration_ms) async for shard in self._in_turn()])
+        return await self._in_turn(lambda shard: shard.expire(self.config.transactional_id_expiration_ms))
 
-    async def _in_turn(self) -> AsyncIterator[Shard]:
+    async def _in_turn(self, work: Callable[[Shard], Iterator[Transaction]]) -> int:
+        """How many steps of work there were in all shards; requests go before the next one."""
+        steps = 0
         for shard in self.led.loaded():
-            if not shard.is_closed:
-                yield shard
-            await asyncio.sleep(0)  # requests go before
+            for _ in work(shard):
+                steps += 1
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return steps
 
     def transactions(self) -> Iterator[Transaction]:
         """Every transaction that is known here; for any thread."""

@@ -12,7 +12,7 @@ event loop. The partition's leader epoch is the coordinator's epoch in markers: 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from millrace.clock import Clock
@@ -187,23 +187,25 @@ class Shard:
 
     # Housekeeping.
 
-    def abort_timed_out(self) -> int:
-        """Abort the transactions that are open for too long; how many."""
-        now_ms = self.now_ms()
-        timed_out = [one for one in self.transactions.values() if one.is_timed_out(now_ms)]
-        for transaction in timed_out:
+    def abort_timed_out(self) -> Iterator[Transaction]:
+        """Abort the transactions that are open for too long, one with each step."""
+        for transaction in self._each_that(lambda one: one.is_timed_out(self.now_ms())):
             logger.info("transaction %s has timed out and is aborted", transaction.transactional_id)
-            self.perform(transaction, transaction.time_out(now_ms))
-        self._counts.timed_out += len(timed_out)
-        return len(timed_out)
+            self.perform(transaction, transaction.time_out(self.now_ms()))
+            self._counts.timed_out += 1
+            yield transaction
 
-    def expire(self, expiration_ms: int) -> int:
-        """Forget the transactional ids that have not been used for long; how many."""
-        now_ms = self.now_ms()
-        expired = [one for one in self.transactions.values() if one.is_expired(now_ms, expiration_ms)]
-        for transaction in expired:
+    def expire(self, expiration_ms: int) -> Iterator[Transaction]:
+        """Forget the transactional ids that have not been used for long, one with each step."""
+        for transaction in self._each_that(lambda one: one.is_expired(self.now_ms(), expiration_ms)):
             self.perform(transaction, transaction.expire())
-        return len(expired)
+            yield transaction
+
+    def _each_that(self, holds: Callable[[Transaction], bool]) -> Iterator[Transaction]:
+        """Those of which it holds now, and still when their turn has come."""
+        for transaction in [one for one in self.transactions.values() if holds(one)]:
+            if not self.is_closed and holds(transaction):
+                yield transaction
 
     # Reading.
 
