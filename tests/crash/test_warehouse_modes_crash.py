@@ -185,6 +185,15 @@ def test_data_files_are_synced_before_the_commit_and_the_log_after_it(table, ope
     assert "_delta_log" in paths[paths.index(commit) :]
 
 
+@pytest.mark.parametrize("operation", ["upsert", "erase", "compact"])
+def test_a_rewrite_syncs_the_commit_that_it_builds_on_first(table, operation):
+    version = Table.load(table, FS).version
+    fs = RecordingFileSystem(table)
+    operate(table, operation, fs)
+    paths = [path for path, _ in fs.synced]
+    assert paths.index(f"_delta_log/{version:020d}.json") < paths.index(f"_delta_log/{version + 1:020d}.json")
+
+
 def test_vacuum_syncs_the_log_before_and_the_names_after(table):
     fs = RecordingFileSystem(table)
     files = vacuum(table, fs, retention_hours=0).files
@@ -197,13 +206,15 @@ def test_vacuum_syncs_the_log_before_and_the_names_after(table):
 
 @pytest.mark.parametrize("operation", ["upsert", "erase", "compact"])
 def test_a_file_that_cannot_be_synced_is_never_committed(table, operation):
-    class FailingFileSystem(OsFileSystem):
+    class FailingFileSystem(RecordingFileSystem):
         def fsync(self, fd):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            if self.names[fd].endswith(".parquet"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().fsync(fd)
 
     before, version = data_files(table), Table.load(table, FS).version
     with pytest.raises(OSError, match="Input/output error"):
-        operate(table, operation, FailingFileSystem())
+        operate(table, operation, FailingFileSystem(table))
     assert Table.load(table, FS).version == version
     assert held(table) == BEFORE
     assert [path for path in data_files(table) if path not in before and "part-load-" not in path] == []

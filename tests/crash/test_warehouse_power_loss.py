@@ -13,6 +13,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.files import write_file
 from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.open import open_tables
 from millrace_pipelines.warehouse.schema import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.table import CHECKPOINT_INTERVAL, Table
 
@@ -87,6 +88,21 @@ def test_a_commit_without_its_bytes_is_no_commit(tmp_path, left):
     load(directory, 1)
     assert ledger_of(Table.load(directory, FS)).next_offset(0) == 2
     assert len(Table.load(directory, FS).files()) == 2
+
+
+def test_a_load_opens_a_table_whose_newest_commit_is_torn(tmp_path):
+    directory = str(tmp_path / "t")
+    load(directory, 0)
+    load(directory, 1)
+    newest = tmp_path / "t" / "_delta_log" / f"{2:020d}.json"
+    newest.write_bytes(newest.read_bytes()[:100])
+    assert ledger_of(open_tables(directory, "events", "id", None, FS).rows).next_offset(0) == 1
+
+
+def test_a_path_that_is_a_file_is_no_table(tmp_path):
+    (tmp_path / "t").touch()
+    with pytest.raises(WarehouseError, match="not a table that can be read"):
+        open_tables(str(tmp_path / "t"), "events", "id", None, FS)
 
 
 @pytest.mark.parametrize("torn", ["checkpoint.parquet", "_last_checkpoint"])

@@ -91,7 +91,7 @@ def _choose_compression(table: Table, compression: Compression | None) -> None:
 
 def _existing(location: str, topic: str, fs: FileSystem) -> Table | None:
     try:
-        table = Table.load(location, fs)
+        table = Table.load_to_write(location, fs)
     except TableNotFoundError:
         return None
     _check_topic(table, topic)

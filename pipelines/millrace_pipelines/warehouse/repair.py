@@ -29,7 +29,7 @@ CHECKPOINT_SUFFIX = ".checkpoint.parquet"
 def remove_torn_end(directory: str, fs: FileSystem) -> list[str]:
     """Remove the newest commit and the newest checkpoint of a local table if they are torn; the names removed."""
     log = os.path.join(directory, LOG_DIRECTORY)
-    names = fs.listdir(log)
+    names = fs.listdir(log) if fs.exists(log) else []
     commits = [name for name in names if name.endswith(COMMIT_SUFFIX)]
     checkpoints = [name for name in names if name.endswith(CHECKPOINT_SUFFIX)]
     torn = [name for name in commits[-1:] if _is_torn_commit(read_file(fs, os.path.join(log, name)))]

@@ -81,7 +81,7 @@ def rewrite(location: str, fs: FileSystem, make: MakeRewrite) -> int | None:
     Raises:
         StaleLedgerError: Others rewrote the table first, at every attempt.
     """
-    table = Table.load(location, fs)
+    table = Table.load_to_write(location, fs)
     operation_id = uuid.uuid4().hex
     with lease(location, operation_id, fs):
         with files_removed_on(BaseException, [location], operation_id, fs), _overtaken_by_vacuum(table):

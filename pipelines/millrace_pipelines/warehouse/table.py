@@ -84,19 +84,25 @@ class Table:
             store.make()
             _create(store, schema, name, configuration, partition_by)
             store.sync_made()
-        table = cls._load_repaired(store, fs)
-        store.sync_commit(table.version)
-        return table
+        return cls.load_to_write(location, fs)
 
     @classmethod
-    def _load_repaired(cls, store: Store, fs: FileSystem) -> Table:
-        """The newest version, without what a power cut left of a commit that was not told to anybody."""
+    def load_to_write(cls, location: str, fs: FileSystem) -> Table:
+        """The newest version, synced, for a commit to build on; without what a power cut left of one told to nobody.
+
+        Raises as `load`.
+        """
+        store = store_at(location, fs)
         try:
-            return cls.load(store.location, fs)
+            table = cls.load(location, fs)
+        except TableNotFoundError:
+            raise
         except WarehouseError:
             if not store.is_local or not remove_torn_end(store.location, fs):
                 raise
-        return cls.load(store.location, fs)
+            table = cls.load(location, fs)
+        store.sync_commit(table.version)
+        return table
 
     @property
     def location(self) -> str:

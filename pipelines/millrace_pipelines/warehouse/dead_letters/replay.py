@@ -216,7 +216,7 @@ class _Replay:
         return self._commit(files, pa.concat_tables(replayed))
 
     def _commit(self, files: Any, replayed: pa.Table) -> int:
-        rows, number = Table.load(self._location, self._fs), self._number + 1
+        rows, number = Table.load_to_write(self._location, self._fs), self._number + 1
         lineage = {
             "kind": REPLAY_KIND,
             "number": number,
