@@ -308,6 +308,68 @@ def test_ranges_into_another_table_and_backfill_below_it(spark, events, tmp_path
     assert audit(options.table) == []
 
 
+def declared(directory, *fields):
+    (directory / "schema.json").write_text(json.dumps({"fields": list(fields)}))
+    return str(directory / "schema.json")
+
+
+def test_of_two_backfills_one_commits_and_the_letters_stay(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "integer"}))
+    events.send(*((key(n), b'{"n": 1}' if n % 3 else b"?") for n in range(60)))
+    reload_topic(options, Selection(from_offset=20), spark=spark)
+    backfill = Selection(until_table_begins=True)
+    race = At(Step.WRITTEN, lambda: reload_topic(options, backfill, spark=spark))
+    with pytest.raises(StaleLedgerError):
+        reload_topic(options, backfill, spark=spark, listener=race)
+    assert offsets(options.table) + offsets(dead_letters_dir(options.table)) == events.all_offsets()
+    assert audit(options.table) == []
+
+
+def test_a_backfill_that_stopped_after_its_letters_is_made_again(spark, events, tmp_path):
+    def stop():
+        raise InterruptedError
+
+    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "integer"}))
+    events.send(*((key(n), b'{"n": 1}' if n % 3 else b"?") for n in range(60)))
+    reload_topic(options, Selection(from_offset=20), spark=spark)
+    backfill = Selection(until_table_begins=True)
+    with pytest.raises(InterruptedError):
+        reload_topic(options, backfill, spark=spark, listener=At(Step.DEAD_LETTERS_COMMITTED, stop))
+    assert audit(options.table) == []
+    reload_topic(options, backfill, spark=spark)
+    assert offsets(options.table) + offsets(dead_letters_dir(options.table)) == events.all_offsets()
+    assert audit(options.table) == []
+
+
+def test_an_erased_key_does_not_come_back_as_a_letter_nor_in_a_file(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "string"}))
+    events.send((b"alice", b'{"n": "alice"}'), (key(1), b'{"n": "bob"}'))
+    load_topic(options, spark=spark)
+    erase(options.table, [b"alice"], FS)
+    vacuum(options.table, FS, retention_hours=0)
+    reload_topic(options, Selection(from_offset=0), spark=spark)
+    declared(tmp_path, {"name": "m", "type": "string", "nullable": False})
+    reload_topic(options, Selection(from_offset=0), spark=spark)
+    assert [row["key"] for row in stored(dead_letters_dir(options.table))] == [key(1)]
+    assert not any(b"alice" in some for some in everything_in(tmp_path))
+    assert audit(options.table) == []
+
+
+def test_a_reload_of_newest_records_leaves_those_without_a_key_out(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", mode=Mode.UPSERT, accept_keyless_records=True)
+    events.send((None, b"?"), (key(2), b"a"))
+    load_topic(options, spark=spark)
+    with pytest.raises(KeylessRecordsError):
+        reload_topic(replace(options, accept_keyless_records=False), Selection(from_offset=0), spark=spark)
+    command = ["reload", events.topic, "--table", options.table, "--bootstrap", options.bootstrap]
+    shown = run(app, ["warehouse", *command, "--accept-keyless-records"])
+    assert shown.exit_code == 0, shown.output
+    assert by_key(options.table) == {key(2): b"a"}
+    left = {str(path) for path in Path(options.table).glob("*.parquet")} - set(Table.load(options.table, FS).files())
+    assert len(left) == 1, "but for the row of before, whatever no commit names is gone"
+    assert audit(options.table) == []
+
+
 def test_a_table_of_newest_records_is_reloaded_up_to_its_end_only(spark, events, tmp_path):
     options = events.options(tmp_path / "t", mode=Mode.UPSERT)
     events.send(*((key(n % 9), b"%d" % n) for n in range(90)), (key(4), None))

@@ -13,7 +13,7 @@ import typer
 
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
-from millrace_ops.cli.warehouse import shown_listener
+from millrace_ops.cli.warehouse import AcceptKeyless, shown_listener
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.modes.reload import ReloadReport
@@ -85,6 +85,7 @@ def reload(
         str | None, typer.Option(metavar="TIME", help="Up to the first record at or after it: ISO 8601, UTC.")
     ] = None,
     accept_lost_offsets: AcceptLost = False,
+    accept_keyless_records: AcceptKeyless = False,
     as_json: Json = False,
 ) -> None:
     """Read a part of a topic again, and put it in the place of what the table has of it, in one commit."""
@@ -105,6 +106,7 @@ def reload(
         master=master,
         schema=schema,
         accept_lost_offsets=accept_lost_offsets,
+        accept_keyless_records=accept_keyless_records,
     )
     _run(options, selection, as_json=as_json)
 

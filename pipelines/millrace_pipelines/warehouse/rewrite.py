@@ -219,21 +219,31 @@ def writer(
     )
 
 
+def every_row(rows: pa.Table) -> Mask:
+    """All rows of a block."""
+    return np.ones(rows.num_rows, np.bool_)
+
+
 class Work(NamedTuple):
-    """A file that is written anew without some of its rows: those of a block that `is_gone` says True of."""
+    """A file that is written anew without some of its rows: those of a block that `is_gone` says True of.
+
+    Of these `is_counted` chooses those that a load claims.
+    """
 
     task: int
     file: CurrentFile | DataFile
     is_gone: Callable[[pa.Table], Mask]
+    is_counted: Callable[[pa.Table], Mask] = every_row
 
 
 def write_without(table: Table, operation_id: str, fs: FileSystem, work: Work) -> tuple[DataFile | None, Counter[int]]:
-    """(a file's other rows as a file of their own, how many of each partition are gone)."""
+    """(a file's other rows as a file of their own, how many counted ones of each partition are gone)."""
     counts: Counter[int] = Counter()
     with writer(table, operation_id, work.task, fs, work.file) as output:
         for rows in read_rows(table, work.file.name):
             gone = work.is_gone(rows)
-            counts.update(rows.column("partition").to_numpy()[gone & _gives_a_row(rows)].tolist())
+            counted = gone & _gives_a_row(rows) & work.is_counted(rows)
+            counts.update(rows.column("partition").to_numpy()[counted].tolist())
             output.write(rows.filter(pa.array(~gone)))
         return output.finish(), counts
 
@@ -241,7 +251,7 @@ def write_without(table: Table, operation_id: str, fs: FileSystem, work: Work) -
 def _gives_a_row(rows: pa.Table) -> Mask:
     """Of dead letters only those that are not replayed stand for an offset: the others are among the rows."""
     if "replay" not in rows.column_names:
-        return np.ones(rows.num_rows, np.bool_)
+        return every_row(rows)
     waiting: Mask = rows.column("replay").is_null().to_numpy()
     return waiting
 

@@ -49,7 +49,7 @@ from millrace_pipelines.warehouse.open import LoadTables, open_tables
 from millrace_pipelines.warehouse.options import LoadOptions
 from millrace_pipelines.warehouse.plan import LostRange, OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.progress import LoadListener, SilentListener, Step
-from millrace_pipelines.warehouse.rewrite import Rewrite, absent_offsets, files_removed_on, rewrite
+from millrace_pipelines.warehouse.rewrite import MakeRewrite, Rewrite, absent_offsets, files_removed_on, rewrite
 from millrace_pipelines.warehouse.schema import read_payload_schema
 from millrace_pipelines.warehouse.store import store_at
 from millrace_pipelines.warehouse.table import DataFile, Table
@@ -145,12 +145,16 @@ class _Reload:
             results = self._write(spark, tables, plan)
             backfilled, replaced = _verified(plan.backfill, results), _verified(plan.replaced, results)
         self._listener.reached(Step.WRITTEN)
-        commit = _Replacement(plan, results, self._lineage(plan, backfilled, replaced), self._fs)
-        with files_removed_on(StaleLedgerError, locations, self._load_id, self._fs):
-            if tables.dead_letters is not None:
+        commit = _Replacement(
+            plan, results, self._lineage(plan, backfilled, replaced), self._fs,
+            accept_keyless=self._options.accept_keyless_records,
+        )  # fmt: skip
+        if tables.dead_letters is not None:
+            with files_removed_on(StaleLedgerError, locations, self._load_id, self._fs):
                 finish_replay(tables.rows, tables.dead_letters, self._fs)
-                rewrite(tables.dead_letters.location, self._fs, commit.dead_letters)
-                self._listener.reached(Step.DEAD_LETTERS_COMMITTED)
+                commit.dead_letters(tables.rows, tables.dead_letters)
+            self._listener.reached(Step.DEAD_LETTERS_COMMITTED)
+        with files_removed_on(StaleLedgerError, [tables.rows.location], self._load_id, self._fs):
             version = commit.rows(tables.rows)
         self._listener.reached(Step.COMMITTED)
         return replace(
@@ -201,18 +205,24 @@ class _Replacement:
     """The two commits of a reload."""
 
     def __init__(
-        self, plan: ReloadPlan, results: Sequence[TaskResult], lineage: Mapping[str, Any], fs: FileSystem
+        self,
+        plan: ReloadPlan,
+        results: Sequence[TaskResult],
+        lineage: Mapping[str, Any],
+        fs: FileSystem,
+        *,
+        accept_keyless: bool,
     ) -> None:
         self._plan = plan
         self._results = results
         self._lineage = lineage
         self._fs = fs
+        self._accept_keyless = accept_keyless
         self.removed_rows = 0
 
     def rows(self, table: Table) -> int:
         """Commit the rows; the table's version after it."""
-        files = [file for result in self._results for file in result.files]
-        added = _counts(self._plan.replaced, self._results, "rows")
+        files = self._staged("rows")
         ledger = ledger_of(table)
         expected, transactions = swap(ledger, _unknown(ledger, self._plan.following))
         for partition, entry in self._plan.following.items():
@@ -222,36 +232,65 @@ class _Replacement:
                 transactions[app_id] = entry.start_offset
         lineage = {**self._lineage, "ledger": ledger.name, "topic_id": ledger.topic_id}
         if mode_of(table) is Mode.UPSERT:
-            upsert = Upsert(files, self._fs, expected=expected, transactions=transactions, lineage=lineage)
-            return upsert.commit(table.location)[0]
-        version = rewrite(
-            table.location,
-            self._fs,
+            upsert = Upsert(
+                files, self._fs, expected=expected, transactions=transactions, lineage=lineage,
+                accept_keyless=self._accept_keyless,
+            )  # fmt: skip
+            try:
+                return upsert.commit(table.location)[0]
+            finally:
+                self._remove_staged(table, files)
+        return self._rewrite(
+            table,
+            files,
             lambda table, operation_id: replace(
-                self._replaced(table, operation_id, files, added, lineage),
+                self._replaced(table, operation_id, "rows", lineage, ErasedKeys.of(table.lineage())),
                 expected=expected,
                 transactions=transactions,
             ),
         )
+
+    def dead_letters(self, rows: Table, table: Table) -> None:
+        """Commit the dead letters; nothing where there were none and are none.
+
+        Which keys are erased the rows' table says: one may have been erased when it was no letter's.
+        """
+
+        def make(table: Table, operation_id: str) -> Rewrite | None:
+            erased = ErasedKeys.of(Table.load(rows.location, self._fs).lineage())
+            made = self._replaced(table, operation_id, "dead_letters", {"kind": "reload"}, erased)
+            return made if made.added or made.removed else None
+
+        self._rewrite(table, self._staged("dead_letters"), make)
+
+    def _rewrite(self, table: Table, staged: Sequence[DataFile], make: MakeRewrite) -> int:
+        """Commit; staged files that were added in another form, without erased keys, are taken away."""
+        added: set[str] = set()
+
+        def remember(table: Table, operation_id: str) -> Rewrite | None:
+            made = make(table, operation_id)
+            added.update(() if made is None else (file.name for file in made.added))
+            return made
+
+        version = rewrite(table.location, self._fs, remember)
+        self._remove_staged(table, [file for file in staged if file.name not in added])
         return version or 0
 
-    def dead_letters(self, table: Table, operation_id: str) -> Rewrite | None:
-        """Write the dead letters' part; None where there were none and are none."""
-        files = [file for result in self._results for file in result.dead_letter_files]
-        added = _counts(self._plan.replaced, self._results, "dead_letters")
-        made = self._replaced(table, operation_id, files, added, {"kind": "reload"})
-        return made if made.added or made.removed else None
+    def _remove_staged(self, table: Table, files: Sequence[DataFile]) -> None:
+        store_at(table.location, self._fs).remove_durably(file.name for file in files)
+
+    def _staged(self, what: str) -> list[DataFile]:
+        files = (result.files if what == "rows" else result.dead_letter_files for result in self._results)
+        return [file for some in files for file in some]
 
     def _replaced(
-        self,
-        table: Table,
-        operation_id: str,
-        files: Sequence[DataFile],
-        added: Counter[int],
-        lineage: Mapping[str, Any],
+        self, table: Table, operation_id: str, what: str, lineage: Mapping[str, Any], erased: ErasedKeys
     ) -> Rewrite:
-        erased = ErasedKeys.of(table.lineage())
-        done = replace_ranges(table, operation_id, self._fs, ranges=self._plan.ranges, staged=files, erased=erased)
+        done = replace_ranges(
+            table, operation_id, self._fs, ranges=self._plan.ranges, claimed=self._plan.replaced,
+            staged=self._staged(what), erased=erased,
+        )  # fmt: skip
+        added = _counts(self._plan.replaced, self._results, what)
         self.removed_rows = done.removed_rows.total()
         absent = {
             partition: done.removed_rows[partition] + done.erased_rows[partition] - added[partition]

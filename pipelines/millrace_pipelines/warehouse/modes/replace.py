@@ -31,7 +31,7 @@ from millrace_pipelines.warehouse.table import DataFile, Table
 
 
 class Replaced(NamedTuple):
-    """What a replacement adds and removes; how many rows of each partition it removed, and left out as erased."""
+    """What a replacement adds and removes; how many rows of each partition, claimed ones, it removed and left out."""
 
     added: list[DataFile]
     removed: list[CurrentFile]
@@ -40,17 +40,20 @@ class Replaced(NamedTuple):
 
 
 def replace_ranges(
-    table: Table, operation_id: str, fs: FileSystem, *, ranges: Sequence[OffsetRange], staged: Sequence[DataFile],
-    erased: ErasedKeys,
+    table: Table, operation_id: str, fs: FileSystem, *, ranges: Sequence[OffsetRange], claimed: Sequence[OffsetRange],
+    staged: Sequence[DataFile], erased: ErasedKeys,
 ) -> Replaced:  # fmt: skip
-    """Write what the table has instead of its rows in the ranges."""
+    """Write what the table has instead of its rows in the ranges, of which loads claim some."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         candidates = [file for file in current_files(table) if _may_have(file, ranges)]
         has_rows = pool.map(partial(_has_rows, table, ranges), candidates)
         touched = [file for file, has in zip(candidates, has_rows, strict=True) if has]
         cleaned = staged if erased.below else ()
         works = [
-            *(Work(task, file, partial(_inside, ranges)) for task, file in enumerate(touched)),
+            *(
+                Work(task, file, partial(_inside, ranges), partial(_inside, claimed))
+                for task, file in enumerate(touched)
+            ),
             *(Work(len(touched) + task, file, erased.is_erased) for task, file in enumerate(cleaned)),
         ]
         written = list(pool.map(partial(write_without, table, operation_id, fs), works))
