@@ -151,6 +151,14 @@ def test_new_partitions_are_picked_up_and_runs_are_bounded(load, shared_broker, 
         1: 10,
         2: 5,
     }
+    with Cluster(shared_broker.bootstrap) as cluster:
+        Admin(cluster).create_partitions(topic, 4)
+    send(shared_broker, topic, 3, 10)
+    delete_before(shared_broker, topic, {3: 4})
+    with pytest.raises(OffsetsLostError, match="partition 3: 0-3"):
+        load()
+    assert load(accept_lost_offsets=True).rows == 6
+    assert skipped(tmp_path) == [(3, 0, 4, "retention")]
     assert audit(str(tmp_path / "t")) == []
 
 

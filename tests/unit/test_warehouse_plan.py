@@ -49,6 +49,16 @@ def test_accepted_losses_are_part_of_the_plan():
     assert plan.following == {0: LedgerEntry(5, 30), 1: LedgerEntry(0, 8)}
 
 
+def test_a_partition_that_came_since_the_last_load_lacks_what_retention_took_of_it():
+    log = {0: LogOffsets(0, 4), 1: LogOffsets(5, 10)}
+    with pytest.raises(OffsetsLostError, match=r"partition 1: 0-4"):
+        plan_load(ledger(p0=(0, 4)), log)
+    plan = plan_load(ledger(p0=(0, 4)), log, accept_lost_offsets=True)
+    assert plan.lost == (LostRange(1, 0, 5, "retention"),)
+    assert plan.ranges == (OffsetRange(1, 5, 10),)
+    assert plan.following[1] == LedgerEntry(0, 10)
+
+
 @given(st.integers(0, 10**6), st.integers(1, 10**5), st.integers(1, 5000))
 def test_tasks_cover_a_range_and_stay_small(from_offset, offsets, max_records):
     tasks = split_ranges([OffsetRange(3, from_offset, from_offset + offsets)], max_records)

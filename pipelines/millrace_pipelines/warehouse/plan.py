@@ -5,6 +5,9 @@ log:                  log start ………………………… log end
 range:                         from = next … until       until = log end, or less where a load is bounded
 lost:          next … log start, where retention was faster than the loads
 lag:                                         until … log end
+
+A partition that the ledger doesn't know is begun at its log's start by the table's first load; by a later one, to which
+the partition is new, at offset 0: what the log lacks then was lost.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ def plan_load(
     lost = tuple(_lost_ranges(ledger, log))
     if lost and not accept_lost_offsets:
         raise OffsetsLostError(_lost_message(ledger.topic, lost))
-    starts = {partition: _start(ledger.partitions.get(partition), log[partition]) for partition in sorted(log)}
+    starts = {partition: max(_expected(ledger, partition, log[partition]), log[partition].start_offset)
+              for partition in sorted(log)}  # fmt: skip
     ends = {partition: max(log[partition].end_offset, start) for partition, start in starts.items()}
     shares = share_out({partition: ends[partition] - start for partition, start in starts.items()}, max_records)
     ranges = [OffsetRange(partition, start, start + shares[partition]) for partition, start in starts.items()]
@@ -127,23 +131,27 @@ def _busiest_core(tasks: Iterable[OffsetRange], cores: int) -> int:
     return max(done)
 
 
-def _start(entry: LedgerEntry | None, log: LogOffsets) -> int:
-    return log.start_offset if entry is None else max(entry.next_offset, log.start_offset)
+def _expected(ledger: Ledger, partition: int, log: LogOffsets) -> int:
+    """The first offset of a partition that the table is to get."""
+    if (entry := ledger.partitions.get(partition)) is not None:
+        return entry.next_offset
+    return 0 if ledger.partitions else log.start_offset
 
 
 def _following(ledger: Ledger, span: OffsetRange) -> LedgerEntry:
     """The entry after the load; behind a loss, the leader epoch of what came before it says nothing any more."""
     entry = ledger.partitions.get(span.partition)
     if entry is None:
-        return LedgerEntry(span.from_offset, span.until_offset)
+        return LedgerEntry(0 if ledger.partitions else span.from_offset, span.until_offset)
     leader_epoch = entry.leader_epoch if entry.next_offset == span.from_offset else NO_LEADER_EPOCH
     return LedgerEntry(entry.start_offset, span.until_offset, leader_epoch)
 
 
 def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[LostRange]:
-    for partition, entry in sorted(ledger.partitions.items()):
-        if log[partition].start_offset > entry.next_offset:
-            yield LostRange(partition, entry.next_offset, log[partition].start_offset, RETENTION)
+    for partition, offsets in sorted(log.items()):
+        expected = _expected(ledger, partition, offsets)
+        if offsets.start_offset > expected:
+            yield LostRange(partition, expected, offsets.start_offset, RETENTION)
 
 
 def _lost_message(topic: str, lost: Iterable[LostRange]) -> str:
