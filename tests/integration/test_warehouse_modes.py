@@ -308,6 +308,19 @@ def test_ranges_into_another_table_and_backfill_below_it(spark, events, tmp_path
     assert audit(options.table) == []
 
 
+def test_newest_records_do_not_go_on_with_another_log(spark, events, cluster, tmp_path):
+    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+    events.send((key(0), b"1"), (key(0), b"2"))
+    load_topic(options, spark=spark)
+    Admin(cluster).delete_topic(events.topic)
+    Admin(cluster).create_topic(events.topic, 2)
+    events.send((key(0), b"3"))
+    with pytest.raises(ModeError, match="may have higher offsets than newer records"):
+        load_topic(replace(options, accept_recreated_topic=True), spark=spark)
+    assert by_key(options.table) == {key(0): b"2"}
+    assert read_ledger(options.table).next_offset(0) == 2
+
+
 def declared(directory, *fields):
     (directory / "schema.json").write_text(json.dumps({"fields": list(fields)}))
     return str(directory / "schema.json")

@@ -37,7 +37,7 @@ from millrace_pipelines.spark.session import cores_of, spark_session
 from millrace_pipelines.warehouse.compression import loaded_compression
 from millrace_pipelines.warehouse.dead_letters import commit_dead_letters, dead_letters_dir
 from millrace_pipelines.warehouse.dead_letters.letters import known_letters
-from millrace_pipelines.warehouse.errors import StaleLedgerError, TopicRecreatedError
+from millrace_pipelines.warehouse.errors import ModeError, StaleLedgerError, TopicRecreatedError
 from millrace_pipelines.warehouse.files import remove_files_of_load
 from millrace_pipelines.warehouse.generation import AgreedEnd, LedgerChange, agreed_end, begin_ledger, next_ledger
 from millrace_pipelines.warehouse.group import commit_group, group_name
@@ -154,6 +154,7 @@ class _Load:
             accept_truncated_log=self._options.accept_truncated_log,
         )
         if change is not None:
+            _check_appended(tables.rows)
             begin_ledger(tables.rows, change, load_id=self._load_id, time_ms=self._clock.now_ms())
             ledger = change.ledger
         if tables.dead_letters is not None and ledger_of(tables.dead_letters).name != ledger.name:
@@ -285,6 +286,15 @@ class _Load:
                 if table is not None:
                     remove_files_of_load(table.location, self._load_id, self._fs)
             raise
+
+
+def _check_appended(table: Table) -> None:
+    """Raise ModeError where rows of a former ledger would be held against records of the next, by their offsets."""
+    if mode_of(table) is Mode.UPSERT:
+        raise ModeError(
+            f"{table.location} has the newest record of each key: rows of the former log may have higher offsets than "
+            "newer records of this one, which would be left out; load into another table"
+        )
 
 
 def _counted(report: LoadReport, written: _Written) -> LoadReport:
