@@ -119,6 +119,17 @@ def test_a_file_that_was_cut_short(sound):
     assert found[1].startswith(f"{path}: can't be read: ")
 
 
+def test_a_file_whose_pages_are_damaged(sound):
+    path = next(path for path in sound.files() if pq.read_metadata(path).num_rows == 4)
+    content = bytearray(path.read_bytes())
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[4:footer] = bytes(255 - byte for byte in content[4:footer])
+    path.write_bytes(content)
+    found = audit(sound.directory)
+    assert found[0].startswith(f"{path}: can't be read: ")
+    assert found[1:] == ["partition 1, offsets 0-3: 0 rows and dead letters, the loads say 4; not there: 0, 1, 2, 3"]
+
+
 def test_a_file_that_was_written_over(sound):
     path = next(path for path in sound.files() if pq.read_metadata(path).num_rows == 4)
     pq.write_table(pq.read_table(path, schema=ENVELOPE_SCHEMA).slice(0, 3), path)
@@ -274,6 +285,15 @@ def test_newest_records(newest):
     assert audit(newest.directory) == []
     newest.add([], lineage={"kind": "erase", "absent": []})
     assert audit(newest.directory) == []
+
+
+def test_newest_records_whose_file_is_gone(newest):
+    [path] = newest.files()
+    path.unlink()
+    assert audit(newest.directory) == [
+        f"{path}: the table names this file, but it is not there",
+        "0 rows, the keys that were inserted less those deleted and erased say 50",
+    ]
 
 
 def test_newest_records_have_no_key_twice(newest):

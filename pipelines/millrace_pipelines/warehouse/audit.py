@@ -85,14 +85,17 @@ class _Audit:
         rows = Contents(self._table)
         dead_letters = Letters(self._table, self._dead_letters) if self._dead_letters else None
         tables: list[Contents] = [rows] if dead_letters is None else [rows, dead_letters]
-        for contents in tables:
-            yield from contents.findings
-        yield from _stray_findings(stretches, rows, self._ledger)
+        strayed = list(_stray_findings(stretches, rows, self._ledger))
         mets = tally(stretches, tables, window_offsets)
+        repeated = repeated_keys(rows) if self._is_upsert else []
+        for contents in tables:  # all that reads them has
+            yield from contents.findings
+        yield from strayed
         for met in mets:
             yield from doubled_finding(met)
         if self._is_upsert:
             yield from self._key_findings(stretches, rows, dead_letters)
+            yield from _repeated_findings(repeated)
         else:
             yield from self._count_findings(mets)
         if bootstrap is not None:
@@ -121,10 +124,13 @@ class _Audit:
             said -= sum(absent_since(self._dead_letters.lineage()).values())
             if dead_letters.rows - ahead != said:
                 yield f"{dead_letters.rows - ahead} dead letters, the loads say {said}"
-        if repeated := repeated_keys(self._table, rows.rows):
-            yield f"{len(repeated)} keys have more than one row, though the table has the newest record of each: " + (
-                shown([repr(key) for key in repeated])
-            )
+
+
+def _repeated_findings(keys: Sequence[bytes]) -> Iterator[str]:
+    if keys:
+        yield f"{len(keys)} keys have more than one row, though the table has the newest record of each: " + (
+            shown([repr(key) for key in keys])
+        )
 
 
 def _load_if_there(location: str) -> Table | None:

@@ -23,6 +23,7 @@ from millrace_pipelines.warehouse.table import Table
 Integers = npt.NDArray[np.int64]
 PARTITION = "partition"
 OFFSET = "offset"
+NONE: Integers = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Contents:
         self._store: Store = store_at(table.location, OsFileSystem())
         self.row_groups: list[RowGroup] = []
         self.findings: list[str] = []
+        self._unreadable: set[str] = set()
         said = {unquote(str(action["path"])): action for action in table.add_actions().to_pylist()}
         for name in table.file_names():
             self._look_at(name, said.get(name, {}))
@@ -71,7 +73,7 @@ class Contents:
             with pq.ParquetFile(path, filesystem=self._filesystem) as file:
                 metadata = file.metadata
         except (pa.ArrowException, OSError) as error:
-            self.findings.append(f"{path}: can't be read: {error}")
+            self._find_unreadable(path, error)
             return
         rows = action.get("num_records")
         if rows is not None and metadata.num_rows != rows:
@@ -79,14 +81,30 @@ class Contents:
         self.row_groups += _row_groups(path, metadata, _folder_partition(action))
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
-        """Partition and offset of each of its rows."""
+        """Partition and offset of each of its rows; of none, and a finding, where they can't be read."""
         columns = [OFFSET] if group.partitions and group.partitions[0] == group.partitions[1] else [PARTITION, OFFSET]
-        with pq.ParquetFile(group.path, filesystem=self._filesystem) as file:
-            rows = file.read_row_group(group.index, columns=columns, use_threads=False)
+        rows = self.columns_of(group, columns)
+        if rows is None:
+            return NONE, NONE
         offsets: Integers = rows.column(OFFSET).to_numpy()
         if len(columns) == 1 and group.partitions:
             return np.full(len(offsets), group.partitions[0], np.int64), offsets
         return rows.column(PARTITION).to_numpy().astype(np.int64), offsets
+
+    def columns_of(self, group: RowGroup, names: Sequence[str]) -> pa.Table | None:
+        """Those of the columns that a row group has; None, and a finding, where they can't be read."""
+        try:
+            with pq.ParquetFile(group.path, filesystem=self._filesystem) as file:
+                there = [name for name in names if name in file.schema_arrow.names]
+                return file.read_row_group(group.index, columns=there, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            self._find_unreadable(group.path, error)
+            return None
+
+    def _find_unreadable(self, path: str, error: Exception) -> None:
+        if path not in self._unreadable:
+            self._unreadable.add(path)
+            self.findings.append(f"{path}: can't be read: {' '.join(str(error).split())}")
 
 
 def _folder_partition(action: Mapping[str, Any]) -> int | None:

@@ -12,40 +12,39 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 from xxhash import xxh3_64_intdigest
 
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.completeness.contents import Contents
 
 KEYS_PER_PASS = 8 << 20
-BATCH_ROWS = 1 << 16
+KEY = "key"
 
 
-def repeated_keys(table: Table, rows: int, keys_per_pass: int = KEYS_PER_PASS) -> list[bytes]:
-    """The keys that more than one row of the table has."""
-    passes = max(1, -(-rows // keys_per_pass))
+def repeated_keys(contents: Contents, keys_per_pass: int = KEYS_PER_PASS) -> list[bytes]:
+    """The keys that more than one row of the table has, as far as they can be read."""
+    passes = max(1, -(-contents.rows // keys_per_pass))
     repeated: list[bytes] = []
     for number in range(passes):
-        suspects = _repeated_hashes(table, number, passes)
+        suspects = _repeated_hashes(contents, number, passes)
         if len(suspects):
             wanted = set(suspects.tolist())
-            counts = Counter(key for keys in _keys(table) for key in keys if xxh3_64_intdigest(key) in wanted)
+            counts = Counter(key for keys in _keys(contents) for key in keys if xxh3_64_intdigest(key) in wanted)
             repeated += [key for key, count in counts.items() if count > 1]
     return sorted(repeated)
 
 
-def _repeated_hashes(table: Table, number: int, passes: int) -> npt.NDArray[np.uint64]:
+def _repeated_hashes(contents: Contents, number: int, passes: int) -> npt.NDArray[np.uint64]:
     parts = [np.zeros(0, np.uint64)]
-    for keys in _keys(table):
+    for keys in _keys(contents):
         hashes = np.fromiter(map(xxh3_64_intdigest, keys), np.uint64, len(keys))
         parts.append(hashes[hashes % np.uint64(passes) == number])
     hashes = np.sort(np.concatenate(parts))
     return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
 
 
-def _keys(table: Table) -> Iterator[list[bytes]]:
-    for path in table.files():
-        with pq.ParquetFile(path, filesystem=table.filesystem) as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=["key"]):
-                keys: Any = batch.column(0).drop_null()
-                yield keys.to_pylist()
+def _keys(contents: Contents) -> Iterator[list[bytes]]:
+    for group in contents.row_groups:
+        rows = contents.columns_of(group, [KEY])
+        if rows is not None:
+            keys: Any = rows.column(KEY).drop_null()
+            yield keys.to_pylist()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup
+from millrace_pipelines.warehouse.completeness.contents import NONE, Contents, Integers, RowGroup
 from millrace_pipelines.warehouse.dead_letters.letters import completed
 from millrace_pipelines.warehouse.dead_letters.marks import MARKED_COLUMNS, pending_replay
 from millrace_pipelines.warehouse.table import Table
@@ -21,9 +20,9 @@ class Letters(Contents):
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
         """Partition and offset of each letter that is not a row."""
-        with pq.ParquetFile(group.path, filesystem=self._dead_letters.filesystem) as file:
-            there = [name for name in MARKED_COLUMNS if name in file.schema_arrow.names]
-            found = file.read_row_group(group.index, columns=there, use_threads=False)
+        found = self.columns_of(group, MARKED_COLUMNS)
+        if found is None:
+            return NONE, NONE
         letters = completed(self._dead_letters, found, MARKED_COLUMNS)
         waits = letters.column("replay").is_null().to_numpy()
         if self._pending is not None:
