@@ -191,6 +191,8 @@ def test_sql_over_tables_and_dead_letters(table):
     assert [json.loads(line) for line in lines] == [{"partition": 0, "errors": 2}, {"partition": 1, "errors": 2}]
     row = json.loads(run("query", table, "SELECT * FROM flights WHERE id = 9", "--json").stdout)
     assert (row["offset"], row["value"], row["headers"]) == (9, '{"id": 9}', [])
+    late = json.loads(run("query", table, "SELECT TIMESTAMP '10000-01-01 00:00:00' AS at", "--json").stdout)
+    assert late == {"at": "10000-01-01 00:00:00.000000"}
     assert "3498" in run("query", table, "SELECT count(*) AS n FROM flights").stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,7 +119,9 @@ def _line(letter: dict[str, Any]) -> tuple[object, ...]:
 
 def _as_json(letter: dict[str, Any]) -> dict[str, Any]:
     headers = [[header["key"], json_bytes(header["value"])] for header in letter["headers"] or []]
-    timestamp = letter["timestamp"] and letter["timestamp"].isoformat()
+    timestamp = letter["timestamp"]
+    if isinstance(timestamp, datetime):  # a text where it is beyond the calendar
+        timestamp = timestamp.isoformat()
     shown = {"timestamp": timestamp, "headers": headers}
     return letter | shown | {name: json_bytes(letter[name]) for name in ("key", "value")}
 

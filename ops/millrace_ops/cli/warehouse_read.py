@@ -89,10 +89,11 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Run SQL over a table, or all tables below a folder, by DuckDB; with --json a line for each row."""
+    from millrace_pipelines.warehouse.python_rows import python_rows
     from millrace_pipelines.warehouse.query import query as run
 
     with run(directory, sql) as result:
-        rows = ({name: _plain(value) for name, value in row.items()} for batch in result for row in batch.to_pylist())
+        rows = ({name: _plain(value) for name, value in row.items()} for batch in result for row in python_rows(batch))
         if as_json:
             for row in rows:
                 print_json(row)

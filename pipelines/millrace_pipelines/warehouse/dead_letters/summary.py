@@ -13,6 +13,7 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.dead_letters.letters import NO_REASON, Selection, chosen, letters_of
 from millrace_pipelines.warehouse.dead_letters.location import dead_letters_dir
 from millrace_pipelines.warehouse.dead_letters.marks import Pending, pending_replay
+from millrace_pipelines.warehouse.python_rows import python_rows
 from millrace_pipelines.warehouse.store import store_at
 from millrace_pipelines.warehouse.table import Table
 
@@ -45,7 +46,7 @@ def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
             some = letters.filter(same)
             count = counts.setdefault(reason or NO_REASON, ReasonCount(reason or NO_REASON))
             if count.letters == 0:
-                first = some.slice(0, 1).to_pylist()[0]
+                [first] = some.slice(0, 1).select(["partition", "offset", "error"]).to_pylist()
                 count.partition, count.offset, count.example = first["partition"], first["offset"], first["error"]
             count.letters += some.num_rows
             count.replayed += some.num_rows - some.column("replay").null_count
@@ -55,7 +56,7 @@ def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
 def each_letter(table_dir: str, selection: Selection) -> Iterator[dict[str, Any]]:
     """The selected letters, one after the other, under their columns' names."""
     for letters in _letters(table_dir, selection):
-        yield from letters.to_pylist()
+        yield from python_rows(letters)
 
 
 def _letters(table_dir: str, selection: Selection) -> Iterator[pa.Table]:
