@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
@@ -23,13 +24,19 @@ from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse import evolve as evolve_module
 from millrace_pipelines.warehouse.audit import audit
 from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
+from millrace_pipelines.warehouse.dead_letters import replay as replay_module
 from millrace_pipelines.warehouse.dead_letters.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.errors import SchemaChangedError, SchemaError, StaleLedgerError
+from millrace_pipelines.warehouse.ledger import read_ledger
 from millrace_pipelines.warehouse.load import LoadOptions, load_topic
+from millrace_pipelines.warehouse.modes.reload import reload_topic
+from millrace_pipelines.warehouse.modes.selection import Selection
+from millrace_pipelines.warehouse.open import open_tables
 from millrace_pipelines.warehouse.payload.proto_files import compile_proto
 from millrace_pipelines.warehouse.payload.protobuf import protobuf_decoder
 from millrace_pipelines.warehouse.progress import SilentListener, Step
 from millrace_pipelines.warehouse.query import spark_table
+from millrace_pipelines.warehouse.schema import read_payload_schema
 from millrace_pipelines.warehouse.table import Table
 
 FLIGHTS = read_flights().slice(0, 2000)
@@ -345,6 +352,66 @@ def test_of_two_replays_one_is_refused(lettered):
     with pytest.raises(StaleLedgerError):
         replay(options, listener=Second())
     lettered.check_once(5)
+
+
+class Then(SilentListener):
+    """Does something at the so-manieth time of a step."""
+
+    def __init__(self, step, action, times=1):
+        self.step, self.action, self.times = step, action, times
+
+    def reached(self, step):
+        if step == self.step:
+            self.times -= 1
+            if self.times == 0:
+                self.action()
+
+
+def test_a_refused_replay_keeps_what_it_has_committed(lettered, monkeypatch):
+    monkeypatch.setattr(replay_module, "MAX_LETTERS_PER_COMMIT", 1)
+    options = ReplayOptions(table=lettered.table, schema=lettered.declare(fields=MENDED))
+    with pytest.raises(StaleLedgerError):
+        replay(options, listener=Then("written", lambda: replay(options), times=2))
+    lettered.check_once(5)
+    assert len(lettered.rows()) == 3
+
+
+def test_a_reload_beside_a_replay_makes_no_row_twice(lettered):
+    schema = lettered.declare(fields=MENDED)
+    options = LoadOptions(topic=lettered.topic, table=lettered.table, bootstrap=lettered.bootstrap, schema=schema)
+    reload = Then("written", lambda: reload_topic(options, Selection(from_offset=0), spark=lettered.spark))
+    with pytest.raises(StaleLedgerError):
+        replay(ReplayOptions(table=lettered.table, schema=schema), listener=reload)
+    lettered.check_once(5)
+    assert lettered.replay().replayed == 0
+
+
+def test_letters_that_a_bounded_load_has_not_come_to_stay_known(flow):
+    flow.send([GOOD, BAD, GOOD, GOOD, GOOD, WORSE])
+    with pytest.raises(KeyboardInterrupt):
+        flow.load(flow.declare(fields=STRICT), listener=Crash(Step.DEAD_LETTERS_COMMITTED))
+    stricter = flow.declare(fields=[*STRICT, {"name": "x", "type": "long", "nullable": False}])
+    assert flow.load(stricter, max_records_per_run=3).dead_letters == 3
+    assert flow.load().dead_letters == 3
+    flow.check_once(6)
+
+
+def test_a_load_whose_columns_were_widened_meanwhile_is_refused(flow):
+    flow.send([b'{"id": 1}'])
+    flow.load(flow.declare(fields=[{"name": "id", "type": "integer"}]))
+    flow.send([b'{"id": 2}'])
+    ledger, wider = read_ledger(flow.table), flow.declare(fields=STRICT)
+    widen = Then(
+        Step.WRITTEN,
+        lambda: open_tables(flow.table, flow.topic, ledger.topic_id, read_payload_schema(wider), OsFileSystem()),
+    )
+    with pytest.raises(StaleLedgerError):
+        flow.load(listener=widen)
+    flow.load()
+    assert [row["id"] for row in flow.rows()] == [1, 2]
+    assert {str(pq.read_schema(path).field("id").type) for path in Table.load(flow.table, OsFileSystem()).files()} == {
+        "int64"
+    }
 
 
 def test_a_schema_that_changed_between_the_two_commits_of_a_load_moves_no_letter(flow):

@@ -253,15 +253,15 @@ class Table:
             data_change: False where the added files hold the rows of the removed ones, as after a compaction.
 
         Raises:
-            StaleLedgerError: A transaction is not at its expected version, or a file to remove is gone; nothing was
-                committed.
+            StaleLedgerError: A transaction is not at its expected version, a file to remove is gone, or a column has
+                another type now than the files were written for; nothing was committed.
             WarehouseError: A file is not as its task left it, and nothing was committed; or the log can't be written.
         """
         self._check_files(files)
         if removed:
             counted, counts = self.count_rewrites()
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
-        now_ms = time.time_ns() // 1_000_000
+        now_ms, columns = time.time_ns() // 1_000_000, self.schema
         actions: list[AddAction | RemoveAction] = [
             *(file.remove_action(now_ms, data_change=data_change) for file in removed),
             *(file.add_action(now_ms, data_change=data_change) for file in files),
@@ -286,6 +286,7 @@ class Table:
                 self._delta.update_incremental()
                 if files and files[0].name in self.file_names():
                     return self.version
+                self._check_columns(columns)
         raise StaleLedgerError(f"{self.location}: others commit all the time; nothing of this load was committed")
 
     def configure(
@@ -378,6 +379,12 @@ class Table:
     def _check_removed(self, removed: Sequence[RemovedFile]) -> None:
         if removed and (gone := {file.name for file in removed} - set(self.file_names())):
             raise StaleLedgerError(f"{self.location}: {', '.join(sorted(gone))} is not in the table any more")
+
+    def _check_columns(self, before: pa.Schema) -> None:
+        now = self.schema
+        changed = [column.name for column in before if column.name in now.names and now.field(column.name) != column]
+        if changed:
+            raise StaleLedgerError(f"{self.location}: {', '.join(changed)} got another type meanwhile")
 
     def _check_files(self, files: Sequence[DataFile]) -> None:
         for file in files:

@@ -10,8 +10,9 @@ Replays are numbered; each table keeps the number of the last one as application
                        the rows' lineage names, and only then goes on
     crash after 2      all is done
 
-So no letter is lost, none is appended twice, and of two replays at once one is refused. One commit takes at most
-MAX_LETTERS_PER_COMMIT letters; a replay of more makes several, one after the other.
+So no letter is lost, none is appended twice, and of two replays at once one is refused. So is a replay beside which
+the rows were rewritten (`millrace/rewrites`): a reload may have made rows of its letters already. One commit takes at
+most MAX_LETTERS_PER_COMMIT letters; a replay of more makes several, one after the other.
 """
 
 from __future__ import annotations
@@ -44,14 +45,13 @@ from millrace_pipelines.warehouse.dead_letters.marks import (
 )
 from millrace_pipelines.warehouse.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError
-from millrace_pipelines.warehouse.files import remove_files_of_load
 from millrace_pipelines.warehouse.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.open import open_tables, own_schema, wanted_columns
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.schema import read_payload_schema
 from millrace_pipelines.warehouse.split import Splitter
 from millrace_pipelines.warehouse.store import store_at
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.table import REWRITES_APP_ID, Table
 from millrace_pipelines.warehouse.task import rows_writer
 from millrace_pipelines.warehouse.upkeep.leases import lease
 
@@ -139,6 +139,7 @@ class _Replay:
         self._id = replay_id
         self._pending: Pending | None = None
         self._number = self._selected = self._replayed = 0
+        self._rewrites: int | None = None
         self._compression = LOADED
         self._staying: Counter[str] = Counter()
 
@@ -147,9 +148,12 @@ class _Replay:
         rows, dead_letters = Table.load(self._location, fs), Table.load(dead_letters_dir(self._location), fs)
         self._pending = pending_replay(rows, dead_letters) if options.dry_run else None
         finished = None if options.dry_run else finish_replay(rows, dead_letters, fs)
-        self._number = replay_number(dead_letters)
-        self._compression = loaded_compression(rows.configuration)
         payload = self._payload()
+        rows = Table.load(self._location, fs)
+        self._compression = loaded_compression(rows.configuration)
+        self._rewrites = rows.transaction_version(REWRITES_APP_ID)
+        dead_letters = Table.load(dead_letters.location, fs)  # after the rewrites were counted
+        self._number = replay_number(dead_letters)
         versions = [
             version for part in self._parts(dead_letters) if (version := self._replay(part, payload)) is not None
         ]
@@ -228,14 +232,14 @@ class _Replay:
         try:
             version = rows.commit(
                 files,
-                expected=expected_number(self._number),
-                transactions={REPLAY_APP_ID: number},
+                expected=expected_number(self._number) | {REWRITES_APP_ID: self._rewrites},
+                transactions={REPLAY_APP_ID: number, REWRITES_APP_ID: self._rewrites or 0},
                 lineage=lineage,
             )
-        except StaleLedgerError:
-            remove_files_of_load(self._location, self._id, self._fs)
+        except StaleLedgerError:  # those of earlier commits stay
+            store_at(self._location, self._fs).remove_durably(file.name for file in files)
             raise
-        self._number = number
+        self._number, self._rewrites = number, self._rewrites or 0
         self._listener.reached(ROWS_COMMITTED)
         finish_replay(rows, Table.load(dead_letters_dir(self._location), self._fs), self._fs)
         self._listener.reached(LETTERS_MARKED)
