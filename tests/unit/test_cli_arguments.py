@@ -5,6 +5,8 @@ import typer
 from typer.testing import CliRunner
 
 from millrace import __version__, kernel
+from millrace.errors import InvalidConfigError
+from millrace_ops.cli import warehouse_continuous
 from millrace_ops.cli.app import app
 from millrace_ops.cli.main import main
 
@@ -49,6 +51,9 @@ def test_every_command_has_help(run, command):
         (("produce", "t", "--file", "/no/such/file"), "--file"),
         (("consume", "t", "--max-messages", "-1"), "--max-messages"),
         (("dump",), "FILE"),
+        (("warehouse", "load", "t", "--table", "d", "--conf", "spark.ui.enabled"), "--conf"),
+        (("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", "9100"), "--metrics"),
+        (("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", "localhost:x"), "--metrics"),
     ],
 )
 def test_a_usage_error_names_what_is_wrong_and_exits_2(run, arguments, word):
@@ -66,6 +71,18 @@ def test_ctrl_c_while_a_command_is_being_loaded_leaves_no_trace(monkeypatch, cap
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
+
+
+def test_a_continuous_load_has_the_settings_of_its_session(run, monkeypatch):
+    given = []
+
+    def session(*arguments):
+        given.append(arguments)
+        raise InvalidConfigError("enough")
+
+    monkeypatch.setattr(warehouse_continuous, "spark_session", session)
+    run("warehouse", "load", "t", "--table", "d", "--continuous", "--master", "local", "--conf", "spark.a=b=c")
+    assert given == [("load t", "local", {"spark.a": "b=c"})]
 
 
 def test_the_brokers_own_help_is_passed_through(run):

@@ -102,7 +102,7 @@ def load(
         table=table,
         bootstrap=bootstrap,
         master=master,
-        spark_settings=dict(setting.split("=", 1) for setting in conf or ()),
+        spark_settings=dict(map(_setting, conf or ())),
         schema=schema,
         isolation=isolation,
         reader=reader,
@@ -129,6 +129,13 @@ def load(
 
 for command in warehouse_read.COMMANDS:
     app.command()(command)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
+    return name, value
 
 
 def _print_report(report: LoadReport) -> None:

@@ -10,6 +10,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from types import FrameType
 
+import typer
+
+from millrace.client.addresses import MAX_PORT
 from millrace_ops.cli.output import print_json
 from millrace_pipelines.spark.session import spark_session
 from millrace_pipelines.warehouse.load import load_topic
@@ -35,15 +38,23 @@ def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
     listeners: list[ContinuousListener] = [_Lines(loop.as_json)]
     if loop.metrics is not None:
         metrics = LoadMetrics()
-        host, _, port = loop.metrics.rpartition(":")
-        served = metrics.serve(host, int(port))
+        host, port = _address(loop.metrics)
+        served = metrics.serve(host, port)
         print(f"metrics at http://{host}:{served}/metrics", file=sys.stderr, flush=True)
         listeners.append(metrics)
-    with spark_session(f"load {options.topic}", options.master) as spark:
+    with spark_session(f"load {options.topic}", options.master, options.spark_settings) as spark:
         stop_on_signals(stop.set)
         print(f"loading {options.topic} into {options.table} until SIGTERM", file=sys.stderr, flush=True)
         load = partial(load_topic, options, spark=spark)
         load_continuously(load, stop, _All(listeners), interval_s=loop.interval_s)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Where to serve; port 0 is a free one."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
+        raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--metrics")
+    return host, int(port)
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -132,10 +132,13 @@ class _Reload:
         self._listener.reached(Step.PLANNED)
         with (
             lease(self._location, self._load_id, self._fs),
-            nullcontext(spark) if spark else spark_session(f"reload {options.topic}", options.master) as session,
+            nullcontext(spark) if spark else self._session() as session,
         ):
             report = self._write_and_commit(session, tables, plan, report)
         return replace(report, seconds=(self._clock.monotonic_ms() - started_ms) / 1000)
+
+    def _session(self) -> AbstractContextManager[SparkSession]:
+        return spark_session(f"reload {self._options.topic}", self._options.master, self._options.spark_settings)
 
     def _write_and_commit(
         self, spark: SparkSession, tables: LoadTables, plan: ReloadPlan, report: ReloadReport
