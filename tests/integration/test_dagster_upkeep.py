@@ -1,7 +1,10 @@
 """Upkeep of the tables as Dagster runs it, on real tables."""
 
+import os
+
 import dagster as dg
 import pyarrow as pa
+import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.resources import MillraceResource
@@ -35,3 +38,18 @@ def test_every_table_is_kept(tmp_path):
     assert [(row["files compacted"], row["files made"]) for row in rows] == [(LOADS, 1), (0, 0)]
     assert rows[0]["checkpoint"] == LOADS + 1
     assert len(Table.load(str(tmp_path / "events"), FS).files()) == 1
+
+
+def test_a_damaged_table_keeps_no_other_from_being_kept(tmp_path):
+    for topic in ("damaged", "events"):
+        Table.load_or_create(str(tmp_path / topic), FS, schema=ENVELOPE_SCHEMA, name=topic, configuration={})
+    (tmp_path / "damaged" / "_delta_log" / f"{0:020d}.json").write_text("{")
+    orphan = tmp_path / "events" / "part-crashed-00000-x.parquet"
+    orphan.touch()
+    os.utime(orphan, (0, 0))
+    millrace = MillraceResource(
+        bootstrap="127.0.0.1:1", admin_url="", warehouse_dir=str(tmp_path), schema_dir="", master="local[1,3]"
+    )
+    with pytest.raises(dg.Failure, match="1 of 2 tables"):
+        table_upkeep(dg.build_asset_context(), millrace=millrace)
+    assert not orphan.exists()

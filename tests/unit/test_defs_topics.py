@@ -2,9 +2,14 @@
 
 import pytest
 
+from millrace.fs import OsFileSystem
+from millrace_pipelines.defs.loads.sensors import is_load_due
 from millrace_pipelines.defs.topics.assets import materializations
 from millrace_pipelines.defs.topics.offsets import OffsetBounds, TopicOffsets
 from millrace_pipelines.defs.topics.partitions import partition_changes
+from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY, LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.table import Table
 
 
 def offsets(*bounds, topic_id="id"):
@@ -37,6 +42,37 @@ def test_partition_changes(topics, known, added, removed):
 )
 def test_is_ahead_of(next_offsets, ahead):
     assert offsets((5, 5), (3, 10)).is_ahead_of(next_offsets) is ahead
+
+
+@pytest.mark.parametrize(
+    ("next_offsets", "behind"), [({}, False), ({0: 5, 1: 10}, False), ({1: 11}, True), ({0: 0, 2: 0}, True)]
+)
+def test_is_behind(next_offsets, behind):
+    assert offsets((5, 5), (3, 10)).is_behind(next_offsets) is behind
+
+
+def loaded(directory, next_offset):
+    properties = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id"}
+    table = Table.load_or_create(
+        directory, OsFileSystem(), schema=ENVELOPE_SCHEMA, name="events", configuration=properties
+    )
+    expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, next_offset)})
+    table.commit([], expected=expected, transactions=transactions, lineage={})
+    return directory
+
+
+def test_a_load_is_due_where_it_has_something_to_load_or_to_say(tmp_path):
+    assert is_load_due(offsets((0, 5)), str(tmp_path / "none"))
+    assert not is_load_due(offsets((0, 0)), str(tmp_path / "none"))
+    table = loaded(str(tmp_path / "t"), 5)
+    assert not is_load_due(offsets((2, 5)), table)
+    assert is_load_due(offsets((0, 6)), table)
+    assert is_load_due(offsets((0, 3), topic_id="made anew"), table)
+    assert not is_load_due(offsets((0, 5), topic_id=""), table)
+    assert is_load_due(offsets((0, 3)), table)
+    newest = max((tmp_path / "t" / "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:20])
+    assert is_load_due(offsets((0, 5)), table)
 
 
 def test_an_empty_topic_is_ahead_of_nothing():

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from millrace.errors import WarehouseError
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import completeness
 from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.topics.offsets import TopicOffsets
 from millrace_pipelines.defs.topics.partitions import TOPICS
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger import read_ledger
@@ -31,7 +33,7 @@ UNFINISHED = [
 @dg.sensor(
     job=load,
     minimum_interval_seconds=30,
-    description="Loads every topic whose end offsets are beyond those in its table, one load of a topic at a time.",
+    description="Loads every topic whose offsets are not those of its table, one load of a topic at a time.",
 )
 def new_records(context: dg.SensorEvaluationContext, millrace: MillraceResource) -> Iterator[dg.RunRequest]:
     """Compare the broker with the tables. No run key: it is remembered for ever, and would drop a repeated load."""
@@ -39,17 +41,22 @@ def new_records(context: dg.SensorEvaluationContext, millrace: MillraceResource)
     for name, offsets in millrace.topic_offsets().items():
         if name not in known or is_load_unfinished(context.instance, name):
             continue
-        if offsets.is_ahead_of(next_offsets(millrace.table_dir(name))):
+        if is_load_due(offsets, millrace.table_dir(name)):
             yield dg.RunRequest(partition_key=name)
 
 
-def next_offsets(table_dir: str) -> dict[int, int]:
-    """The first offset that the table lacks, by partition; empty where there is no table yet."""
+def is_load_due(offsets: TopicOffsets, table_dir: str) -> bool:
+    """Whether a load has something to load, or to say: another topic of the name, a log cut, a damaged table."""
     try:
         ledger = read_ledger(table_dir)
     except TableNotFoundError:
-        return {}
-    return {partition: entry.next_offset for partition, entry in ledger.partitions.items()}
+        return offsets.is_ahead_of({})
+    except WarehouseError:
+        return True
+    if offsets.topic_id and offsets.topic_id != ledger.topic_id:
+        return True
+    following = {partition: entry.next_offset for partition, entry in ledger.partitions.items()}
+    return offsets.is_ahead_of(following) or offsets.is_behind(following)
 
 
 def is_load_unfinished(instance: dg.DagsterInstance, topic: str) -> bool:

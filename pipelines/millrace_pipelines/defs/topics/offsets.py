@@ -44,6 +44,13 @@ class TopicOffsets:
             for partition, bounds in self.partitions.items()
         )
 
+    def is_behind(self, next_offsets: Mapping[int, int]) -> bool:
+        """Whether any partition ends below the offset that a table expects next, or is gone."""
+        return any(
+            partition not in self.partitions or self.partitions[partition].end_offset < next_offset
+            for partition, next_offset in next_offsets.items()
+        )
+
     def table(self) -> dg.TableMetadataValue:
         """The bounds as a table for the UI."""
         columns = ("partition", "log start offset", "end offset", "records")

@@ -5,7 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 
+from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.maintenance import report_table, total
@@ -32,7 +34,10 @@ def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) 
     """Keep every table of the warehouse now."""
     names = sorted(os.listdir(millrace.warehouse_dir)) if os.path.isdir(millrace.warehouse_dir) else []
     topics = [name for name in names if not name.endswith(COMPANIONS)]
-    shown = [_shown(report) for topic in topics for report in _kept(context, millrace.table_dir(topic))]
+    failed: dict[str, str] = {}
+    shown = [_shown(report) for topic in topics for report in _kept(context, millrace.table_dir(topic), failed)]
+    if failed:
+        raise dg.Failure(f"{len(failed)} of {len(topics)} tables could not be kept", metadata=dict(failed))
     return dg.MaterializeResult(
         metadata={
             "files compacted": total(shown, "files_compacted"),
@@ -43,12 +48,16 @@ def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) 
     )
 
 
-def _kept(context: dg.AssetExecutionContext, table: str) -> list[UpkeepReport]:
+def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[UpkeepReport]:
+    """What was done for a table; an error is noted, for the others are to be kept too."""
     try:
         return upkeep(table, OsFileSystem(), UpkeepPolicy())
     except TableNotFoundError as error:
         context.log.warning("%s", error)
-        return []
+    except (MillraceError, pa.ArrowException, OSError) as error:
+        context.log.exception("%s could not be kept", table)
+        failed[table] = str(error)
+    return []
 
 
 def _shown(report: UpkeepReport) -> dict[str, Any]:
