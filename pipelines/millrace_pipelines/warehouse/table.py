@@ -195,8 +195,7 @@ class Table:
 
     def unneeded_files(self, retention_hours: int) -> list[str]:
         """Names of files that this version doesn't name: removed, or written, at least so long ago."""
-        names = self._delta.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True)
-        return sorted(unquote(name) for name in names)
+        return sorted(self._delta.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True))
 
     def create_checkpoint(self) -> None:
         """Write this version whole into one synced file, from which readers start."""

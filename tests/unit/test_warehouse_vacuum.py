@@ -1,0 +1,55 @@
+"""Vacuum of tables whose folders have names that are written with percent signs."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.files import DataFileWriter
+from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.upkeep.compact import compact
+from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+
+FS = OsFileSystem()
+HOURS = {"event_hour": "2026-01-01 00:00:00"}
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two files of one hour, made one; those of before are old as files, and were removed just now."""
+    directory = str(tmp_path / "t")
+    schema = pa.schema([*ENVELOPE_FIELDS, pa.field("event_hour", pa.timestamp("us", "UTC"))])
+    Table.load_or_create(directory, FS, schema=schema, name="events", configuration={}, partition_by=["event_hour"])
+    for offset in range(2):
+        row = {"topic": "events", "partition": 0, "offset": offset, "timestamp": 0, "value": b"v", "headers": []}
+        with DataFileWriter(directory, "load", 0, ENVELOPE_SCHEMA, FS, partition_values=HOURS) as writer:
+            writer.write(pa.Table.from_pylist([row], ENVELOPE_SCHEMA))
+            Table.load(directory, FS).commit([writer.finish()], expected={}, transactions={}, lineage={})
+    assert compact(directory, FS).files_before == 2
+    for path in there(directory):
+        os.utime(path, (0, 0))
+    return directory
+
+
+def there(directory):
+    return {str(path) for path in Path(directory).glob("event_hour=*/*.parquet")}
+
+
+def test_removed_files_of_such_folders_go_and_named_ones_stay(table):
+    assert len(vacuum(table, FS, retention_hours=0).files) == 2
+    assert there(table) == set(Table.load(table, FS).files())
+
+
+def test_removed_files_of_such_folders_stay_for_the_retention(table):
+    assert vacuum(table, FS, retention_hours=1).files == ()
+    assert len(there(table)) == 3
+
+
+def test_orphans_of_such_folders_go(table):
+    orphan = Path(Table.load(table, FS).files()[0]).with_name("part-crashed-00000-x.parquet")
+    orphan.touch()
+    os.utime(orphan, (0, 0))
+    assert [name.rpartition("/")[2] for name in vacuum(table, FS, retention_hours=1).files] == [orphan.name]
