@@ -9,10 +9,12 @@ import pytest
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse import files
 from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, read_ledger, swap
+from millrace_pipelines.warehouse.rewrite import read_rows
 from millrace_pipelines.warehouse.table import CHECKPOINT_INTERVAL, Table
 
 FS = OsFileSystem()
@@ -205,3 +207,14 @@ def test_an_error_takes_the_unfinished_file_away(tmp_path, monkeypatch):
     with pytest.raises(WarehouseError, match="went away"):
         fail_after_a_row_group()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_read_to_be_written_anew_is_a_row_group_at_most(tmp_path, monkeypatch):
+    table = make(tmp_path / "t")
+    monkeypatch.setattr(files, "ROW_GROUP_BYTES", 1)
+    with DataFileWriter(table.location, "load", 0, ENVELOPE_SCHEMA, FS) as writer:
+        for offset in range(0, 10, 2):
+            writer.write(rows([offset, offset + 1]))
+        file = writer.finish()
+    blocks = list(read_rows(table, file.name))
+    assert [block.column("offset").to_pylist() for block in blocks] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]

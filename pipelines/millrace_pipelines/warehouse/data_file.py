@@ -8,7 +8,7 @@ value (`carrier=AA/part-….parquet`), and the values themselves in `partition_v
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -49,6 +49,12 @@ class RemovedFile:
     def remove_action(self, now_ms: int, *, data_change: bool = True) -> RemoveAction:
         """The file as a commit removes it."""
         return RemoveAction(self.name, data_change, now_ms, self.size_bytes, dict(self.partition_values))
+
+
+def row_blocks(file: pq.ParquetFile, most_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """A file's rows in blocks of at most so many, none beyond a row group, so that large values need no more memory."""
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(most_rows, row_groups=[group], columns=None if columns is None else list(columns))
 
 
 def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.compression import settled_compression
-from millrace_pipelines.warehouse.data_file import DataFile
+from millrace_pipelines.warehouse.data_file import DataFile, row_blocks
 from millrace_pipelines.warehouse.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.ledger import ledger_of, swap
@@ -94,7 +94,7 @@ def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) ->
             ) as writer,
             table.filesystem.open_input_file(path) as source,
         ):
-            for batch in pq.ParquetFile(source).iter_batches(batch_size=BATCH_ROWS):
+            for batch in row_blocks(pq.ParquetFile(source), BATCH_ROWS):
                 rows, _ = conform(pa.table(batch), schema, ())
                 writer.write(rows)
             if (file := writer.finish()) is not None:

@@ -30,6 +30,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.compression import Compression, settled_compression
+from millrace_pipelines.warehouse.data_file import row_blocks
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.evolve import partition_values_of
 from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
@@ -182,7 +183,7 @@ def read_rows(table: Table, name: str) -> Iterator[pa.Table]:
     schema = file_schema(table)
     with open_file(table, name) as file:
         columns = [column for column in schema.names if column in file.schema_arrow.names]
-        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+        for batch in row_blocks(file, BATCH_ROWS, columns):
             yield as_schema(pa.Table.from_batches([batch]), schema)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from millrace_pipelines.warehouse.data_file import row_blocks
 from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.ledger import Ledger, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.table import Table
@@ -43,7 +44,7 @@ def letters_in(table: Table, name: str, columns: Sequence[str] | None = None) ->
     with table.filesystem.open_input_file(table.files()[table.file_names().index(name)]) as source:
         file = pq.ParquetFile(source)
         there = [one for one in wanted if one in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=there):
+        for batch in row_blocks(file, BATCH_ROWS, there):
             yield completed(table, pa.table(batch), wanted)
 
 

@@ -28,10 +28,12 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.compression import loaded_compression
+from millrace_pipelines.warehouse.data_file import row_blocks
 from millrace_pipelines.warehouse.errors import KeylessRecordsError
 from millrace_pipelines.warehouse.modes.counts import UpsertCounts
 from millrace_pipelines.warehouse.modes.newest import PLACE_SCHEMA, contest, newest_of_each_key, places_of
 from millrace_pipelines.warehouse.rewrite import (
+    BATCH_ROWS,
     CurrentFile,
     Rewrite,
     current_files,
@@ -125,7 +127,7 @@ class _Staged:
         places, tombstones = [PLACE_SCHEMA.empty_table()], [np.zeros(0, np.bool_)]
         for file in files:
             with open_file(table, file.name) as parquet:
-                for batch in parquet.iter_batches(columns=[*ENVELOPE, "value"]):
+                for batch in row_blocks(parquet, BATCH_ROWS, [*ENVELOPE, "value"]):
                     places.append(places_of(batch))
                     tombstones.append(batch.column("value").is_null().to_numpy(zero_copy_only=False))
         everything = pa.concat_tables(places)
