@@ -368,6 +368,24 @@ def test_an_erased_key_does_not_come_back_as_a_letter_nor_in_a_file(spark, event
     assert audit(options.table) == []
 
 
+def test_letters_of_a_load_that_has_not_ended_are_left_and_told(spark, events, tmp_path):
+    def stop():
+        raise InterruptedError
+
+    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "integer"}))
+    events.send((key(0), b"?"), (key(0), b'{"n": 1}'), (key(2), b"?"))
+    with pytest.raises(InterruptedError):
+        load_topic(options, spark=spark, listener=At(Step.DEAD_LETTERS_COMMITTED, stop))
+    report = erase(options.table, [key(0)], FS)
+    assert (report.dead_letters, report.left) == (0, 1)
+    assert audit(options.table) == []
+    load_topic(options, spark=spark)
+    report = erase(options.table, [key(0)], FS)
+    assert (report.rows, report.dead_letters, report.left) == (1, 1, 0)
+    assert [row["key"] for row in stored(dead_letters_dir(options.table))] == [key(2)]
+    assert audit(options.table) == []
+
+
 def test_a_reload_of_newest_records_leaves_those_without_a_key_out(spark, events, tmp_path):
     options = events.options(tmp_path / "t", mode=Mode.UPSERT, accept_keyless_records=True)
     events.send((None, b"?"), (key(2), b"a"))

@@ -15,6 +15,7 @@ from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundE
 from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, read_ledger, swap
 from millrace_pipelines.warehouse.rewrite import read_rows
+from millrace_pipelines.warehouse.store import store_at
 from millrace_pipelines.warehouse.table import CHECKPOINT_INTERVAL, Table
 
 FS = OsFileSystem()
@@ -163,6 +164,19 @@ def test_log_and_checkpoint_are_synced_after_the_commit(tmp_path):
     assert any(name.endswith(".checkpoint.parquet") for name in names)
     assert fs.synced[-1] == str(tmp_path / "t" / "_delta_log")
     assert len(load(tmp_path / "t").lineage()) == CHECKPOINT_INTERVAL + 1
+
+
+def test_what_others_are_writing_into_the_log_is_not_synced(tmp_path):
+    table = make(tmp_path / "t")
+    for name in ("_last_checkpoint#1", f"{0:020d}.checkpoint.parquet#2"):
+        (tmp_path / "t" / "_delta_log" / name).touch()
+
+    class Strict(OsFileSystem):
+        def open(self, path, *, create=False):
+            assert "#" not in path, "it may be gone by now"
+            return super().open(path, create=create)
+
+    store_at(table.location, Strict()).sync_commit(0)
 
 
 @pytest.mark.parametrize("timestamp_ms", [None, 1_700_000_000_001, 2**60 // 1000])

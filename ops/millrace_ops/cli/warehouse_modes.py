@@ -68,6 +68,8 @@ def erase(
         f"{report.table}: {report.keys} keys, {report.rows:,} rows and {report.dead_letters:,} dead letters erased; "
         f"{report.files} files that had them go with `millrace warehouse vacuum {directory} --retain 0`"
     )
+    if report.left:
+        print(f"{report.left:,} dead letters of a load that has not ended are left: load, and erase again")
 
 
 def reload(

@@ -23,6 +23,8 @@ from millrace.fs import FileSystem
 
 LOG_DIRECTORY = "_delta_log"
 S3 = "s3"
+STAGED = "#"
+"""In the names under which delta-rs writes what then gets its own."""
 
 
 class Store:
@@ -93,7 +95,8 @@ class Store:
             return
         log = self.path(LOG_DIRECTORY)
         for name in self._disk.listdir(log):
-            if name.startswith((f"{version:020d}.", "_last_checkpoint")):
+            is_whole = STAGED not in name  # another's may lose that name at any time
+            if is_whole and name.startswith((f"{version:020d}.", "_last_checkpoint")):
                 _sync_file(os.path.join(log, name), self._disk)
         self._disk.fsync_dir(log)
 

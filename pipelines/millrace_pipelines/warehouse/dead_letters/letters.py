@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from millrace_pipelines.warehouse.data_file import row_blocks
 from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.ledger import Ledger, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.payload.outcome import Flags
 from millrace_pipelines.warehouse.table import Table
 
 pc: Any = pyarrow.compute  # its stubs know no plain values
@@ -84,6 +85,16 @@ def chosen(letters: pa.Table, selection: Selection, *, replayed: bool | None = N
         is_replayed = letters.column("replay").is_valid()
         mask = pc.and_(mask, is_replayed if replayed else pc.invert(is_replayed))
     return mask
+
+
+def is_reached(letters: pa.Table, rows: Ledger) -> Flags:
+    """Whether the rows' ledger has come to the letters: others are of a load, or a backfill, that has to end first."""
+    partitions, offsets = (letters.column(name).to_numpy() for name in ("partition", "offset"))
+    reached: Flags = letters.column("ledger").to_numpy(zero_copy_only=False) != rows.name
+    for partition, entry in rows.partitions.items():
+        inside = (offsets >= entry.start_offset) & (offsets < entry.next_offset)
+        reached |= (partitions == partition) & inside
+    return reached
 
 
 def known_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offsets]:

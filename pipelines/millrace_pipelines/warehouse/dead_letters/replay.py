@@ -31,7 +31,7 @@ from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.compression import LOADED, loaded_compression
-from millrace_pipelines.warehouse.dead_letters.letters import EVERY_LETTER, Selection, chosen, letters_of
+from millrace_pipelines.warehouse.dead_letters.letters import EVERY_LETTER, Selection, chosen, is_reached, letters_of
 from millrace_pipelines.warehouse.dead_letters.location import dead_letters_dir
 from millrace_pipelines.warehouse.dead_letters.marks import (
     REPLAY_APP_ID,
@@ -45,7 +45,7 @@ from millrace_pipelines.warehouse.dead_letters.marks import (
 )
 from millrace_pipelines.warehouse.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError
-from millrace_pipelines.warehouse.ledger import Ledger, ledger_of
+from millrace_pipelines.warehouse.ledger import ledger_of
 from millrace_pipelines.warehouse.open import open_tables, own_schema, wanted_columns
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.schema import read_payload_schema
@@ -193,7 +193,7 @@ class _Replay:
             selected = letters.filter(chosen(letters, self._options.selection, replayed=False))
             if self._pending is not None:
                 selected = selected.filter(pa.array(~self._pending.mask(selected)))
-            part += _by_ledger(selected.filter(_is_reached(selected, ledger)))
+            part += _by_ledger(selected.filter(pa.array(is_reached(selected, ledger))))
             if sum(map(len, part)) >= MAX_LETTERS_PER_COMMIT:
                 yield part
                 part = []
@@ -250,16 +250,6 @@ def _by_ledger(letters: pa.Table) -> Iterator[pa.Table]:
     """Offsets of different ledgers may be equal."""
     for ledger in pc.unique(letters.column("ledger")).to_pylist():
         yield letters.filter(pc.equal(letters.column("ledger"), ledger))
-
-
-def _is_reached(letters: pa.Table, ledger: Ledger) -> Any:
-    """Whether the rows' ledger has come to the letters; others belong to a load that has to be run again first."""
-    partitions, offsets = (letters.column(name).to_numpy() for name in ("partition", "offset"))
-    ahead = np.zeros(letters.num_rows, np.bool_)
-    for partition in np.unique(partitions):
-        ahead |= (partitions == partition) & (offsets >= (ledger.next_offset(int(partition)) or 0))
-    present = pc.equal(letters.column("ledger"), ledger.name).to_numpy()
-    return pa.array(~(ahead & present))
 
 
 def _passed(letters: pa.Table, refused: pa.Table) -> pa.Table:

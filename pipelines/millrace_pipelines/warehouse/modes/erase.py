@@ -5,14 +5,16 @@ untouched: the offsets count as loaded, and a later load doesn't bring them back
 The old files are gone once vacuum has taken them (`vacuum --retain 0`): neither the log nor the files' statistics keep
 a key. The topic is another matter: it keeps its records until a tombstone and compaction, or retention, take them.
 
-Each table is one commit, the dead letters' first. After a crash between the two, erase again.
+Each table is one commit, the dead letters' first. After a crash between the two, erase again. Letters of a load, or a
+backfill, that has not committed its rows yet stay, and are counted (`left`): it will say in the table's history that
+they are there. Erase again after it.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.dead_letters.letters import is_reached
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay
 from millrace_pipelines.warehouse.ledger import ledger_of
 from millrace_pipelines.warehouse.modes.erased import ERASE, ErasedKeys
@@ -43,7 +46,10 @@ from millrace_pipelines.warehouse.upkeep.companions import companions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseReport:
-    """What was erased: rows by table, and the files that vacuum is to take away."""
+    """What was erased: rows by table, and the files that vacuum is to take away.
+
+    `left` counts dead letters of a load that has not ended: load, then erase again.
+    """
 
     table: str
     keys: int
@@ -51,6 +57,7 @@ class EraseReport:
     dead_letters: int
     files: int
     version: int | None
+    left: int = 0
 
 
 def erase(location: str, keys: Collection[bytes], fs: FileSystem) -> EraseReport:
@@ -75,6 +82,7 @@ def erase(location: str, keys: Collection[bytes], fs: FileSystem) -> EraseReport
         dead_letters=dead_letters,
         files=erasure.files,
         version=version,
+        left=erasure.left,
     )
 
 
@@ -86,7 +94,13 @@ class _Erasure:
         self._keys = pa.array(sorted(keys), pa.binary())
         self._fs = fs
         self._erased: Counter[int] = Counter()
+        self._left: list[int] = []
         self.files = 0
+
+    @property
+    def left(self) -> int:
+        """Letters that could not be erased yet."""
+        return sum(self._left)
 
     def run(self, location: str) -> tuple[int, int | None]:
         """(records erased from one table, its version after it)."""
@@ -94,11 +108,12 @@ class _Erasure:
         return self._erased.total(), version
 
     def _make(self, table: Table, operation_id: str) -> Rewrite | None:
+        is_erased = self._is_erased if table.location == self._location else self._letters()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             files = current_files(table)
             has_keys = pool.map(partial(self._has_keys, table), files)
             touched = [file for file, has in zip(files, has_keys, strict=True) if has]
-            works = [Work(task, file, self._is_erased) for task, file in enumerate(touched)]
+            works = [Work(task, file, is_erased) for task, file in enumerate(touched)]
             written = list(pool.map(partial(write_without, table, operation_id, self._fs), works))
         self._erased = sum((counts for _, counts in written), Counter())
         self.files += len(touched)
@@ -106,6 +121,18 @@ class _Erasure:
             return None
         added = [file for file, _ in written if file is not None]
         return Rewrite(added=added, removed=touched, lineage=self._lineage(table))
+
+    def _letters(self) -> Callable[[pa.Table], Mask]:
+        """Which letters are erased: those that the rows' ledger has come to, for the others are not claimed yet."""
+        rows = ledger_of(Table.load(self._location, self._fs))
+        self._left = []
+
+        def is_erased(letters: pa.Table) -> Mask:
+            meant, reached = self._is_erased(letters), is_reached(letters, rows)
+            self._left.append(int((meant & ~reached).sum()))
+            return meant & reached
+
+        return is_erased
 
     def _has_keys(self, table: Table, file: CurrentFile) -> bool:
         with open_file(table, file.name) as parquet:
