@@ -172,6 +172,7 @@ def test_offsets_and_times_choose_a_range(read, send, topic):
     assert offsets(read(startingTime=ten, endingTime=twelve)) == [(0, 10), (0, 11), (1, 10), (1, 11)]
     assert offsets(read(partitions="1", startingOffsets="latest")) == []
     assert offsets(read(startingTime="2099-01-01")) == []
+    assert offsets(read(startingTime="1969-12-31T23:59:59.999")) == offsets(read())
 
 
 def test_a_range_is_split_into_tasks_that_are_repeated_without_duplicates(read, send, tmp_path):

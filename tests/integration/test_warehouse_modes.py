@@ -235,6 +235,7 @@ def test_a_reload_replaces_a_range_in_one_commit(spark, events, tmp_path):
     command = ["reload", events.topic, "--table", options.table, "--bootstrap", options.bootstrap, "--from-time", when]
     shown = run(app, ["warehouse", *command, "--json"])
     assert (shown.exit_code, json.loads(shown.stdout)["rows"]) == (0, 40), shown.output
+    assert reload_topic(options, Selection(from_time_ms=-1), spark=spark).rows == len(rows)
     assert sorted(stored(options.table), key=str) == rows
     assert read_ledger(options.table).partitions == before
     assert audit(options.table) == []

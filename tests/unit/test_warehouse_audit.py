@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.audit import audit
 from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
@@ -285,6 +286,30 @@ def test_newest_records(newest):
     assert audit(newest.directory) == []
     newest.add([], lineage={"kind": "erase", "absent": []})
     assert audit(newest.directory) == []
+
+
+@pytest.mark.parametrize("damage", ["nulls", "no column"])
+def test_rows_that_lost_their_offsets(sound, damage):
+    path = next(path for path in sound.files() if pq.read_metadata(path).num_rows == 4)
+    rows = pq.read_table(path, schema=ENVELOPE_SCHEMA)
+    place = rows.schema.get_field_index("offset")
+    nulls = pa.nulls(rows.num_rows, pa.int64())
+    pq.write_table(rows.set_column(place, "offset", nulls) if damage == "nulls" else rows.remove_column(place), path)
+    found = audit(sound.directory)
+    assert f"{path}: has rows without their partition or offset" in found
+    assert "partition 1, offsets 0-3: 0 rows and dead letters, the loads say 4; not there: 0, 1, 2, 3" in found
+
+
+def test_a_history_that_is_no_json_is_named(sound):
+    log = Path(sound.directory) / "_delta_log"
+    commit = log / f"{2:020d}.json"
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for line in lines:
+        if "commitInfo" in line:
+            line["commitInfo"]["millrace.lineage"] = "{"
+    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(WarehouseError, match="of version 2 is no JSON object"):
+        audit(sound.directory)
 
 
 def test_newest_records_whose_file_is_gone(newest):

@@ -217,7 +217,16 @@ class Table:
     def lineage(self) -> list[dict[str, Any]]:
         """What each commit up to this version said of itself, oldest first, with the `version` that it made."""
         commits = [commit for commit in reversed(self._history()) if LINEAGE_KEY in commit]
-        return [json.loads(commit[LINEAGE_KEY]) | {"version": commit["version"]} for commit in commits]
+        return [self._lineage_of(commit) | {"version": commit["version"]} for commit in commits]
+
+    def _lineage_of(self, commit: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            lineage = json.loads(commit[LINEAGE_KEY])
+        except ValueError:
+            lineage = None
+        if not isinstance(lineage, dict):
+            raise WarehouseError(f"{self.location}: {LINEAGE_KEY} of version {commit['version']} is no JSON object")
+        return lineage
 
     def _history(self) -> list[dict[str, Any]]:
         """Newest first. delta-rs's has commits that came later too, and then counts versions from the wrong one."""

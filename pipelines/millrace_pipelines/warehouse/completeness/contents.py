@@ -51,7 +51,7 @@ class Contents:
         self._store: Store = store_at(table.location, OsFileSystem())
         self.row_groups: list[RowGroup] = []
         self.findings: list[str] = []
-        self._unreadable: set[str] = set()
+        self._found: set[str] = set()
         said = {unquote(str(action["path"])): action for action in table.add_actions().to_pylist()}
         for name in table.file_names():
             self._look_at(name, said.get(name, {}))
@@ -73,7 +73,7 @@ class Contents:
             with pq.ParquetFile(path, filesystem=self._filesystem) as file:
                 metadata = file.metadata
         except (pa.ArrowException, OSError) as error:
-            self._find_unreadable(path, error)
+            self._find(path, _unreadable(error))
             return
         rows = action.get("num_records")
         if rows is not None and metadata.num_rows != rows:
@@ -84,7 +84,7 @@ class Contents:
         """Partition and offset of each of its rows; of none, and a finding, where they can't be read."""
         columns = [OFFSET] if group.partitions and group.partitions[0] == group.partitions[1] else [PARTITION, OFFSET]
         rows = self.columns_of(group, columns)
-        if rows is None:
+        if rows is None or not self.has_places(group, rows, columns):
             return NONE, NONE
         offsets: Integers = rows.column(OFFSET).to_numpy()
         if len(columns) == 1 and group.partitions:
@@ -98,13 +98,24 @@ class Contents:
                 there = [name for name in names if name in file.schema_arrow.names]
                 return file.read_row_group(group.index, columns=there, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            self._find_unreadable(group.path, error)
+            self._find(group.path, _unreadable(error))
             return None
 
-    def _find_unreadable(self, path: str, error: Exception) -> None:
-        if path not in self._unreadable:
-            self._unreadable.add(path)
-            self.findings.append(f"{path}: can't be read: {' '.join(str(error).split())}")
+    def has_places(self, group: RowGroup, rows: pa.Table, columns: Sequence[str]) -> bool:
+        """Whether each row has its partition and offset; where not, a finding."""
+        is_whole = all(name in rows.column_names and not rows.column(name).null_count for name in columns)
+        if not is_whole:
+            self._find(group.path, "has rows without their partition or offset")
+        return is_whole
+
+    def _find(self, path: str, what: str) -> None:
+        if path not in self._found:
+            self._found.add(path)
+            self.findings.append(f"{path}: {what}")
+
+
+def _unreadable(error: Exception) -> str:
+    return f"can't be read: {' '.join(str(error).split())}"
 
 
 def _folder_partition(action: Mapping[str, Any]) -> int | None:

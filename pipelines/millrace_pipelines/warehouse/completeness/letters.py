@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace_pipelines.warehouse.completeness.contents import NONE, Contents, Integers, RowGroup
+from millrace_pipelines.warehouse.completeness.contents import (
+    NONE,
+    OFFSET,
+    PARTITION,
+    Contents,
+    Integers,
+    RowGroup,
+)
 from millrace_pipelines.warehouse.dead_letters.letters import completed
 from millrace_pipelines.warehouse.dead_letters.marks import MARKED_COLUMNS, pending_replay
 from millrace_pipelines.warehouse.table import Table
@@ -21,7 +28,7 @@ class Letters(Contents):
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
         """Partition and offset of each letter that is not a row."""
         found = self.columns_of(group, MARKED_COLUMNS)
-        if found is None:
+        if found is None or not self.has_places(group, found, [PARTITION, OFFSET]):
             return NONE, NONE
         letters = completed(self._dead_letters, found, MARKED_COLUMNS)
         waits = letters.column("replay").is_null().to_numpy()

@@ -18,8 +18,12 @@ def mode_properties(mode: Mode | None) -> dict[str, str]:
 
 
 def mode_of(table: Table) -> Mode:
-    """A table's mode."""
-    return Mode(table.configuration.get(MODE_PROPERTY, Mode.APPEND))
+    """A table's mode; ModeError for one that is not known."""
+    mode = table.configuration.get(MODE_PROPERTY, Mode.APPEND)
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise ModeError(f"{table.location}: {MODE_PROPERTY} is {mode!r}, not one of {', '.join(Mode)}") from None
 
 
 def check_mode(table: Table, mode: Mode | None) -> None:
