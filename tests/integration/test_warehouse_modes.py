@@ -413,6 +413,23 @@ def test_a_table_of_newest_records_is_reloaded_up_to_its_end_only(spark, events,
     assert audit(options.table) == []
 
 
+def test_a_reload_of_newest_records_brings_back_none_that_a_load_deletes_meanwhile(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+    events.send((key(0), b"1"), (key(1), b"1"))
+    load_topic(options, spark=spark)
+
+    def delete():
+        events.send((key(0), None))
+        load_topic(options, spark=spark)
+
+    with pytest.raises(StaleLedgerError):
+        reload_topic(options, Selection(from_offset=0), spark=spark, listener=At(Step.WRITTEN, delete))
+    assert by_key(options.table) == events.newest
+    reload_topic(options, Selection(from_offset=0), spark=spark)
+    assert by_key(options.table) == events.newest
+    assert audit(options.table) == []
+
+
 def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, tmp_path):
     options = events.options(tmp_path / "t")
     for _ in range(3):

@@ -7,7 +7,8 @@ that has them, the rows of these offsets are removed and written anew in one com
 missing or twice; the ledger's ends stay where they are, and a load beside it is not disturbed. What
 retention has taken since is told, and the rows that are there stay.
 
-A table of newest records (upsert) is reloaded up to its ledger's end only, by applying the records again.
+A table of newest records (upsert) is reloaded up to its ledger's end only, by applying the records again; where a load
+moves that end meanwhile, it is refused.
 
 A crash leaves the table as it was, or whole; between its two commits, the dead letters are replaced already, and
 reloading again does the rest.
@@ -235,8 +236,9 @@ class _Replacement:
                 transactions[app_id] = entry.start_offset
         lineage = {**self._lineage, "ledger": ledger.name, "topic_id": ledger.topic_id}
         if mode_of(table) is Mode.UPSERT:
+            unmoved, ends = swap(ledger, ledger.partitions)  # what a load deleted meanwhile would come back
             upsert = Upsert(
-                files, self._fs, expected=expected, transactions=transactions, lineage=lineage,
+                files, self._fs, expected=expected | unmoved, transactions=transactions | ends, lineage=lineage,
                 accept_keyless=self._accept_keyless,
             )  # fmt: skip
             try:
