@@ -90,6 +90,13 @@ def test_there_is_no_table(tmp_path):
         read_ledger(str(tmp_path / "other"))
 
 
+def test_a_folder_that_delta_would_take_for_another_is_refused(tmp_path):
+    make(tmp_path / "a b")
+    with pytest.raises(WarehouseError, match=r"would take this for .*/a b"):
+        load(tmp_path / "a%20b")
+    make(tmp_path / "50%")
+
+
 def test_of_several_that_make_it_at_once_one_does(tmp_path):
     for attempt in range(20):
         barrier, made = threading.Barrier(4), []

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -133,6 +133,10 @@ def store_at(location: str, disk: FileSystem) -> Store:
     address = urlsplit(location)
     if len(address.scheme) < 2 or "://" not in location:
         path = os.path.abspath(location)
+        if unquote(path) != path:
+            raise WarehouseError(
+                f"{location}: Delta Lake would take this for {unquote(path)}; give the folder another name"
+            )
         return Store(path, pafs.LocalFileSystem(), path, disk=disk)
     if address.scheme != S3 or not address.netloc or not address.path.strip("/"):
         raise WarehouseError(f"{location}: a table is a folder, or s3://bucket/path")
