@@ -6,10 +6,11 @@ import dagster as dg
 import pytest
 
 from millrace.client import Admin, Cluster, SyncProducer
+from millrace.clock import SystemClock
 from millrace.records.record import NewRecord
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import completeness
-from millrace_pipelines.defs.loads.sensors import UNFINISHED, new_records
+from millrace_pipelines.defs.loads.sensors import RETRY_AFTER_MS, UNFINISHED, has_just_failed, new_records
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.assets import topic
 
@@ -91,8 +92,19 @@ def test_a_load_that_waits_or_runs_is_not_asked_for_again(instance, millrace, se
     for status in set(UNFINISHED) - {dg.DagsterRunStatus.QUEUED}:  # a queued run needs a code location
         run = instance.create_run_for_job(noop, status=status, tags={"dagster/partition": "events"})
         assert requested(instance, millrace) == []
-        instance.report_run_failed(run)
+        instance.report_run_canceled(run)
         assert requested(instance, millrace) == ["events"]
+
+
+def test_a_load_that_has_just_failed_is_asked_for_later(instance, millrace, send):
+    send(0, [b"{}"])
+    tags = {"dagster/partition": "events"}
+    run = instance.create_run_for_job(noop, status=dg.DagsterRunStatus.STARTED, tags=tags)
+    instance.report_run_failed(run)
+    assert requested(instance, millrace) == []
+    now_ms = SystemClock().now_ms()
+    assert has_just_failed(instance, "events", now_ms)
+    assert not has_just_failed(instance, "events", now_ms + RETRY_AFTER_MS)
 
 
 @dg.job

@@ -140,7 +140,7 @@ def first_offset(consumer: SimpleConsumer, topic: str, partition: int, begin: st
     if isinstance(begin, int):
         return begin
     if isinstance(begin, datetime):
-        found = consumer.offset_for_time(topic, partition, max(int(begin.timestamp() * 1000), 0))
+        found = consumer.offset_for_time(topic, partition, int(begin.timestamp() * 1000))
         return consumer.latest(topic, partition) if found is None else found
     return consumer.earliest(topic, partition) if begin == "earliest" else consumer.latest(topic, partition)
 

@@ -234,8 +234,8 @@ class SimpleConsumer:
         return self._offset(topic, partition, LATEST, isolation)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset whose record is not older than the time; None where all are."""
-        offset = self._offset(topic, partition, timestamp_ms)
+        """The first offset whose record is not older than the time, which may lie before 1970; None where all are."""
+        offset = self._offset(topic, partition, max(timestamp_ms, 0))  # below 0 the protocol has words, no times
         return None if offset == NO_OFFSET else offset
 
     def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> EpochEnd:

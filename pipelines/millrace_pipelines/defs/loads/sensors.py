@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import completeness
@@ -21,6 +22,7 @@ load = dg.define_asset_job(
     description="Load one topic into its warehouse table, then audit the table.",
 )
 
+RETRY_AFTER_MS = 600_000  # what fails for good is to be said, but not at every look
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -33,13 +35,16 @@ UNFINISHED = [
 @dg.sensor(
     job=load,
     minimum_interval_seconds=30,
-    description="Loads every topic whose offsets are not those of its table, one load of a topic at a time.",
+    description="Loads every topic whose offsets are not those of its table, one load of a topic at a time; "
+    "after a load that failed, ten minutes later.",
 )
 def new_records(context: dg.SensorEvaluationContext, millrace: MillraceResource) -> Iterator[dg.RunRequest]:
     """Compare the broker with the tables. No run key: it is remembered for ever, and would drop a repeated load."""
     known = set(context.instance.get_dynamic_partitions(TOPICS))
     for name, offsets in millrace.topic_offsets().items():
         if name not in known or is_load_unfinished(context.instance, name):
+            continue
+        if has_just_failed(context.instance, name, SystemClock().now_ms()):
             continue
         if is_load_due(offsets, millrace.table_dir(name)):
             yield dg.RunRequest(partition_key=name)
@@ -63,3 +68,12 @@ def is_load_unfinished(instance: dg.DagsterInstance, topic: str) -> bool:
     """Whether a run for this topic waits or runs."""
     unfinished = dg.RunsFilter(tags={"dagster/partition": topic}, statuses=UNFINISHED)
     return bool(instance.get_run_records(unfinished, limit=1))
+
+
+def has_just_failed(instance: dg.DagsterInstance, topic: str, now_ms: int) -> bool:
+    """Whether the newest run for this topic failed, less than RETRY_AFTER_MS ago."""
+    newest = instance.get_run_records(dg.RunsFilter(tags={"dagster/partition": topic}), limit=1)
+    return any(
+        one.dagster_run.status is dg.DagsterRunStatus.FAILURE and now_ms - 1000 * (one.end_time or 0) < RETRY_AFTER_MS
+        for one in newest
+    )

@@ -65,9 +65,7 @@ class Brokers:
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset whose record is not older than the time; None where all are."""
-        return SimpleConsumer(self._open()).offset_for_time(
-            topic, partition, max(timestamp_ms, 0)
-        )  # below 0 are no times
+        return SimpleConsumer(self._open()).offset_for_time(topic, partition, timestamp_ms)
 
     def bytes_per_offset(self, topic: str, partition: int, offset: int) -> float:
         """What an offset takes in the log, by the first batches from here on; 1 where there are none."""

@@ -53,7 +53,7 @@ def _offsets(
     with Cluster(source.bootstrap) as cluster:
         consumer = SimpleConsumer(cluster)
         found = {
-            partition: consumer.offset_for_time(source.topic, partition, max(time_ms, 0))  # below 0 are no times
+            partition: consumer.offset_for_time(source.topic, partition, time_ms)
             for partition in partitions
             if partition in log
         }
