@@ -150,7 +150,7 @@ class SegmentRewriter:
             raise StorageError(f"{new.path}: compressed anew, the batches are too large for a segment")
         position = new.write([data], len(data))
         for header, batch in waiting:
-            new.add(position, len(batch), header.last_offset, header.max_timestamp)
+            new.add(position, header.last_offset, header.max_timestamp)
             position += len(batch)
         self._unsynced_bytes += len(data)
         if self._unsynced_bytes >= SYNC_BYTES:

@@ -26,6 +26,11 @@ from millrace_broker.storage.segments import Segments
 class Flushing:
     """One log's flushes, which exclude one another by `lock`; the caller holds it."""
 
+    __slots__ = (
+        "_clock", "_directory", "_fs", "_health", "_last_flush_ms", "_producers", "lock", "names_changed",
+        "recovery_point",
+    )  # fmt: skip
+
     def __init__(
         self, fs: FileSystem, clock: Clock, directory: str, producers: ProducerStateManager, health: DirHealth
     ) -> None:

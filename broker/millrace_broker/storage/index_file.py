@@ -34,6 +34,8 @@ SEARCHED_AT_ONCE = 512  # entries that cost less to read together than one by on
 class IndexFile:
     """Entries by key, searched by key or by value. Subclasses say how an entry is packed."""
 
+    __slots__ = ("_columns", "_fd", "_file_bytes", "_fs", "_is_synced", "_last", "_max_entries", "_written", "path")
+
     ENTRY: ClassVar[struct.Struct]
     TYPE_CODES: ClassVar[tuple[str, str]]
 

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 class LeaderEpochs:
     """The epochs of one log."""
 
+    __slots__ = ("_entries", "_fs", "_path", "latest")
+
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)

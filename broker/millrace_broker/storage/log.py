@@ -26,7 +26,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from millrace.clock import Clock
-from millrace.errors import MillraceError, OffsetOutOfRangeError, ProducerError, StorageError
+from millrace.config import MAX_LONG
+from millrace.errors import MillraceError, OffsetOutOfRangeError, StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
@@ -41,7 +42,7 @@ from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.offsets_before import offsets_before
-from millrace_broker.storage.placement import Append, LogAppendInfo, Placement, place, place_of, the_place
+from millrace_broker.storage.placement import Append, LogAppendInfo, Placement, place, the_place
 from millrace_broker.storage.producer_state import follows
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
@@ -60,6 +61,12 @@ AppendOutcome = LogAppendInfo | MillraceError
 
 class Log:
     """One partition's batches on the disk."""
+
+    __slots__ = (
+        "_clock", "_closed", "_flushing", "_fs", "_health", "_list", "_looks_at_records", "_stamps_append_time",
+        "_syncs_by_count", "_writer", "config", "directory", "leader_epochs", "log_end_offset", "log_start_offset",
+        "producers", "recovery", "topic_partition",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -138,6 +145,7 @@ class Log:
         self.config = self._writer.config = config
         self._looks_at_records = looks_at_records(config)
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
+        self._syncs_by_count = config.flush_messages < MAX_LONG
 
     # Appending.
 
@@ -180,21 +188,13 @@ class Log:
                 if run:
                     outcomes += self._outcomes_of(run, leader_epoch)
                     run, last = [], None
-                if not (is_plain or self.producers.goes_on(header)) and (settled := self._settled(header)) is not None:
+                if not is_plain and (settled := self.producers.settled(header)) is not None:
                     outcomes.append(settled)
                     continue
             run.append((view, found))
             last = header
         outcomes += self._outcomes_of(run, leader_epoch)
         return outcomes
-
-    def _settled(self, header: BatchHeader) -> AppendOutcome | None:
-        """What becomes of a batch that is not to be written: there already, or out of its producer's sequence."""
-        try:
-            duplicate = self.producers.check(header)
-        except ProducerError as error:
-            return error
-        return None if duplicate is None else place_of(duplicate)
 
     def _outcomes_of(self, run: Sequence[Append], leader_epoch: int) -> Sequence[AppendOutcome]:
         """Append what is valid, together if the active segment takes it all."""
@@ -211,7 +211,8 @@ class Log:
             if run[0][1][0][1].producer_id != NO_PRODUCER_ID:
                 headers = [found[0][1] for _, found in run] if len(run) > 1 else [run[0][1][0][1]]
                 self.producers.append_run(headers, placement.appends)
-            self._flush_as_promised()
+            if self._syncs_by_count:
+                self._flush_as_promised()
         except MillraceError as error:
             return [error] * len(run)
         if self._stamps_append_time:
@@ -249,8 +250,7 @@ class Log:
     def _write(self, placement: Placement, leader_epoch: int) -> None:
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, self.log_end_offset)
-        self._writer.write(placement, self.log_end_offset)
-        self.log_end_offset = placement.last_offset + 1
+        self.log_end_offset = self._writer.write(placement, self.log_end_offset)
 
     def _flush_as_promised(self) -> None:
         """Keep to `flush.messages`."""

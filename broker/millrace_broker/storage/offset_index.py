@@ -23,6 +23,8 @@ POSITION_MASK = (1 << POSITION_BITS) - 1
 class OffsetIndex(IndexFile):
     """Entries (relative offset, position)."""
 
+    __slots__ = ()
+
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">ii")
     TYPE_CODES: ClassVar[tuple[str, str]] = ("i", "i")
 

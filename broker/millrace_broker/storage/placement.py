@@ -37,12 +37,12 @@ class LogAppendInfo(NamedTuple):
 class Placement(NamedTuple):
     """What to write, and what is known of it once it is written.
 
-    `batches` holds (position, size in bytes, last offset, largest timestamp of its append so far) of each batch.
+    `batches` holds (position, last offset, largest timestamp of its append so far) of each batch.
     """
 
     buffers: Sequence[Buffer]
     size_bytes: int
-    batches: list[tuple[int, int, int, int]]
+    batches: list[tuple[int, int, int]]
     appends: list[LogAppendInfo]
     last_offset: int
     max_timestamp: int
@@ -58,14 +58,14 @@ def place(run: Sequence[Append], offset: int, leader_epoch: int) -> Placement:
     max_timestamp = max(max_timestamp, NO_TIMESTAMP)
     size_bytes, last_offset = length + LOG_OVERHEAD_BYTES, offset + last_offset_delta
     buffers = PLACE.pack(offset, length, leader_epoch), view[position + PLACE.size : position + size_bytes]
-    batches = [(0, size_bytes, last_offset, max_timestamp)]
+    batches = [(0, last_offset, max_timestamp)]
     info = tuple.__new__(LogAppendInfo, (offset, last_offset, NO_TIMESTAMP, max_timestamp))
     return tuple.__new__(Placement, (buffers, size_bytes, batches, [info], last_offset, max_timestamp))
 
 
 def _place_batches(run: Sequence[Append], offset: int, leader_epoch: int) -> Placement:
     buffers: list[Buffer] = []
-    batches: list[tuple[int, int, int, int]] = []
+    batches: list[tuple[int, int, int]] = []
     appends: list[LogAppendInfo] = []
     end = 0
     newest = NO_TIMESTAMP
@@ -78,7 +78,7 @@ def _place_batches(run: Sequence[Append], offset: int, leader_epoch: int) -> Pla
             buffers.append(view[position + PLACE.size : position + size_bytes])
             offset += last_offset_delta + 1
             max_timestamp = max(max_timestamp, newest_of_batch)
-            batches.append((end, size_bytes, offset - 1, max_timestamp))
+            batches.append((end, offset - 1, max_timestamp))
             end += size_bytes
         newest = max(newest, max_timestamp)
         # What `LogAppendInfo(...)` does, at half the cost; so above.

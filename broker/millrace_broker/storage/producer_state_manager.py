@@ -18,12 +18,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from millrace.errors import CorruptRecordError, RecordError
+from millrace.errors import CorruptRecordError, ProducerError, RecordError
 from millrace.fs import FileSystem, read_file
 from millrace.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
 from millrace.records.control import EndTransactionMarker, decode_marker
 from millrace_broker.storage.filenames import PRODUCER_SNAPSHOT_SUFFIX, parse_snapshot_file_name, segment_file_name
-from millrace_broker.storage.placement import LogAppendInfo
+from millrace_broker.storage.placement import LogAppendInfo, place_of
 from millrace_broker.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from millrace_broker.storage.producer_state import (
     MAX_BATCHES,
@@ -79,6 +79,8 @@ class _Known:
 class ProducerStateManager:
     """Entries by producer id, the transactions that are open, and those whose marker is not replicated yet."""
 
+    __slots__ = ("_completed", "_directory", "_fs", "_known", "_open_transactions", "_snapshot_offset", "_unsynced")
+
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._directory = directory
@@ -95,10 +97,16 @@ class ProducerStateManager:
 
     # Appending.
 
-    def goes_on(self, header: BatchHeader) -> bool:
-        """Whether a produced batch follows on its producer's last; `check` has nothing to say of it then."""
+    def settled(self, header: BatchHeader) -> LogAppendInfo | ProducerError | None:
+        """What becomes of a produced batch that is not to be written: there already, or out of its sequence."""
         known = self._known.get(header.producer_id)
-        return known is not None and known.goes_on_with(header)
+        if known is not None and known.goes_on_with(header):
+            return None
+        try:
+            duplicate = self.check(header)
+        except ProducerError as error:
+            return error
+        return None if duplicate is None else place_of(duplicate)
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
         """The kept batch that a produced one repeats, if any; a ProducerError unless a new one follows on the last."""

@@ -23,6 +23,8 @@ from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
 class Rolling:
     """The rule for one log; `seed` makes its chance repeatable."""
 
+    __slots__ = ("_begun_at_ms", "_chance", "_clock", "_config", "_jitter_ms", "_roll_ms", "_seed", "segment_bytes")
+
     def __init__(self, clock: Clock, config: LogConfig, seed: str) -> None:
         self._clock = clock
         self._seed = seed

@@ -63,6 +63,13 @@ class Located(NamedTuple):
 class LogSegment:
     """Batches from `base_offset` on, in one file."""
 
+    __slots__ = (
+        "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
+        "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "fd",
+        "first_timestamp", "has_producer_ids", "is_index_full", "max_timestamp", "max_timestamp_offset",
+        "next_offset", "offset_index", "path", "size_bytes", "time_index", "transaction_index", "was_recovered",
+    )  # fmt: skip
+
     def __init__(
         self, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, file_suffix: str = ""
     ) -> None:
@@ -80,7 +87,7 @@ class LogSegment:
         self._fs = fs
         self._directory = directory
         self._interval_bytes = config.index_interval_bytes
-        self._unindexed_bytes = 0
+        self._indexed_position = 0
         self._indexed_timestamp = NOTHING_INDEXED
         self._resume_positions: dict[int, int] = {}
         self._has_reserve = False
@@ -117,7 +124,7 @@ class LogSegment:
         """Cut what a failed `write` may have left behind the known end."""
         self._fs.truncate(self.fd, self.size_bytes)
 
-    def add(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
+    def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
         """Make a written batch known to the indexes."""
         self.next_offset = last_offset + 1
         if position == 0:
@@ -125,13 +132,12 @@ class LogSegment:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        if self._unindexed_bytes > self._interval_bytes:
+        if position - self._indexed_position > self._interval_bytes:
             if self.offset_index.append(last_offset - self.base_offset, position):
                 self.is_index_full = True
             if self.max_timestamp > self._indexed_timestamp:
                 self._index_max_timestamp()
-            self._unindexed_bytes = 0
-        self._unindexed_bytes += size_bytes
+            self._indexed_position = position
 
     @property
     def index_room(self) -> int:
@@ -353,7 +359,7 @@ class LogSegment:
         """
         self.offset_index.clear()
         self.time_index.clear()
-        self._unindexed_bytes, self._indexed_timestamp = 0, NOTHING_INDEXED
+        self._indexed_position, self._indexed_timestamp = 0, NOTHING_INDEXED
         self.is_index_full = False
         self.was_recovered, self.has_producer_ids, self._is_synced = True, False, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
@@ -372,9 +378,8 @@ class LogSegment:
                     self._check_walked(header, crc_holds=crc_holds, gaps_up_to_offset=gaps_up_to_offset)
                 if header.producer_id != NO_PRODUCER_ID:
                     self.has_producer_ids = True
-                size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
-                self.add(position, size_bytes, last_offset, header.max_timestamp)
-                end = position + size_bytes
+                self.add(position, last_offset, header.max_timestamp)
+                end = position + LOG_OVERHEAD_BYTES + header.batch_length
         except RecordError as error:
             reason = str(error)
         cut_bytes = self.size_bytes - end
@@ -398,7 +403,7 @@ class LogSegment:
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
             end, self.next_offset = position + header.size_bytes, header.next_offset
-        self._unindexed_bytes = end - start
+        self._indexed_position = start
         if end:
             self.first_timestamp = read_header(self._fs.pread(self.fd, HEADER_BYTES, 0)).max_timestamp
         return end == self.size_bytes

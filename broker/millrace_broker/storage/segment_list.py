@@ -32,6 +32,8 @@ from millrace_broker.storage.segments import Segments
 class SegmentList:
     """`now` is the list as it is; the methods put another in its place."""
 
+    __slots__ = ("_clock", "_deleted", "_fs", "_now_lock", "_replaced", "directory", "names_lock", "now")
+
     def __init__(self, fs: FileSystem, clock: Clock, directory: str, segments: Iterable[LogSegment]) -> None:
         self.now = Segments(segments)
         self.names_lock = Lock()

@@ -22,6 +22,8 @@ from millrace_broker.storage.segment_list import SegmentList
 class SegmentWriter:
     """Writes at the end of one log's segments."""
 
+    __slots__ = ("_active", "_flushing", "_health", "_producers", "_rolling", "_segments")
+
     def __init__(
         self,
         segments: SegmentList,
@@ -31,6 +33,7 @@ class SegmentWriter:
         health: DirHealth,
     ) -> None:
         self._segments = segments
+        self._active = segments.now.active
         self._rolling = rolling
         self._producers = producers
         self._flushing = flushing
@@ -47,20 +50,20 @@ class SegmentWriter:
 
     def takes(self, placement: Placement) -> bool:
         """Whether the active segment is begun, and has room for all of it."""
-        active = self._segments.now.active
+        active = self._active
         fits = active.size_bytes > 0 and len(placement.batches) <= active.index_room
         return fits and not self._rolling.is_due(
             active, placement.size_bytes, placement.last_offset, placement.max_timestamp
         )
 
-    def write(self, placement: Placement, offset: int) -> None:
-        """Write what was placed from `offset` on. RecordTooLargeError, StorageError."""
+    def write(self, placement: Placement, offset: int) -> int:
+        """Write what was placed from `offset` on; the log's end after it. RecordTooLargeError, StorageError."""
         buffers, size_bytes, batches, _, last_offset, max_timestamp = placement
         if size_bytes > self._rolling.segment_bytes:
             raise RecordTooLargeError(
                 f"{size_bytes} bytes in one append are above segment.bytes={self._rolling.segment_bytes}"
             )
-        segment = self._segments.now.active
+        segment = self._active
         if self._rolling.is_due(segment, size_bytes, last_offset, max_timestamp):
             segment = self.roll(offset)
         try:
@@ -69,16 +72,17 @@ class SegmentWriter:
             if not is_out_of_descriptors(error):
                 self._undo_write(segment)
             raise storage_error(segment.path, error) from error
-        for position, batch_bytes, batch_end, newest in batches:
-            segment.add(start + position, batch_bytes, batch_end, newest)
+        for position, batch_end, newest in batches:
+            segment.add(start + position, batch_end, newest)
+        return segment.next_offset
 
     def roll(self, offset: int) -> LogSegment:
         """Finish the active segment and begin the next at the log's end; nothing is synced here. StorageError."""
         with storage_errors(self._segments.directory):
             self._producers.take_snapshot(offset)
-            segment = self._segments.begin(offset, self._rolling)
+            self._active = self._segments.begin(offset, self._rolling)
         self._flushing.names_changed = True
-        return segment
+        return self._active
 
     def _undo_write(self, segment: LogSegment) -> None:
         try:

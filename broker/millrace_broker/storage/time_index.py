@@ -17,5 +17,7 @@ from millrace_broker.storage.index_file import IndexFile
 class TimeIndex(IndexFile):
     """Entries (timestamp, relative offset)."""
 
+    __slots__ = ()
+
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">qi")
     TYPE_CODES: ClassVar[tuple[str, str]] = ("q", "i")

@@ -38,6 +38,8 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of one segment."""
 
+    __slots__ = ("_fd", "_file_bytes", "_fs", "_is_name_synced", "_is_synced", "_lock", "_pending", "path")
+
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.path = path
         self._fs = fs
