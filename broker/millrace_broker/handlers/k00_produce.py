@@ -52,7 +52,7 @@ from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Answers, Api, Reply, Request, Services
-from millrace_broker.handlers.partitions import endpoints, leader_hint, led_partition
+from millrace_broker.handlers.partitions import endpoints, leader_hint, not_led
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.produced import (
     FIRST_VERSION_WITH_ZSTD,
@@ -171,7 +171,7 @@ class _Turn:
     def __init__(self, services: Services, version: int) -> None:
         self._services = services
         self._version = version
-        self._partitions: dict[tuple[str, int], _Appends] = {}
+        self._partitions: dict[TopicPartition, _Appends] = {}
         self._places: dict[bytes, tuple[ProducePlace, _Appends]] = {}
         self._read_one = one_produce_reader(version)
         self._decode = produce_decoder(version)
@@ -196,7 +196,7 @@ class _Turn:
             name = self._services.metadata.topic_name(known.topic_id)
         if name is None:
             return None
-        appends = self._partitions.get((name, known.partition)) or self._appends(name, known.partition)
+        appends = self._appends(name, known.partition)
         found = self._places[place] = known, appends
         return found
 
@@ -209,7 +209,7 @@ class _Turn:
             name, topic_id, refusal = self._named(topic)
             places: list[_Appends] = []
             for one in topic.partition_data:
-                appends = self._partitions.get((name, one.index)) or self._appends(name, one.index)
+                appends = self._appends(name, one.index)
                 refused = refusal or (refusals.get(appends.key) if refusals else None)
                 if refused is None:
                     appends.offer(self._version, message.acks, one.records or b"", has_transactional_id=in_transaction)
@@ -242,7 +242,9 @@ class _Turn:
 
     def _appends(self, name: str, partition: int) -> _Appends:
         key = tuple.__new__(TopicPartition, (name, partition))  # what the class does, at half the cost
-        appends = self._partitions[key] = _Appends(self._services, self._version, key)
+        appends = self._partitions.get(key)
+        if appends is None:
+            appends = self._partitions[key] = _Appends(self._services, self._version, key)
         return appends
 
 
@@ -279,10 +281,7 @@ def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
 def _writable(services: Services, key: TopicPartition) -> Partition | MillraceError:
     if key.topic in INTERNAL_TOPICS:
         return InvalidTopicError(f"{key.topic} is written by its coordinator alone")
-    try:
-        return led_partition(services, key)
-    except MillraceError as error:
-        return error
+    return services.replicas.partitions.get(key) or not_led(services, key)
 
 
 def _answer(services: Services, version: int, acks: int, offered: _Offered | _OfferedOne) -> Parts | None:

@@ -22,7 +22,7 @@ def led_partition(services: Services, topic_partition: TopicPartition) -> Partit
     """
     partition = services.replicas.partitions.get(topic_partition)
     if partition is None:
-        raise _missing(services, topic_partition)
+        raise not_led(services, topic_partition)
     return partition
 
 
@@ -51,7 +51,8 @@ def endpoints(services: Services, hints: Iterable[LeaderHint]) -> list[NodeEndpo
     return [NodeEndpoint(one, brokers[one].host, brokers[one].port, brokers[one].rack) for one in sorted(leaders)]
 
 
-def _missing(services: Services, topic_partition: TopicPartition) -> MillraceError:
+def not_led(services: Services, topic_partition: TopicPartition) -> MillraceError:
+    """Why a partition is not led here, as `led_partition` raises it."""
     info = _info(services, topic_partition)
     name = f"{topic_partition.topic}-{topic_partition.partition}"
     if info is not None and info.leader != services.broker_id:

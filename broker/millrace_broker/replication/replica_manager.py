@@ -28,13 +28,10 @@ class ReplicaManager:
     def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition]) -> None:
         self._logs = logs
         self._partitions: dict[TopicPartition, Partition] = {}
+        self.partitions: Mapping[TopicPartition, Partition] = self._partitions
+        """All led partitions."""
         self.purgatory = purgatory
         self.offline: set[TopicPartition] = set()
-
-    @property
-    def partitions(self) -> Mapping[TopicPartition, Partition]:
-        """All led partitions."""
-        return self._partitions
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermark of every led partition, as of now."""
