@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -154,6 +155,14 @@ def test_a_flush_is_due_after_its_time_and_after_a_roll(open_log: OpenLog, clock
     log.flush()
     assert log.recovery_point == 2
     assert not log.is_flush_due(clock.monotonic_ms() + 5000)
+
+
+def test_flush_messages_may_come_and_go_while_the_log_is_open(open_log: OpenLog) -> None:
+    log = open_log()
+    for limit, recovery_points in ((2, [0, 2, 2, 4]), (LogConfig().flush_messages, [4, 4, 4, 4])):
+        log.reconfigure(replace(log.config, flush_messages=limit))
+        found = [log.append(batch(1), leader_epoch=0) and log.recovery_point for _ in range(4)]
+        assert found == recovery_points
 
 
 def test_timestamps_are_found_across_segments_and_inside_batches(open_log: OpenLog) -> None:
