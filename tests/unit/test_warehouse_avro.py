@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.avro import avro_decoder
 from millrace_pipelines.warehouse.payload.outcome import Reason
+from millrace_pipelines.warehouse.python_rows import python_rows
 
 
 def record(*fields, name="Event"):
@@ -84,7 +85,7 @@ def decode(*values, schema=TEXT):
 
 
 def rows(decoded):
-    return [row | {"map": dict(row["map"])} for row in decoded.columns.to_pylist()]
+    return [row | {"map": dict(row["map"])} for row in python_rows(decoded.columns)]
 
 
 @settings(deadline=None, max_examples=60)
@@ -110,7 +111,10 @@ def test_damage_stays_alone_and_agrees_with_fastavro(found, data):
     assert [got[0], *got[-len(found[1:]) :]] == [found[1], *found[1:]]
     if not decoded.refusals:
         source = io.BytesIO(value)
-        raw = fastavro.schemaless_reader(source, PARSED)
+        try:
+            raw = fastavro.schemaless_reader(source, PARSED)
+        except (OverflowError, ValueError):  # a time beyond Python's calendar
+            return
         assert source.tell() == len(value)
         assert json.dumps(got[1], default=str) == json.dumps(raw, default=str)
 
