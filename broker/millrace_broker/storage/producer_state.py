@@ -101,11 +101,10 @@ def follows(previous: BatchHeader, header: BatchHeader) -> bool:
 
     Where that one is accepted, no rule here has anything to say of this one.
     """
-    return (
-        header.base_sequence == (previous.base_sequence + previous.last_offset_delta + 1) & MAX_INT
-        and header.producer_epoch == previous.producer_epoch
-        and header.attributes == previous.attributes
-    )
+    # Once a batch: taking a header apart costs less than asking it for four of its fields.
+    _, _, _, _, _, kind, last_offset_delta, _, _, _, epoch, sequence, _ = previous
+    _, _, _, _, _, its_kind, _, _, _, _, its_epoch, its_sequence, _ = header
+    return its_sequence == (sequence + last_offset_delta + 1) & MAX_INT and (its_epoch, its_kind) == (epoch, kind)
 
 
 def find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:

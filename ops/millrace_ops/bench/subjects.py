@@ -39,6 +39,9 @@ KAFKA_PROPERTIES = {
 }
 
 
+PROCESSOR_TIME = 2  # of another process: the clock that Linux's clock_getcpuclockid gives
+
+
 class Peer(StrEnum):
     """What Millrace can be measured against."""
 
@@ -62,9 +65,8 @@ class Subject:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time it has taken so far, of all threads."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
+        """Processor time it has taken so far, of all threads, to the nanosecond: what is counted in ticks has 10 ms."""
+        return time.clock_gettime(~self.pid << 3 | PROCESSOR_TIME)
 
     @property
     def resident_mebibytes(self) -> float:
