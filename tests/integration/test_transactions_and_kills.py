@@ -46,6 +46,9 @@ class Copier:
                     return await self.instance()
                 except (ClientDiesError, KafkaError):
                     await asyncio.sleep(0)
+                except asyncio.CancelledError:  # of a fetch that waits for its next try when the consumer is stopped
+                    if asyncio.current_task().cancelling():
+                        raise
 
     async def instance(self):
         producer = aiokafka.AIOKafkaProducer(**self.settings, transactional_id=self.name)
