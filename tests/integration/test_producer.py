@@ -298,6 +298,20 @@ def test_what_a_broker_does_not_take_in_time_is_reported(tmp_path):
         assert reports == [delivery.report()]
 
 
+def test_a_flush_waits_for_callbacks_too(served, topic):
+    reports = []
+
+    def remember(report):
+        threading.Event().wait(0.2)  # the record has its report by now
+        reports.append(report)
+
+    with Producer(broker_list=served.bootstrap, producer_type="async") as producer:
+        delivery = producer.send(topic, b"v", on_delivery=remember)
+        delivery.result()
+        producer.flush()
+        assert reports == [delivery.report()]
+
+
 def test_records_survive_the_brokers_death_once_and_in_order(tmp_path):
     with (
         BrokerProcess(tmp_path / "data") as broker,

@@ -32,6 +32,7 @@ class Accumulator:
         self.record_count = 0
         self.size_bytes = 0
         self.hurried = 0
+        self.finishing: set[Batch] = set()  # out of their queues, while their callbacks are called
         self.deliverer: threading.Thread | None = None  # makes room, and so can't wait for it
         self._wake = wake
         self._on_full = on_full
@@ -95,6 +96,7 @@ class Accumulator:
     def release(self, batch: Batch) -> None:
         """A batch is done: there is room again, and perhaps nothing left to flush. Under the lock."""
         batch.release()
+        self.finishing.discard(batch)
         self.record_count -= batch.count
         self.size_bytes -= batch.size_bytes
         self.changed.notify_all()
@@ -106,7 +108,9 @@ class Accumulator:
             self.hurried += 1
             try:
                 self._wake()
-                for batch in [batch for queue in self.active for batch in queue.batches()]:
+                is_callback = threading.current_thread() is self.deliverer
+                finishing = () if is_callback else self.finishing
+                for batch in [*finishing, *[batch for queue in self.active for batch in queue.batches()]]:
                     while not batch.is_released:
                         left_s = None if deadline is None else deadline - monotonic()
                         if left_s is not None and left_s <= 0:
@@ -121,6 +125,7 @@ class Accumulator:
         self.changed = threading.Condition(self.lock)
         self.refusal = ProducerClosedError("the producer was made before a fork, by the parent: make one after it")
         self.active.clear()
+        self.finishing.clear()
 
     def _await_room(self) -> None:
         deadline = monotonic() + self._enqueue_timeout_ms / 1000

@@ -176,6 +176,7 @@ class Sender:
                         wake_at_s = min(wake_at_s, queue.retry_at_s)
                     elif leader is not None:
                         ready.setdefault(leader, []).append(queue)
+            accumulator.finishing.update(batch for batch, _ in failed)
         for batch, error in failed:
             self._finish(batch, error)
         wake_at_s = min(wake_at_s, self._look_at_s)
@@ -287,6 +288,7 @@ class Sender:
         if fate is Fate.DONE:
             with self.accumulator.lock:
                 queue.acknowledged(batch)
+                self.accumulator.finishing.add(batch)
             self._finish(batch, None, answer.base_offset, answer.log_append_time_ms)
             return
         error = _error_of(answer, batch)
@@ -335,6 +337,7 @@ class Sender:
         self._has_news = True
         with self.accumulator.lock:
             queue.given_up(batch)
+            self.accumulator.finishing.add(batch)
         self._finish(batch, error)
 
     def _finish(
