@@ -1,6 +1,7 @@
 """The ConsumerConnector against Apache Kafka 3.9 with ZooKeeper: leaders that move, offsets that Kafka's tool sees."""
 
 import pytest
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.client.connector import ConsumerConnector, Partition
@@ -47,6 +48,14 @@ def fill(broker):
             SyncProducer(cluster).send(TOPIC, number, [NewRecord(b"x")] * 5)
 
 
+@retry(retry=retry_if_result(lambda moved: not moved), stop=stop_after_delay(120), wait=wait_fixed(0.1))
+def await_leader(broker, broker_id):
+    """Until it says that one broker leads all: the controller learns of a death by the end of a session."""
+    with Cluster(broker.bootstrap) as cluster:
+        partitions = cluster.metadata([TOPIC]).topic(TOPIC).partitions.values()
+    return {partition.leader for partition in partitions} == {broker_id}
+
+
 def join(connect, group, **properties):
     given = {name.replace("_", "."): value for name, value in properties.items()}
     defaults = {"group.id": group, "zookeeper.connect": connect, "auto.offset.reset": "smallest"}
@@ -73,6 +82,7 @@ def test_leaders_that_move_are_followed(brokers, connect):
     with join(connect, "in-zookeeper") as connector:
         stream, messages = read(connector, 5)
         brokers[1].kill()
+        await_leader(brokers[0], 1)
         fill(brokers[0])
         seen = {(one.partition, one.offset) for one in messages}
         while len({one for one in seen if one[1] >= 5}) < 5 * PARTITIONS:
