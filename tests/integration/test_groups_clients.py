@@ -36,6 +36,7 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "3",
 }
 DEADLINE_S = 120
+KAFKA_PYTHON_POLL_MS = 5_000  # it never takes up an assignment that comes after the poll that asked for it gave up
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +171,7 @@ def test_commits_of_kafka_python_keep_their_metadata(group_broker, topic):
     first = kafka.KafkaConsumer(topic, auto_offset_reset="earliest", **settings)
     seen = 0
     while seen < PARTITIONS * RECORDS_EACH:
-        seen += sum(map(len, first.poll(1_000).values()))
+        seen += sum(map(len, first.poll(KAFKA_PYTHON_POLL_MS).values()))
     first.commit({mine: OffsetAndMetadata(3, "a note: ü", 0)})
     first.close(autocommit=False)
     second = kafka.KafkaConsumer(**settings)
@@ -267,7 +268,7 @@ def test_clients_of_different_libraries_share_a_group(group_broker, topic):
 
     def poll_other():
         while not done.is_set():
-            other.poll(50)
+            other.poll(KAFKA_PYTHON_POLL_MS)
 
     with ThreadPoolExecutor(1) as pool:
         polling = pool.submit(poll_other)
