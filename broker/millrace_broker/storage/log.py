@@ -26,10 +26,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from millrace.clock import Clock
-from millrace.config import MAX_LONG
+from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import MillraceError, OffsetOutOfRangeError, StorageError
 from millrace.fs import Buffer, FileSystem
-from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, read_header
+from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
 from millrace_broker.storage import lookup
 from millrace_broker.storage.append_time import stamped
@@ -43,7 +43,7 @@ from millrace_broker.storage.loading import load_log
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.offsets_before import offsets_before
 from millrace_broker.storage.placement import Append, LogAppendInfo, Placement, place, the_place
-from millrace_broker.storage.producer_state import follows
+from millrace_broker.storage.producer_state import Turn, next_turn
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.retention import deletable, policies_of
@@ -168,7 +168,7 @@ class Log:
         """
         outcomes: list[AppendOutcome] = []
         run: list[Append] = []
-        last: BatchHeader | None = None  # of the run
+        turn: Turn | None = None  # of the batch that goes on with the run; a run without a producer has none
         max_message_bytes, health = self.config.max_message_bytes, self._health
         for batches in appends:
             try:
@@ -179,25 +179,27 @@ class Log:
                 if self._looks_at_records:
                     check_records(view, found, self.config, self._clock.now_ms())
             except MillraceError as error:
-                outcomes += [*self._outcomes_of(run, leader_epoch), error]
-                run, last = [], None
+                outcomes += [*self._outcomes_of(run, leader_epoch, turn), error]
+                run, turn = [], None
                 continue
-            header = found[0][1]
-            is_plain = (producer_id := header.producer_id) == NO_PRODUCER_ID
-            if last is None or producer_id != last.producer_id or not (is_plain or follows(last, header)):
+            # `turn_of` and `next_turn`, in place: a call costs more than what it does.
+            _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, _ = header = found[0][1]
+            is_plain = producer_id == NO_PRODUCER_ID
+            if turn is not None if is_plain else turn != (producer_id, epoch, attributes, sequence):
                 if run:
-                    outcomes += self._outcomes_of(run, leader_epoch)
-                    run, last = [], None
+                    outcomes += self._outcomes_of(run, leader_epoch, turn)
+                run, turn = [], None
                 if not is_plain and (settled := self.producers.settled(header)) is not None:
                     outcomes.append(settled)
                     continue
             run.append((view, found))
-            last = header
-        outcomes += self._outcomes_of(run, leader_epoch)
+            if not is_plain:
+                turn = producer_id, epoch, attributes, (sequence + last_offset_delta + 1) & MAX_INT
+        outcomes += self._outcomes_of(run, leader_epoch, turn)
         return outcomes
 
-    def _outcomes_of(self, run: Sequence[Append], leader_epoch: int) -> Sequence[AppendOutcome]:
-        """Append what is valid, together if the active segment takes it all."""
+    def _outcomes_of(self, run: Sequence[Append], leader_epoch: int, turn: Turn | None) -> Sequence[AppendOutcome]:
+        """Append what is valid, together if the active segment takes it all; `turn` is its producer's next."""
         if not run:
             return []
         if self._stamps_append_time:
@@ -208,9 +210,8 @@ class Log:
             return [outcome for batches, _ in run for outcome in self.append_all((batches,), leader_epoch=leader_epoch)]
         try:
             self._write(placement, leader_epoch)
-            if run[0][1][0][1].producer_id != NO_PRODUCER_ID:
-                headers = [found[0][1] for _, found in run] if len(run) > 1 else [run[0][1][0][1]]
-                self.producers.append_run(headers, placement.appends)
+            if turn is not None:
+                self.producers.append_run(run, placement.appends, turn)
             if self._syncs_by_count:
                 self._flush_as_promised()
         except MillraceError as error:
@@ -224,7 +225,7 @@ class Log:
         self._check_open()
         found = validate_produced(memoryview(batches), self.config.max_message_bytes)
         self.producers.check_epoch(found[0][1])
-        return the_place(self._outcomes_of([(memoryview(batches), found)], leader_epoch))
+        return the_place(self._outcomes_of([(memoryview(batches), found)], leader_epoch, next_turn(found[0][1])))
 
     def append_control(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int

@@ -31,6 +31,8 @@ MAX_BATCHES = 5
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
 
+Turn = tuple[int, int, int, int]  # producer id, epoch, attributes and sequence: who may go on, where, and as what
+
 
 class BatchMetadata(NamedTuple):
     """One appended batch. `offset_delta` is its last offset less its first, and its last sequence less its first."""
@@ -91,20 +93,16 @@ class ProducerEntry:
         return not self.has_open_transaction and now_ms - self.last_timestamp >= expiration_ms
 
 
-def next_sequence(header: BatchHeader) -> int:
-    """The sequence of the batch that follows on this one."""
-    return (header.base_sequence + header.last_offset_delta + 1) & MAX_INT
+def turn_of(header: BatchHeader) -> Turn:
+    """The turn that a batch of an idempotent producer takes."""
+    _, _, _, _, _, attributes, _, _, _, producer_id, epoch, sequence, _ = header
+    return producer_id, epoch, attributes, sequence
 
 
-def follows(previous: BatchHeader, header: BatchHeader) -> bool:
-    """Whether a batch follows on another of the same producer, and is of its kind.
-
-    Where that one is accepted, no rule here has anything to say of this one.
-    """
-    # Once a batch: taking a header apart costs less than asking it for four of its fields.
-    _, _, _, _, _, kind, last_offset_delta, _, _, _, epoch, sequence, _ = previous
-    _, _, _, _, _, its_kind, _, _, _, _, its_epoch, its_sequence, _ = header
-    return its_sequence == (sequence + last_offset_delta + 1) & MAX_INT and (its_epoch, its_kind) == (epoch, kind)
+def next_turn(header: BatchHeader) -> Turn:
+    """The turn behind a batch. Where that one is accepted, no rule here has anything to say of one that takes it."""
+    _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, _ = header
+    return producer_id, epoch, attributes, (sequence + last_offset_delta + 1) & MAX_INT
 
 
 def find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:

@@ -20,21 +20,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millrace.errors import CorruptRecordError, ProducerError, RecordError
 from millrace.fs import FileSystem, read_file
-from millrace.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL_FLAG, BatchHeader
+from millrace.records.batch import NO_PRODUCER_ID, BatchHeader
 from millrace.records.control import EndTransactionMarker, decode_marker
 from millrace_broker.storage.filenames import PRODUCER_SNAPSHOT_SUFFIX, parse_snapshot_file_name, segment_file_name
-from millrace_broker.storage.placement import LogAppendInfo, place_of
+from millrace_broker.storage.placement import Append, LogAppendInfo, place_of
 from millrace_broker.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from millrace_broker.storage.producer_state import (
     MAX_BATCHES,
     BatchMetadata,
     CompletedTransaction,
     ProducerEntry,
+    Turn,
     check_batch,
     check_epoch,
     check_marker,
     find_duplicate,
-    next_sequence,
+    next_turn,
+    turn_of,
     with_batch,
     with_batches,
     with_marker,
@@ -53,22 +55,12 @@ class _Known:
     the entry after it is made when someone asks for it. After a marker nothing is known to follow.
     """
 
-    __slots__ = ("entry", "epoch", "next_sequence", "recent", "transactional")
+    __slots__ = ("entry", "recent", "turn")
 
-    def __init__(self, entry: ProducerEntry, last: BatchHeader | None) -> None:
+    def __init__(self, entry: ProducerEntry, turn: Turn | None) -> None:
         self.entry = entry
-        self.epoch = entry.epoch
-        self.next_sequence = NO_SEQUENCE if last is None else next_sequence(last)
-        self.transactional = 0 if last is None else last.attributes & TRANSACTIONAL_FLAG
+        self.turn = turn  # of a batch that follows
         self.recent: tuple[tuple[Sequence[BatchHeader], Sequence[LogAppendInfo]], ...] = ()
-
-    def goes_on_with(self, header: BatchHeader) -> bool:
-        """Whether a produced batch follows on the last one."""
-        return (
-            header.base_sequence == self.next_sequence
-            and header.producer_epoch == self.epoch
-            and header.attributes & TRANSACTIONAL_FLAG == self.transactional
-        )
 
     def now(self) -> ProducerEntry:
         """The entry after all of them."""
@@ -99,8 +91,9 @@ class ProducerStateManager:
 
     def settled(self, header: BatchHeader) -> LogAppendInfo | ProducerError | None:
         """What becomes of a produced batch that is not to be written: there already, or out of its sequence."""
-        known = self._known.get(header.producer_id)
-        if known is not None and known.goes_on_with(header):
+        turn = turn_of(header)
+        known = self._known.get(turn[0])
+        if known is not None and known.turn == turn:
             return None
         try:
             duplicate = self.check(header)
@@ -127,21 +120,22 @@ class ProducerStateManager:
 
     def append(self, header: BatchHeader, base_offset: int) -> None:
         """A batch of data was appended."""
-        self._remember(with_batch(self._entry(header.producer_id), header, base_offset), header)
+        entry = with_batch(self._entry(header.producer_id), header, base_offset)
+        self._remember(entry, next_turn(header))
 
-    def append_run(self, headers: Sequence[BatchHeader], places: Sequence[LogAppendInfo]) -> None:
-        """Batches of one producer that follow on one another were appended."""
-        first, last = headers[0], headers[-1]
-        known = self._known.get(first.producer_id)
-        if known is None or not known.goes_on_with(first):
-            entry = self._entry(first.producer_id)
-            appended = [(header, place.first_offset) for header, place in zip(headers, places, strict=True)]
-            self._remember(with_batches(entry, appended), last)
+    def append_run(self, run: Sequence[Append], places: Sequence[LogAppendInfo], turn: Turn) -> None:
+        """Batches of one producer that follow on one another were appended; `turn` is of the one that would be next."""
+        first = run[0][1][0][1]
+        known = self._known.get(turn[0])
+        if known is None or known.turn != turn_of(first):
+            appended = [(found[0][1], place.first_offset) for (_, found), place in zip(run, places, strict=True)]
+            self._remember(with_batches(self._entry(turn[0]), appended), turn)
             return
-        if len(headers) > MAX_BATCHES:
-            headers, places = headers[-MAX_BATCHES:], places[-MAX_BATCHES:]
+        if len(run) > MAX_BATCHES:
+            run, places = run[-MAX_BATCHES:], places[-MAX_BATCHES:]
+        headers = [first] if len(run) == 1 else [found[0][1] for _, found in run]
         known.recent = known.recent[1 - MAX_BATCHES :] + ((headers, places),)  # noqa: RUF005  # at half the cost
-        known.next_sequence = next_sequence(last)
+        known.turn = turn
 
     def check_marker(self, producer_id: int, producer_epoch: int, marker: EndTransactionMarker) -> None:
         """Raise a ProducerError for a marker that is out of date."""
@@ -198,8 +192,8 @@ class ProducerStateManager:
         known = self._known.get(producer_id)
         return ProducerEntry(producer_id) if known is None else known.now()
 
-    def _remember(self, entry: ProducerEntry, last: BatchHeader | None = None) -> None:
-        self._known[entry.producer_id] = _Known(entry, last)
+    def _remember(self, entry: ProducerEntry, turn: Turn | None = None) -> None:
+        self._known[entry.producer_id] = _Known(entry, turn)
         if entry.has_open_transaction:
             self._open_transactions[entry.producer_id] = entry.transaction_first_offset
         else:
