@@ -15,7 +15,8 @@ from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
-from millrace_broker.handlers.answers import answer
+from millrace.wire.end_txn import encode_end_txn_response
+from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_VERSION, Producer
@@ -52,13 +53,8 @@ def _answer(services: Services, version: int, result: Result) -> Parts:
     error, producer = result
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    fields = {
-        "throttle_time": 0,
-        "error_code": error,
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.epoch,
-    }
-    return answer(services, ApiKey.END_TXN, version, fields)
+    count_errors(services, ApiKey.END_TXN, (error,))
+    return [encode_end_txn_response(version, error, *producer)]
 
 
 API = Api(ApiKey.END_TXN, VersionRange(0, 5), handle)

@@ -55,6 +55,8 @@ NO_LEADER_EPOCH = -1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 PLACE = struct.Struct(">qii")
+UNCHECKED = struct.Struct(">qiibI")  # the header up to its CRC
+CHECKED = struct.Struct(">hiqqqhii")  # what the CRC covers of it
 
 
 class BatchHeader(NamedTuple):
