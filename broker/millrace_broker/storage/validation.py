@@ -80,7 +80,7 @@ def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple
             check_crc(batches, position, header)
         if attributes & _RARE_FLAGS or count != last_offset_delta + 1:
             _check_header(header)
-        if producer_id != NO_PRODUCER_ID and (size_bytes != end or (producer_id | epoch | sequence) < 0):
+        if producer_id != NO_PRODUCER_ID and (size_bytes != end or producer_id < 0 or epoch < 0 or sequence < 0):
             _check_producer(header)
         found.append((position, header))
         position += size_bytes
