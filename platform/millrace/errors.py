@@ -359,6 +359,12 @@ class ZooKeeperError(ClusterError):
     retriable = True
 
 
+class DamagedNodeError(ZooKeeperError):
+    """A node of ZooKeeper holds what it can't hold, and does until somebody mends it."""
+
+    retriable = False
+
+
 class MetadataTimeoutError(ClusterError):
     """A change of the cluster's metadata is not seen in time; it may still come."""
 

@@ -18,7 +18,13 @@ from millrace.client.connector import (
     RebalanceFailedError,
 )
 from millrace.client.connector.group_offsets import describe_zookeeper_group, list_zookeeper_groups, open_session
-from millrace.errors import InvalidConfigError, InvalidRequestError, OffsetOutOfRangeError, ZooKeeperError
+from millrace.errors import (
+    DamagedNodeError,
+    InvalidConfigError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    ZooKeeperError,
+)
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import paths
@@ -115,6 +121,21 @@ def all_at(topic, offset):
 
 def run(*arguments):
     return CliRunner().invoke(app, arguments)
+
+
+def test_a_damaged_offset_is_told(join, cluster, topic, session):
+    SyncProducer(cluster).send(topic, 2, [NewRecord(b"%d" % number) for number in range(5)])
+    damaged = paths.consumer_offset(topic, topic, 2)
+    session.ensure(paths.consumer_offsets(topic, topic))
+    session.transact([Create(damaged, b"two")])
+    with (
+        join() as connector,
+        pytest.raises(DamagedNodeError, match=rf"the offset of {topic}-2 is b'two', not a number"),
+    ):
+        connector.create_message_streams({topic: 1})
+    session.transact([SetData(damaged, b"3")])
+    (stream,) = join().create_message_streams({topic: 1})[topic]
+    assert next(stream).value == b"3"
 
 
 def test_streams_of_one_member_share_the_partitions(cluster, topic, join, session):

@@ -71,7 +71,8 @@ class ConsumerConnector:
     def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[ConsumerStream]]:
         """So many streams of each topic; a partition feeds just one of them. Joins the group, which is done once.
 
-        InvalidRequestError for a second call or a count outside 1 to 10,000; RebalanceFailedError, ZooKeeperError.
+        InvalidRequestError for a second call or a count outside 1 to 10,000; RebalanceFailedError, ZooKeeperError;
+        DamagedNodeError where the offset that ZooKeeper has of a partition is none.
         """
         check_counts(topic_counts)
         consumer = self._join(Registration(dict(topic_counts)))

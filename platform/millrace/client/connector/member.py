@@ -86,7 +86,7 @@ class GroupMember:
         )
 
     def start(self) -> None:
-        """Join the group; RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError where that fails."""
+        """Join the group; RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError or any that does not pass."""
         self.session.start()
         for thread in self._threads:
             thread.start()
@@ -199,6 +199,8 @@ class GroupMember:
                 self._do(action)
             except MillraceError as error:
                 logger.warning("%s: %s has failed: %s", self.name, type(action).__name__, error)
+                if not error.retriable and self._outcome is None:
+                    self._settle(Phase.FAILED, error)
                 with self._wake:
                     if self._wake.wait_for(self._is_overtaken, RETRY_INTERVAL_S):
                         return

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from millrace.client.connector.assignment import Partition
 from millrace.client.groups import GroupOffset, Groups
 from millrace.config import MAX_LONG
-from millrace.errors import ZooKeeperError
+from millrace.errors import DamagedNodeError
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
 
@@ -15,7 +15,7 @@ NO_OFFSET = -1
 
 
 def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The offsets that ZooKeeper has of these partitions."""
+    """The offsets that ZooKeeper has of these partitions; DamagedNodeError for what is none, ZooKeeperError."""
     wanted = list(partitions)
     found = session.get_many([paths.consumer_offset(group_id, *one) for one in wanted])
     return {one: _number(one, data) for one, data in zip(wanted, found, strict=True) if data is not None}
@@ -64,7 +64,7 @@ def _number(partition: Partition, data: bytes) -> int:
     try:
         offset = int(data)
     except ValueError:
-        raise ZooKeeperError(f"the offset of {partition} is {data[:100]!r}, not a number") from None
+        raise DamagedNodeError(f"the offset of {partition} is {data[:100]!r}, not a number") from None
     if offset > MAX_LONG:
-        raise ZooKeeperError(f"the offset of {partition} is {offset}, which no log has")
+        raise DamagedNodeError(f"the offset of {partition} is {offset}, which no log has")
     return offset
