@@ -1,5 +1,6 @@
 """Batches of producers that come together have the outcomes that the rules give to one after the other."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -35,11 +36,11 @@ OF_PRODUCERS = st.builds(
 )
 
 
-def open_log():
+def open_log(time):
     """Not empty: a segment's first write takes what comes first alone."""
     fs = CrashFileSystem()
     fs.mkdir(FOLDER)
-    log = Log(fs, ManualClock(NOW_MS), FOLDER, TopicPartition("t", 0), LogConfig())
+    log = Log(fs, ManualClock(NOW_MS), FOLDER, TopicPartition("t", 0), LogConfig(message_timestamp_type=time))
     log.append(encode_batch([NewRecord(b"first", timestamp_ms=NOW_MS)]), leader_epoch=0)
     return log
 
@@ -76,17 +77,18 @@ def outcome_of(one):
     return str(one) if isinstance(one, ProducerError) else (one.first_offset, one.last_offset)
 
 
-@given(st.lists(st.lists(st.one_of(OF_PRODUCERS, PLAIN), max_size=8), max_size=4))
-@example([[batch(sequence=0), batch(sequence=2)]])
-@example([[batch(sequence=0), batch(producer=8, sequence=1), batch(sequence=1)]])
-@example([[batch(sequence=0), batch(epoch=1, sequence=1)]])
-@example([[batch(sequence=0), batch(sequence=1, flags=TRANSACTIONAL_FLAG), batch(sequence=2)]])
-@example([[batch(sequence=MAX_INT), batch(sequence=0), batch(sequence=1)]])
-@example([[batch(sequence=0), encode_batch([NewRecord(b"plain")], producer=NO_PRODUCER), batch(sequence=1)]])
-@example([[batch(sequence=0)], [batch(sequence=1)], [batch(producer=8, sequence=2), batch(sequence=2)]])
-@example([[batch(sequence=0)], [batch(sequence=1)], [batch(sequence=1)]])
-def test_outcomes_are_those_of_one_after_the_other(rounds):
-    log = open_log()
+@pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
+@given(rounds=st.lists(st.lists(st.one_of(OF_PRODUCERS, PLAIN), max_size=8), max_size=4))
+@example(rounds=[[batch(sequence=0), batch(sequence=2)]])
+@example(rounds=[[batch(sequence=0), batch(producer=8, sequence=1), batch(sequence=1)]])
+@example(rounds=[[batch(sequence=0), batch(epoch=1, sequence=1)]])
+@example(rounds=[[batch(sequence=0), batch(sequence=1, flags=TRANSACTIONAL_FLAG), batch(sequence=2)]])
+@example(rounds=[[batch(sequence=MAX_INT), batch(sequence=0), batch(sequence=1)]])
+@example(rounds=[[batch(sequence=0), encode_batch([NewRecord(b"plain")], producer=NO_PRODUCER), batch(sequence=1)]])
+@example(rounds=[[batch(sequence=0)], [batch(sequence=1)], [batch(producer=8, sequence=2), batch(sequence=2)]])
+@example(rounds=[[batch(sequence=0)], [batch(sequence=1)], [batch(sequence=1)]])
+def test_outcomes_are_those_of_one_after_the_other(time, rounds):
+    log = open_log(time)
     rules = Rules(log.log_end_offset)
     for batches in rounds:
         outcomes = [outcome_of(one) for one in log.append_all(batches, leader_epoch=0)]

@@ -24,12 +24,14 @@ from millrace.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
-from millrace.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from millrace.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, BatchHeader
 from millrace.records.control import ControlType, EndTransactionMarker
 
 MAX_BATCHES = 5
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
+
+_OF_PRODUCER = ~TIMESTAMP_TYPE_FLAG  # which a log sets where it gives the times
 
 Turn = tuple[int, int, int, int]  # producer id, epoch, attributes and sequence: who may go on, where, and as what
 
@@ -96,13 +98,13 @@ class ProducerEntry:
 def turn_of(header: BatchHeader) -> Turn:
     """The turn that a batch of an idempotent producer takes."""
     _, _, _, _, _, attributes, _, _, _, producer_id, epoch, sequence, _ = header
-    return producer_id, epoch, attributes, sequence
+    return producer_id, epoch, attributes & _OF_PRODUCER, sequence
 
 
 def next_turn(header: BatchHeader) -> Turn:
     """The turn behind a batch. Where that one is accepted, no rule here has anything to say of one that takes it."""
     _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, _ = header
-    return producer_id, epoch, attributes, (sequence + last_offset_delta + 1) & MAX_INT
+    return producer_id, epoch, attributes & _OF_PRODUCER, (sequence + last_offset_delta + 1) & MAX_INT
 
 
 def find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:
