@@ -169,7 +169,7 @@ class LogAgainstList(RuleBasedStateMachine):
         """But for those that can't be opened again: snapshots that retention deleted before they were synced."""
         if hasattr(self, "log"):
             deleted = sum(file.is_kept for file in self.pool._files.values())
-            assert self.fs.open_files <= max(self.max_open_files, deleted)
+            assert self.fs.open_files <= self.max_open_files + deleted
 
     @rule()
     def reopen_clean(self) -> None:
