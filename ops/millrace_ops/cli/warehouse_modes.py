@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -44,7 +45,7 @@ def erase(
     *,
     key: Annotated[list[str] | None, typer.Option(help="A key to erase; repeatable.")] = None,
     keys_file: Annotated[
-        typer.FileText | None, typer.Option(metavar="FILE", help="Keys to erase, one on a line; - for stdin.")
+        typer.FileBinaryRead | None, typer.Option(metavar="FILE", help="Keys to erase, one on a line; - for stdin.")
     ] = None,
     key_format: Annotated[KeyFormat, typer.Option(help="How the keys are written.")] = KeyFormat.TEXT,
     as_json: Json = False,
@@ -56,7 +57,7 @@ def erase(
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.modes.erase import erase as run
 
-    lines = [line.rstrip("\r\n") for line in keys_file] if keys_file else []
+    lines = [os.fsdecode(line.rstrip(b"\r\n")) for line in keys_file] if keys_file else []
     keys = [key_bytes(text, key_format) for text in [*(key or []), *filter(None, lines)]]
     if not keys:
         raise typer.BadParameter("name at least one key, by --key or --keys-file")
@@ -146,7 +147,7 @@ def key_bytes(text: str, key_format: KeyFormat) -> bytes:
             return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error) as error:
         raise typer.BadParameter(f"{text!r} is not {key_format}: {error}") from error
-    return text.encode()
+    return os.fsencode(text)
 
 
 def time_ms(text: str | None) -> int | None:
