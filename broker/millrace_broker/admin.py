@@ -195,11 +195,12 @@ async def _reported(action: str, work: Callable[[], Awaitable[Sequence[Any]]]) -
 
 
 def _authorized(token: str) -> Any:
-    expected = f"Bearer {token}"
+    expected = f"Bearer {token}".encode()
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not hmac.compare_digest(request.headers.get("Authorization", ""), expected):
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")  # as aiohttp has decoded it
+        if not hmac.compare_digest(given, expected):
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
         return await handler(request)
 
