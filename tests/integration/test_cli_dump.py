@@ -29,7 +29,10 @@ def written(tmp_path_factory):
         Cluster(broker.bootstrap) as cluster,
     ):
         for batch in range(BATCHES):
-            records = [NewRecord(b"v%d" % batch, b"k", 1000 * batch + one) for one in range(RECORDS_PER_BATCH)]
+            records = [
+                NewRecord(b"v%d" % batch, b"k", 1000 * batch + one, (("h", b"1"), ("h", None)))
+                for one in range(RECORDS_PER_BATCH)
+            ]
             SyncProducer(cluster).send("events", 0, records, codec=Codec(batch % 5))
     return data / "events-0"
 
@@ -80,7 +83,7 @@ def test_every_record_of_a_segment(written):
         "timestamp": 3005,
         "key": "k",
         "value": "v3",
-        "headers": {},
+        "headers": [["h", "1"], ["h", None]],
     }
 
 
@@ -162,3 +165,9 @@ def test_a_missing_file_is_named(tmp_path):
     missing = tmp_path / f"{SEGMENT}.log"
     assert dump(missing)[0::2] == (1, f"millrace: {missing}: No such file or directory\n")
     assert not missing.exists()
+
+
+def test_a_file_that_can_not_be_read_is_named(tmp_path):
+    folder = tmp_path / f"{SEGMENT}.log"
+    folder.mkdir()
+    assert dump(folder)[0::2] == (1, f"millrace: {folder}: Is a directory\n")

@@ -94,6 +94,9 @@ def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
             yield from _offset_index(fs, fd, base_offset)
         else:
             yield from _time_index(fs, fd, base_offset)
+    except OSError as error:
+        error.filename = str(file)  # a descriptor's error has no name
+        raise
     finally:
         fs.close(fd)
 
@@ -144,7 +147,7 @@ def _record(record: Record) -> Line:
         "timestamp": record.timestamp_ms,
         "key": json_bytes(record.key),
         "value": json_bytes(record.value),
-        "headers": {name: json_bytes(value) for name, value in record.headers},
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
     }
 
 
