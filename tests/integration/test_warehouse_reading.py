@@ -196,6 +196,18 @@ def test_sql_over_tables_and_dead_letters(table):
     assert "3498" in run("query", table, "SELECT count(*) AS n FROM flights").stdout
 
 
+def test_sql_whose_columns_have_one_name_or_values_that_json_lacks(table):
+    same = "SELECT a.id, b.id, 7 AS id_1 FROM flights a JOIN flights b USING (id) WHERE id = 9"
+    [row] = map(json.loads, run("query", table, same, "--json").stdout.splitlines())
+    assert row == {"id": 9, "id_2": 9, "id_1": 7}
+    assert re.search(r"id +id_2 +id_1", run("query", table, same).stdout)
+    odd = "SELECT 'nan'::DOUBLE AS a, ['inf'::FLOAT, 1.5] AS b"
+    assert json.loads(run("query", table, odd, "--json").stdout, parse_constant=pytest.fail) == {
+        "a": "NaN",
+        "b": ["Infinity", 1.5],
+    }
+
+
 def test_the_audit_beside_the_topic(broker, topic, table):
     assert audit(table, bootstrap=broker.bootstrap) == []
     assert run("audit", table, "--bootstrap", broker.bootstrap).exit_code == 0

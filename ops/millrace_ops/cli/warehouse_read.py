@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date, datetime
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -105,7 +107,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (tables, ledger, audit, query)
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, bytes as text where they are, else in base64."""
+    """A value as JSON has it: times in ISO 8601, bytes as text where they are, else in base64, NaN as text."""
     if isinstance(value, bytes):
         return json_bytes(value)
     if isinstance(value, (datetime, date)):
@@ -114,6 +116,8 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
+    if isinstance(value, float) and not isfinite(value):
+        return json.dumps(value)
     return value if isinstance(value, (int, float, str)) or value is None else str(value)
 
 

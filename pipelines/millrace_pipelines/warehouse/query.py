@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -37,7 +38,8 @@ def spark_table(spark: SparkSession, location: str) -> DataFrame:
 def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
     """Run SQL over a table, or over all tables below a folder, in DuckDB; the result, as it is read.
 
-    A table goes by the name of its folder, its dead letters by `<name>__dead_letters`.
+    A table goes by the name of its folder, its dead letters by `<name>__dead_letters`. Of columns with one name the
+    later ones get a number: `id`, `id_1`.
 
     Raises:
         TableNotFoundError: No table of Millrace at the location or below.
@@ -53,9 +55,27 @@ def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
             connection.register(name, table.dataset())
         try:
             result = connection.sql(sql)
-            yield pa.RecordBatchReader.from_stream(pa.table({}) if result is None else result)
+            yield _columns_apart(pa.RecordBatchReader.from_stream(pa.table({}) if result is None else result))
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names, each once: one that was there before gets the first number that makes it new."""
+    found: list[str] = []
+    for name in names:
+        taken = {*names, *found} if name in found else ()
+        candidates = chain([name], (f"{name}_{number}" for number in count(1)))
+        found.append(next(one for one in candidates if one not in taken))
+    return found
+
+
+def _columns_apart(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    names = distinct_names(rows.schema.names)
+    if names == rows.schema.names:
+        return rows
+    schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, names, strict=True)])
+    return pa.RecordBatchReader.from_batches(schema, (batch.rename_columns(names) for batch in rows))
 
 
 def _tables(location: str) -> Iterator[tuple[str, Table]]:
