@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.config import parse_assignments, read_properties
+from millrace.config import MAX_INT, MAX_PORT, parse_assignments, read_properties, whole_number
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig, GroupConfig
@@ -45,9 +45,10 @@ class Address:
     def parse(cls, text: str) -> Address:
         """`HOST:PORT`, IPv6 hosts in brackets; InvalidConfigError else."""
         host, separator, port = text.removeprefix(LISTENER_SCHEME).rpartition(":")
-        if not separator or not port.isdecimal() or int(port) > 65535:
+        number = whole_number(port, MAX_PORT)
+        if not separator or number is None:
             raise InvalidConfigError(f"{text!r}: expected HOST:PORT")
-        return cls(host=host.strip("[]") or "0.0.0.0", port=int(port))  # noqa: S104  # an empty host means all, as in Kafka
+        return cls(host=host.strip("[]") or "0.0.0.0", port=number)  # noqa: S104  # an empty host means all, as in Kafka
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -145,6 +146,7 @@ def _known(file: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _broker_id(text: str) -> int:
-    if not text.isdecimal():
-        raise InvalidConfigError(f"broker.id={text}: not a number from 0 up")
-    return int(text)
+    number = whole_number(text, MAX_INT)
+    if number is None:
+        raise InvalidConfigError(f"broker.id={text}: not a number from 0 to {MAX_INT}")
+    return number

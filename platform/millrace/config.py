@@ -22,6 +22,7 @@ import javaproperties
 from millrace.errors import InvalidConfigError
 
 Value = int | float | bool | str
+MAX_PORT = 65_535
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
@@ -162,6 +163,15 @@ def read_properties(path: Path) -> dict[str, str]:
             return javaproperties.load(file)
     except (OSError, ValueError) as error:
         raise InvalidConfigError(f"{path}: {error}") from error
+
+
+def whole_number(text: str, maximum: int) -> int | None:
+    """The number that ASCII digits say; None where they say none, or one above the maximum, of whatever length."""
+    digits = text.lstrip("0")
+    if not (text.isascii() and text.isdecimal()) or len(digits) > len(str(maximum)):
+        return None
+    number = int(digits or "0")
+    return number if number <= maximum else None
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

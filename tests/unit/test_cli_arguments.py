@@ -54,6 +54,14 @@ def test_every_command_has_help(run, command):
         (("warehouse", "load", "t", "--table", "d", "--conf", "spark.ui.enabled"), "--conf"),
         (("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", "9100"), "--metrics"),
         (("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", "localhost:x"), "--metrics"),
+        (("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", "h:" + "9" * 5000), "--metrics"),
+        (("warehouse", "vacuum", "d", "--retain", str(2**63)), "--retain"),
+        (("produce", "t", "--timestamp-ms", str(2**63)), "--timestamp-ms"),
+        (("dead-letters", "list", "d", "--partition", str(2**31)), "--partition"),
+        (("dead-letters", "replay", "d", "--from-offset", str(2**63)), "--from-offset"),
+        (("dead-letters", "list", "d", "--until-offset", str(2**63)), "--until-offset"),
+        (("dead-letters", "show", "d", str(2**31), "0"), "PARTITION"),
+        (("dead-letters", "show", "d", "0", str(2**63 - 1)), "OFFSET"),
     ],
 )
 def test_a_usage_error_names_what_is_wrong_and_exits_2(run, arguments, word):

@@ -54,7 +54,7 @@ def test_where_to_begin(text, start):
     assert parse_start(text) == start
 
 
-@pytest.mark.parametrize("text", ["", "-1", "soon", "2024-13-01"])
+@pytest.mark.parametrize("text", ["", "-1", "soon", "2024-13-01", str(2**63), "9" * 5000])
 def test_what_is_no_beginning_is_named(text):
     with pytest.raises(InvalidConfigError, match="--from"):
         parse_start(text)

@@ -20,7 +20,7 @@ def test_an_address_is_parsed_and_printed_back(text, address):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", ":9092", "host:", "host:x", "host:0", "host:65536", "::1:9092", "[]:9092"]
+    "text", ["", "host", ":9092", "host:", "host:x", "host:0", "host:65536", "h:" + "9" * 5000, "::1:9092", "[]:9092"]
 )
 def test_what_is_no_address_is_named(text):
     with pytest.raises(InvalidConfigError) as caught:

@@ -17,7 +17,9 @@ def test_split_address(text, address):
     assert split_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "9092", ":9092", "host", "host:", "host:x", "host:65536", "host:-1"])
+@pytest.mark.parametrize(
+    "text", ["", "9092", ":9092", "host", "host:", "host:x", "host:65536", "host:-1", "h:" + "9" * 5000]
+)
 def test_split_address_refuses(text):
     with pytest.raises(SetupError, match="expected HOST:PORT"):
         split_address(text)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from millrace.config import MAX_INT, whole_number
 from millrace.errors import InvalidConfigError, InvalidRequestError, MetadataTimeoutError, UnknownTopicError
 from millrace_broker.cluster.config_changes import Operation, apply_operations
 from millrace_broker.cluster.config_sources import (
@@ -124,9 +125,10 @@ class ConfigManager:
     def _entity(self, name: str) -> str:
         if not name:
             return ALL_BROKERS
-        if not name.isdecimal():
-            raise InvalidRequestError(f"broker id {name!r} is not a number")
-        if int(name) != self._broker_id:
+        number = whole_number(name, MAX_INT)
+        if number is None:
+            raise InvalidRequestError(f"broker id {name!r} is not a number from 0 to {MAX_INT}")
+        if number != self._broker_id:
             raise InvalidRequestError(f"broker {name} was asked for, and this is broker {self._broker_id}")
         return str(self._broker_id)
 

@@ -71,15 +71,15 @@ def consume(
 
 def parse_start(text: str, option: str = "--from") -> str | int | datetime:
     """`earliest`, `latest`, an offset, or a time (UTC unless it says otherwise); InvalidConfigError for the rest."""
-    from millrace.config import MAX_LONG
+    from millrace.config import MAX_LONG, whole_number
     from millrace.errors import InvalidConfigError
 
     if text in {"earliest", "latest"}:
         return text
     if text.isascii() and text.isdecimal():
-        if int(text) > MAX_LONG:
+        if (offset := whole_number(text, MAX_LONG)) is None:
             raise InvalidConfigError(f"{option} {text}: an offset is at most {MAX_LONG}")
-        return int(text)
+        return offset
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.config import MAX_INT, MAX_LONG
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import json_bytes, print_json, print_table
 
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Records that did not fit a table's columns: list, show, replay.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
 OfReason = Annotated[str | None, typer.Option("--reason", help="Only letters of this reason, as `list` names it.")]
-OfPartition = Annotated[int | None, typer.Option("--partition", min=0, help="Only letters of this partition.")]
-FromOffset = Annotated[int | None, typer.Option("--from-offset", min=0, help="Only letters from this offset on.")]
-UntilOffset = Annotated[int | None, typer.Option("--until-offset", min=0, help="Only letters below this offset.")]
+OfPartition = Annotated[int | None, typer.Option("--partition", min=0, max=MAX_INT, help="Only letters of this one.")]
+FromOffset = Annotated[
+    int | None, typer.Option("--from-offset", min=0, max=MAX_LONG, help="Only letters from here on.")
+]
+UntilOffset = Annotated[
+    int | None, typer.Option("--until-offset", min=0, max=MAX_LONG, help="Only letters below this.")
+]
 BYTES_IN_LINE = 16
 SHOWN_BYTES = 4096
 
@@ -63,8 +68,8 @@ def list_letters(
 @app.command()
 def show(
     directory: Directory,
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0)],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, max=MAX_INT)],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, max=MAX_LONG - 1)],
     as_json: Json = False,
 ) -> None:
     """Show one dead letter with its bytes; exit status 1 where there is none."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from millrace.config import MAX_LONG
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json
 
@@ -47,7 +48,9 @@ def produce(
     codec: Annotated[CodecName, typer.Option(help="How batches are compressed.")] = "none",
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="The partition of every record.")] = None,
-    timestamp_ms: Annotated[int | None, typer.Option(min=0, help="The time of every record, not that of now.")] = None,
+    timestamp_ms: Annotated[
+        int | None, typer.Option(min=0, max=MAX_LONG, help="The time of every record, not that of now.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Produce each line of stdin or of a file as a record.

@@ -12,7 +12,7 @@ from types import FrameType
 
 import typer
 
-from millrace.client.addresses import MAX_PORT
+from millrace.config import MAX_PORT, whole_number
 from millrace_ops.cli.output import print_json
 from millrace_pipelines.spark.session import spark_session
 from millrace_pipelines.warehouse.load import load_topic
@@ -52,9 +52,10 @@ def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
 def _address(text: str) -> tuple[str, int]:
     """Where to serve; port 0 is a free one."""
     host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
+    number = whole_number(port, MAX_PORT)
+    if not host or number is None:
         raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--metrics")
-    return host, int(port)
+    return host, number
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.config import MAX_INT
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import print_json
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
 TargetMiB = Annotated[int, typer.Option("--target-mib", min=1, help="How large compacted files become.")]
 RetainHours = Annotated[
-    int, typer.Option("--retain", min=0, metavar="HOURS", help="Files that no version names go when they are so old.")
+    int,
+    typer.Option(
+        "--retain", min=0, max=MAX_INT, metavar="HOURS", help="Files that no version names go when they are so old."
+    ),
 ]
 DEFAULT_TARGET_MIB = 256
 DEFAULT_RETAIN_HOURS = 7 * 24

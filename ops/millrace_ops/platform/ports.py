@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
+from millrace.config import MAX_PORT, whole_number
 from millrace.errors import SetupError
 
 CONNECT_TIMEOUT_S = 1.0
@@ -13,9 +14,10 @@ CONNECT_TIMEOUT_S = 1.0
 def split_address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`; SetupError where it is not one."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
+    number = whole_number(port, MAX_PORT)
+    if not host or number is None:
         raise SetupError(f"{text!r}: expected HOST:PORT")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
 
 
 def require_free_port(host: str, port: int, option: str) -> None:

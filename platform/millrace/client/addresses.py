@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from millrace.config import MAX_PORT, whole_number
 from millrace.errors import InvalidConfigError
-
-MAX_PORT = 65_535
 
 
 class Address(NamedTuple):
@@ -28,9 +27,9 @@ def parse_address(text: str) -> Address:
         host = host[1:-1]
     if not host or (":" in host and not bracketed) or not (port.isascii() and port.isdecimal()):
         raise InvalidConfigError(f"{text!r}: expected HOST:PORT")
-    if not 0 < int(port) <= MAX_PORT:
+    if not (number := whole_number(port, MAX_PORT)):
         raise InvalidConfigError(f"{text!r}: a port lies between 1 and {MAX_PORT}")
-    return Address(host, int(port))
+    return Address(host, number)
 
 
 def parse_bootstrap(text: str) -> tuple[Address, ...]:
