@@ -268,6 +268,8 @@ def test_a_closed_stream_is_one_line(broker, command, closed):
         b'{"topic": "t", "partition": 0, "offset": 9223372036854775808}',
         b'{"topic": "t", "partition": 2147483648, "offset": 0}',
         b'{"topic": "t", "partition": -1, "offset": 0}',
+        b'{"topic": "t", "partition": true, "offset": 0}',
+        b'{"topic": "t", "partition": 0, "offset": false}',
     ],
 )
 def test_offsets_that_are_none_are_named_by_their_line(refused, tmp_path, line):

@@ -162,7 +162,7 @@ def _parsed(path: Path) -> dict[Partition, int]:
         except (ValueError, RecursionError) as error:
             raise InvalidConfigError(f"{path}, line {number}: no offset of a partition: {error}") from None
         match fields:
-            case {"topic": str(topic), "partition": int(index), "offset": int(offset)}:
+            case {"topic": str(topic), "partition": index, "offset": offset} if type(index) is type(offset) is int:
                 partition = Partition(topic, index)
             case _:
                 raise InvalidConfigError(f"{path}, line {number}: no offset of a partition: {fields!r}")

@@ -29,6 +29,11 @@ PRODUCER_IDS = "/latest_producer_id_block"
 PERSISTENT = ("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETE_TOPICS)
 
 
+def is_name(text: str) -> bool:
+    """Whether a node can be named so."""
+    return text not in {"", ".", ".."} and "/" not in text
+
+
 def broker(broker_id: int) -> str:
     """A broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"

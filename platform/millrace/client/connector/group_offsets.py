@@ -15,6 +15,7 @@ from millrace.client.connector.config import KAFKA
 from millrace.client.connector.errors import GroupHasMembersError
 from millrace.client.connector.fenced_commits import FencedCommits
 from millrace.client.connector.offsets import (
+    check_names,
     furthest,
     read_all_zookeeper,
     read_coordinator,
@@ -41,11 +42,15 @@ class ZooKeeperGroup(NamedTuple):
 class GroupOffsets:
     """The offsets of one group; a context manager. The store is `kafka` or `zookeeper`.
 
+    InvalidConfigError where ZooKeeper has no place for such a name.
+
     Args:
         zookeeper: needed for what lies there; without it nothing is known of members there.
     """
 
     def __init__(self, group_id: str, *, zookeeper: str | None, bootstrap: str) -> None:
+        if zookeeper:
+            check_names(group_id)
         self._group_id = group_id
         self._cluster = Cluster(bootstrap)
         self._groups = Groups(self._cluster)
@@ -107,6 +112,7 @@ def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:
 
 def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKeeperGroup:
     """What ZooKeeper has of a group; empty where it has nothing."""
+    check_names(group_id)
     members = tuple(sorted(session.children(paths.consumer_ids(group_id))))
     owned = [
         Partition(topic, int(number))

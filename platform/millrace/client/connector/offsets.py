@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from millrace.client.connector.assignment import Partition
 from millrace.client.groups import GroupOffset, Groups
 from millrace.config import MAX_LONG
-from millrace.errors import DamagedNodeError
+from millrace.errors import DamagedNodeError, InvalidConfigError
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
 
@@ -32,8 +32,16 @@ def read_all_zookeeper(session: ZooKeeperSession, group_id: str) -> dict[Partiti
     return read_zookeeper(session, group_id, sorted(partitions))
 
 
+def check_names(*names: str) -> None:
+    """InvalidConfigError for a group or a topic that no node of ZooKeeper's can be named after."""
+    for name in names:
+        if not paths.is_name(name):
+            raise InvalidConfigError(f"{name!r} can't be a name in ZooKeeper")
+
+
 def write_zookeeper(session: ZooKeeperSession, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Set offsets of a group without live members."""
+    """Set offsets of a group without live members; none where a topic's name has no place in ZooKeeper."""
+    check_names(*{partition.topic for partition in offsets})
     for partition, offset in offsets.items():
         session.put(paths.consumer_offset(group_id, *partition), str(offset).encode())
 
