@@ -1,5 +1,7 @@
 """What is typed wrong is said, before any broker is asked."""
 
+import socket
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -91,6 +93,13 @@ def test_a_continuous_load_has_the_settings_of_its_session(run, monkeypatch):
     monkeypatch.setattr(warehouse_continuous, "spark_session", session)
     run("warehouse", "load", "t", "--table", "d", "--continuous", "--master", "local", "--conf", "spark.a=b=c")
     assert given == [("load t", "local", {"spark.a": "b=c"})]
+
+
+def test_a_taken_address_for_metrics_is_named(run):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        result = run("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", address)
+    assert str(result.exception) == f"--metrics {address}: Address already in use"
 
 
 def test_the_brokers_own_help_is_passed_through(run):

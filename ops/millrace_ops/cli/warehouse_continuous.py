@@ -13,6 +13,7 @@ from types import FrameType
 import typer
 
 from millrace.config import MAX_PORT, whole_number
+from millrace.errors import SetupError
 from millrace_ops.cli.output import print_json
 from millrace_pipelines.spark.session import spark_session
 from millrace_pipelines.warehouse.load import load_topic
@@ -39,7 +40,10 @@ def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
     if loop.metrics is not None:
         metrics = LoadMetrics()
         host, port = _address(loop.metrics)
-        served = metrics.serve(host, port)
+        try:
+            served = metrics.serve(host, port)
+        except OSError as error:
+            raise SetupError(f"--metrics {loop.metrics}: {error.strerror or error}") from error
         print(f"metrics at http://{host}:{served}/metrics", file=sys.stderr, flush=True)
         listeners.append(metrics)
     with spark_session(f"load {options.topic}", options.master, options.spark_settings) as spark:
