@@ -4,6 +4,7 @@
 not run against it, and the summary names them. `pytest -m peers tests/clients` runs all against Apache Kafka.
 """
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -178,19 +179,20 @@ def node_client():
 
 
 def npm_installed(source):
-    """A folder that stays, with what the lock file says; installed once for each lock file."""
+    """A folder that stays, with what the lock file says; installed once for each lock file, by one process."""
     folder = PEERS / source.name
     folder.mkdir(parents=True, exist_ok=True)
     lock = (source / "package-lock.json").read_bytes()
     marker = folder / "installed.json"
-    for file in source.iterdir():
-        shutil.copy(file, folder / file.name)
-    if marker.exists() and marker.read_bytes() == lock:
-        return folder
-    result = subprocess.run(
-        ["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, timeout=NPM_TIMEOUT_S, check=False
-    )
-    if result.returncode:
-        pytest.skip(f"npm can't install {source.name}: {result.stderr.decode()[-500:]}")
-    marker.write_bytes(lock)
+    with (PEERS / f"{source.name}.lock").open("w") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        for file in source.iterdir():
+            shutil.copy(file, folder / file.name)
+        if marker.exists() and marker.read_bytes() == lock:
+            return folder
+        command = ["npm", "ci", "--no-audit", "--no-fund"]
+        result = subprocess.run(command, cwd=folder, capture_output=True, timeout=NPM_TIMEOUT_S, check=False)
+        if result.returncode:
+            pytest.skip(f"npm can't install {source.name}: {result.stderr.decode()[-500:]}")
+        marker.write_bytes(lock)
     return folder
