@@ -28,6 +28,7 @@ settings.load_profile("no timed assertions")
 
 def pytest_addoption(parser):
     parser.addoption("--soak", action="store_true", help="tests marked `soak` run for their minutes")
+    parser.addoption("--rewrite-transcripts", action="store_true", help="write down what commands print now")
 
 
 def pytest_configure():
