@@ -34,7 +34,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.cluster.view import BrokerInfo, ClusterView, TopicInfo
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.config import BrokerConfig
 from millrace_broker.groups.consumer.coordinator import ConsumerGroups
 from millrace_broker.groups.coordinator import Coordinator
@@ -323,15 +323,15 @@ class Broker:
         retried = {key.topic for key in self._replicas.offline}
         topics = [one for one in view.topics.values() if one is not self._led.get(one.name) or one.name in retried]
         wanted = [
-            (NewLog(TopicPartition(topic.name, one.index), topic.topic_id, topic.config), one.leader_epoch)
+            (NewLog(TopicPartition(topic.name, one.index), topic.topic_id, topic.config), one)
             for topic in topics
             for one in topic.partitions
             if one.leader == self._options.broker_id
         ]
         if any(self._logs.get(new.topic_partition) is None for new, _ in wanted):
             await asyncio.to_thread(self._replicas.make_logs, [new for new, _ in wanted])
-        for count, (new, leader_epoch) in enumerate(wanted, 1):
-            self._lead(new, leader_epoch)
+        for count, (new, partition) in enumerate(wanted, 1):
+            self._lead(new, partition)
             if count % LED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
@@ -347,9 +347,11 @@ class Broker:
         except MillraceError:
             logger.exception("not every log has its new settings")
 
-    def _lead(self, new: NewLog, leader_epoch: int) -> None:
+    def _lead(self, new: NewLog, partition: PartitionInfo) -> None:
         try:
-            self._replicas.lead(new.topic_partition, new.topic_id, leader_epoch, new.topic_config)
+            self._replicas.lead(
+                new.topic_partition, new.topic_id, partition.leader_epoch, new.topic_config, len(partition.replicas)
+            )
             self._services.log_dirs.resume(new.topic_partition)
             self._groups.led.elected(new.topic_partition)
             self._txns.led.elected(new.topic_partition)

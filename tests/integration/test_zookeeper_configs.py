@@ -4,10 +4,11 @@ import json
 import queue
 from uuid import uuid4
 
+import confluent_kafka
 import pytest
 
 from millrace.client import Admin, Cluster, Configs, ResourceKind
-from millrace.errors import InvalidPartitionsError, UnknownTopicError
+from millrace.errors import ErrorCode, InvalidPartitionsError, UnknownTopicError
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import codec, paths
 from millrace.zk.session import Create, Delete, SetData, ZooKeeperSession
@@ -175,3 +176,22 @@ def test_a_broker_obeys_what_another_tool_writes(tmp_path, address, raw):
         assert found["segment.bytes"] == ("100000", "all brokers, live")
         assert found["retention.ms"] == ("5", "topic")
         assert set(cluster.metadata(["t"]).topic("t").partitions) == {0, 1}
+
+
+def test_a_topic_of_two_replicas_that_kafka_made_keeps_its_min_insync_replicas(tmp_path, address):
+    with BrokerProcess(tmp_path / "data", zookeeper=address) as broker:
+        other = ZooKeeperStore(address)
+        other.start(lambda _: None)
+        two_replicas = PartitionInfo(0, 1, 0, (1, 2), (1,))
+        other.create_topic(TopicInfo("t", uuid4(), (two_replicas,), {"min.insync.replicas": "2"}))
+        other.close()
+        assert refusals(broker, "t", acks="all") == [ErrorCode.NOT_ENOUGH_REPLICAS]
+        assert refusals(broker, "t", acks=1) == []
+
+
+def refusals(broker, topic, **settings):
+    errors = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "retries": 0, **settings})
+    producer.produce(topic, b"v", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(60) == 0
+    return [error.code() for error in errors if error]

@@ -1,10 +1,10 @@
-"""A led partition: ends of epochs, diverging readers, what `read_committed` readers are told."""
+"""A led partition: ends of epochs, diverging readers, in-sync replicas, what `read_committed` readers are told."""
 
 import uuid
 
 import pytest
 
-from millrace.errors import OffsetOutOfRangeError
+from millrace.errors import NotEnoughReplicasError, OffsetOutOfRangeError
 from millrace.fs import OsFileSystem
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.control import ControlType, EndTransactionMarker
@@ -39,6 +39,21 @@ def test_the_epoch_of_an_offset():
 def partition(tmp_path):
     log = Log(OsFileSystem(), ManualClock(1_700_000_000_000), str(tmp_path), TopicPartition("t", 0), LogConfig())
     yield Partition(log, uuid.uuid4(), 4, {})
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("min_insync_replicas", "replicas", "is_enough"),
+    [(1, 1, True), (2, 1, True), (1, 3, True), (2, 2, False), (3, 2, False)],
+)
+def test_no_more_replicas_are_asked_for_than_the_partition_has(tmp_path, min_insync_replicas, replicas, is_enough):
+    config = LogConfig(min_insync_replicas=min_insync_replicas)
+    log = Log(OsFileSystem(), ManualClock(1_700_000_000_000), str(tmp_path), TopicPartition("t", 0), config)
+    partition = Partition(log, uuid.uuid4(), 4, {}, replica_count=replicas)
+    assert partition.has_in_sync_replicas is is_enough
+    if not is_enough:
+        with pytest.raises(NotEnoughReplicasError, match=r"t-0: 1 of 2 replicas is in sync"):
+            partition.check_in_sync_replicas()
     log.close()
 
 

@@ -8,7 +8,7 @@
 
 acks=0 has no answer: an error closes the connection, which is how its producer learns of it. acks=1 and
 acks=all are answered once the high watermark covers the records, which with one replica is at once; acks=all is
-refused where min.insync.replicas is above one.
+refused where the partition has several replicas and min.insync.replicas asks for more than one.
 A batch that an idempotent producer repeats is answered as it was the first time. Batches of a transaction are taken in
 partitions that have been added to it, or from v12 on are added now (`handlers.produce_in_transaction`); those that come
 without a transactional id are refused: nothing would ever end their transaction.

@@ -2,8 +2,8 @@
 
     log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
 
-The high watermark is the smallest log end offset of the in-sync replicas. A partition has one replica, the
-leader, so an append moves the high watermark at once. The last stable offset is the first offset of an open
+The high watermark is the smallest log end offset of the in-sync replicas. The leader alone is in sync, so an append
+moves the high watermark at once. The last stable offset is the first offset of an open
 transaction that is left in the log, the high watermark where there is none.
 """
 
@@ -41,15 +41,21 @@ class PartitionRead(NamedTuple):
 
 
 class Partition:
-    """One led partition. `appended_bytes` counts all that was appended since it is led."""
+    """One led partition. `appended_bytes` counts all that was appended since it is led.
 
-    __slots__ = ("appended_bytes", "config", "high_watermark", "leader_epoch", "log", "topic_id")
+    `replica_count` is how many replicas are assigned, this one included: topics that Kafka made may have several.
+    """
 
-    def __init__(self, log: Log, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]) -> None:
+    __slots__ = ("appended_bytes", "config", "high_watermark", "leader_epoch", "log", "replica_count", "topic_id")
+
+    def __init__(
+        self, log: Log, topic_id: UUID, leader_epoch: int, config: Mapping[str, str], replica_count: int = 1
+    ) -> None:
         self.config = config
         self.log = log
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
+        self.replica_count = replica_count
         self.high_watermark = log.log_end_offset
         self.appended_bytes = 0
 
@@ -60,14 +66,17 @@ class Partition:
 
     @property
     def has_in_sync_replicas(self) -> bool:
-        """Whether a write with acks=all can be had: the leader alone is in sync."""
-        return self.log.config.min_insync_replicas <= 1
+        """Whether a write with acks=all is taken: the leader alone is in sync.
+
+        `min.insync.replicas` never asks for more replicas than the partition has (Kafka since 3.7, KIP-966).
+        """
+        return self.replica_count <= 1 or self.log.config.min_insync_replicas <= 1
 
     def check_in_sync_replicas(self) -> None:
-        """Raise NotEnoughReplicasError where a write with acks=all can't be had."""
+        """Raise NotEnoughReplicasError where a write with acks=all is not taken."""
         if not self.has_in_sync_replicas:
             raise NotEnoughReplicasError(
-                f"{self.log.topic_partition}: 1 replica is in sync, "
+                f"{self.log.topic_partition}: 1 of {self.replica_count} replicas is in sync, "
                 f"min.insync.replicas={self.log.config.min_insync_replicas}"
             )
 

@@ -51,14 +51,20 @@ class ReplicaManager:
         self._logs.delete(*topic_partitions)
 
     def lead(
-        self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        leader_epoch: int,
+        config: Mapping[str, str],
+        replica_count: int = 1,
     ) -> None:
-        """Become leader: open or create the log; for one that is led already, take the epoch and settings of now.
+        """Become leader: open or create the log; a partition that is led already takes the new epoch and settings.
 
         A log of an older topic of this name is deleted. StorageError, and the partition is offline then.
         """
         self.offline.add(topic_partition)
         self._lead(topic_partition, topic_id, leader_epoch, config)
+        self._partitions[topic_partition].replica_count = replica_count
         self.offline.discard(topic_partition)
 
     def _lead(

@@ -52,6 +52,12 @@ def acks_1(session):
     session.ask(produced(session, (0, in_format_of(session.version, 1)), topic=topic, acks=1))
 
 
+@scenario("Produce", "acks all where min.insync.replicas is more than there are")
+def acks_all_of_one(session):
+    topic = session.topic(configs={"min.insync.replicas": "2"})
+    session.ask(produced(session, (0, in_format_of(session.version, 1)), topic=topic))
+
+
 @scenario("Produce", "acks 0")
 def acks_0(session):
     topic = session.topic()
