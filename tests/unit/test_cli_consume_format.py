@@ -7,7 +7,8 @@ import pytest
 
 from millrace.errors import InvalidConfigError
 from millrace.records.record import Record
-from millrace_ops.cli.consume import Format, format_record, parse_start
+from millrace_ops.cli.consume import Format, format_record
+from millrace_ops.cli.consume_read import parse_start
 
 PLAIN = Format(as_json=False, print_key=False, print_headers=False)
 ALL = Format(as_json=False, print_key=True, print_headers=True)

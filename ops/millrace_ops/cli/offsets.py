@@ -176,14 +176,15 @@ def _targets(cluster: Cluster, topics: list[str], to: str) -> dict[Partition, in
     """Where each partition is to go; an offset beyond its log's ends becomes the nearer end."""
     from millrace.client import SimpleConsumer
     from millrace.client.connector import Partition
-    from millrace_ops.cli.consume import first_offset, parse_start
+    from millrace.client.simple_consumer import IsolationLevel
+    from millrace_ops.cli.consume_read import TopicReader, parse_start
 
-    consumer, begin = SimpleConsumer(cluster), parse_start(to, "--to")
-    metadata = cluster.metadata(topics)
+    consumer, start = SimpleConsumer(cluster), parse_start(to, "--to")
     targets: dict[Partition, int] = {}
     for topic in topics:
-        for number in metadata.topic(topic).partitions:
-            offset = first_offset(consumer, topic, number, begin)
+        reader = TopicReader(cluster, topic, IsolationLevel.READ_UNCOMMITTED)
+        for number in reader.partitions():
+            offset = reader.first_offset(number, start)
             bounds = consumer.earliest(topic, number), consumer.latest(topic, number)
             targets[Partition(topic, number)] = min(max(offset, bounds[0]), bounds[1])
     return targets

@@ -284,10 +284,12 @@ class SimpleConsumer:
         if partition is None:
             return ClientError(f"{subject}: the broker's answer leaves it out")
         try:
-            fetched = _fetched(partition, subject)
+            fetched = fetched_data(partition, subject)
         except MillraceError as error:
             return self._fetched_alone(request, error, limits)
-        is_left_out = not fetched.records and request.offset < fetched.high_watermark
+        reads_committed = limits["isolation_level"] == IsolationLevel.READ_COMMITTED
+        end = fetched.last_stable_offset if reads_committed else fetched.high_watermark
+        is_left_out = not fetched.records and request.offset < end
         if is_left_out or starts_with_cut_batch(fetched.records):
             return self._fetched_alone(request, RecordTooLargeError(subject), limits, is_cut=True)
         return fetched
@@ -322,7 +324,7 @@ class SimpleConsumer:
         def action(connection: Connection) -> FetchedData:
             answer = connection.request(ApiKey.FETCH, fields | limits, wait_s=limits["max_wait"] / 1000)
             check(field(answer, "error_code", 0), subject)
-            return _fetched(answer.responses[0].partitions[0], subject)
+            return fetched_data(answer.responses[0].partitions[0], subject)
 
         return self._cluster.on_leader(topic, partition, action)
 
@@ -355,7 +357,8 @@ def starts_with_cut_batch(records: bytes) -> bool:
     return len(records) < LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big")
 
 
-def _fetched(partition: Any, subject: str) -> FetchedData:
+def fetched_data(partition: Any, subject: str) -> FetchedData:
+    """What an answer to a fetch has of one partition; the BrokerError of its error code."""
     check(partition.error_code, subject)
     return FetchedData(
         partition.records or b"",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from millrace.client.simple_consumer import IsolationLevel
 from millrace.config import MAX_INT, ConfigTable, declared_keys, setting
 from millrace.errors import InvalidConfigError
 
@@ -13,6 +14,7 @@ GROUP_ID_PATTERN = "[a-zA-Z0-9._-]*"
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
 RANGE, ROUNDROBIN = "range", "roundrobin"
 SMALLEST, LARGEST, ERROR = "smallest", "largest", "error"
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,11 @@ class ConsumerConfig:
     rebalance_backoff_ms: int = setting(2_000, "Time between two attempts; an owner's leaving cuts it.", minimum=1)
     refresh_leader_backoff_ms: int = setting(200, "Time before a lost leader is looked for again.", minimum=1)
     exclude_internal_topics: bool = setting(True, "Filters do not match the brokers' own topics.")
+    isolation_level: str = setting(
+        READ_COMMITTED,
+        "Of transactions: the records of committed ones, or of open and aborted ones too.",
+        choices=(READ_COMMITTED, READ_UNCOMMITTED),
+    )
     partition_assignment_strategy: str = setting(
         RANGE, "How partitions are shared; the same for the whole group.", choices=(RANGE, ROUNDROBIN)
     )
@@ -72,6 +79,11 @@ class ConsumerConfig:
             if not values.get(name):
                 raise InvalidConfigError(f"{name.replace('_', '.')} is required")
         return cls(**values)
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        """`isolation.level` as fetches ask for it."""
+        return IsolationLevel[self.isolation_level.upper()]
 
     @property
     def commits_to_zookeeper(self) -> bool:

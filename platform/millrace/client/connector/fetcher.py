@@ -21,10 +21,16 @@ from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.client.connector.config import ERROR, SMALLEST, ConsumerConfig
 from millrace.client.connector.streams import Chunk, Feed
-from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer, starts_with_cut_batch
+from millrace.client.simple_consumer import (
+    CONSUMER,
+    LARGEST_FETCH_BYTES,
+    FetchedData,
+    SimpleConsumer,
+    fetched_data,
+    starts_with_cut_batch,
+)
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError, RecordTooLargeError, error_name
-from millrace.records.batch import walk
-from millrace.records.record import decode_records
+from millrace.records.record import Record
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import field
 
@@ -123,7 +129,7 @@ class Fetchers:
         try:
             leader = metadata.leader(*feed.partition).address
             if feed.fetch_offset is None:
-                feed.begin_at(first_offset(SimpleConsumer(cluster), feed, self._config.auto_offset_reset))
+                feed.begin_at(first_offset(SimpleConsumer(cluster), feed, self._config))
         except OffsetOutOfRangeError as error:
             feed.stream.fail(error)
             return True
@@ -141,11 +147,13 @@ class Fetchers:
         return True
 
 
-def first_offset(consumer: SimpleConsumer, feed: Feed, reset: str) -> int:
-    """Where to begin without a usable offset."""
-    if reset == ERROR:
+def first_offset(consumer: SimpleConsumer, feed: Feed, config: ConsumerConfig) -> int:
+    """Where to begin without a usable offset; the largest of committed records is the last stable offset."""
+    if config.auto_offset_reset == ERROR:
         raise OffsetOutOfRangeError(f"{feed.partition}: no usable offset, and auto.offset.reset=error")
-    return consumer.earliest(*feed.partition) if reset == SMALLEST else consumer.latest(*feed.partition)
+    if config.auto_offset_reset == SMALLEST:
+        return consumer.earliest(*feed.partition)
+    return consumer.latest(*feed.partition, config.isolation)
 
 
 class _Fetcher:
@@ -207,7 +215,7 @@ class _Fetcher:
             "max_wait": self._config.fetch_wait_max_ms,
             "min_bytes": self._config.fetch_min_bytes,
             "max_bytes": max(FETCH_ANSWER_MAX_BYTES, *(feed.max_bytes for feed in feeds), 0),
-            "isolation_level": 0,
+            "isolation_level": self._config.isolation,
             "topics": [{"topic": topic, "partitions": wanted} for topic, wanted in topics.items()],
             "forgotten_topics_data": (),
         }
@@ -228,25 +236,26 @@ class _Fetcher:
             self._send_home(feed)
         else:
             try:
-                check(answer.error_code, f"fetch of {feed.partition}")
-                self._queue(feed, answer.records or b"")
+                self._queue(feed, fetched_data(answer, f"fetch of {feed.partition}"))
             except MillraceError as error:
                 if is_retriable(error):
                     self._send_home(feed)
                 else:
                     self._give_up(feed, error)
 
-    def _queue(self, feed: Feed, batches: bytes) -> None:
-        if starts_with_cut_batch(batches):
+    def _queue(self, feed: Feed, fetched: FetchedData) -> None:
+        if starts_with_cut_batch(fetched.records):
             asked = feed.max_bytes or self._config.fetch_message_max_bytes
             if asked >= LARGEST_FETCH_BYTES:
                 raise RecordTooLargeError(f"{feed.partition}: the batch at {feed.fetch_offset} is above {asked} bytes")
             feed.max_bytes = min(2 * asked, LARGEST_FETCH_BYTES)
             return
-        offset = feed.fetch_offset or 0
-        next_offset = max((header.next_offset for _, header in walk(batches)), default=offset)
+        offset = next_offset = feed.fetch_offset or 0
+        records: list[Record] = []
+        for batch in fetched.batches():
+            records += [record for record in batch.records() if record.offset >= offset]
+            next_offset = max(next_offset, batch.header.next_offset)
         if next_offset > offset:
-            records = [record for record in decode_records(batches) if record.offset >= offset]
             feed.fetch_offset, feed.max_bytes = next_offset, 0
             feed.stream.put(Chunk(feed, records, next_offset))
 

@@ -73,7 +73,7 @@ class Feed:
 
 
 class Chunk(NamedTuple):
-    """What one fetch brought of one partition; control batches leave only the offset behind them."""
+    """What one fetch brought of one partition; of control batches and of aborted ones only the offset behind them."""
 
     feed: Feed
     records: Sequence[Record]

@@ -1,0 +1,112 @@
+"""What `ConsumerConnector` hands out of transactions, by `isolation.level`."""
+
+import confluent_kafka
+import pytest
+
+from millrace.client import Admin, Cluster
+from millrace.client.connector import ConsumerConnector, ConsumerTimeoutError, Partition
+from millrace.client.connector.group_offsets import describe_zookeeper_group, open_session
+from millrace.testing.broker import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def connect(zookeeper):
+    return f"{zookeeper.address}/committed"
+
+
+@pytest.fixture(scope="module")
+def broker(connect, tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), zookeeper=connect) as process:
+        yield process
+
+
+@pytest.fixture
+def topic(broker, request):
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(request.node.originalname, 1)
+    return request.node.originalname
+
+
+@pytest.fixture
+def producer(broker, topic):
+    """Sends transactions of one record; `end` is None for one that stays open."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(60)
+
+    def transaction(value, end):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(60) == 0
+        if end is not None:
+            end(60)
+
+    transaction.commit, transaction.abort = producer.commit_transaction, producer.abort_transaction
+    return transaction
+
+
+@pytest.fixture
+def stream(connect, topic):
+    """Opens the stream of a member of a group of the topic's name."""
+    connectors = []
+
+    def opened(**properties):
+        given = {name.replace("_", "."): value for name, value in properties.items()}
+        connectors.append(
+            ConsumerConnector(
+                {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "smallest", **given}
+            )
+        )
+        (found,) = connectors[-1].create_message_streams({topic: 1})[topic]
+        found.shutdown = connectors[-1].shutdown
+        return found
+
+    yield opened
+    for connector in connectors:
+        connector.shutdown()
+
+
+def read_all(stream):
+    """What comes until nothing comes for a while."""
+    values = []
+    with pytest.raises(ConsumerTimeoutError):
+        values.extend(message.value for message in stream)
+    return values
+
+
+def test_aborted_records_are_not_handed_out_and_positions_go_past_them(topic, producer, stream, connect):
+    producer(b"kept", producer.commit)
+    producer(b"dropped", producer.abort)
+    reader = stream(consumer_timeout_ms="2000")
+    assert read_all(reader) == [b"kept"]
+    reader.shutdown()
+    session = open_session(connect)
+    try:
+        assert describe_zookeeper_group(session, topic).offsets == {Partition(topic, 0): 4}
+    finally:
+        session.close()
+
+
+def test_a_stream_waits_for_the_end_of_a_transaction(producer, stream):
+    producer(b"first", producer.commit)
+    producer(b"open", None)
+    reader = stream(consumer_timeout_ms="2000")
+    assert read_all(reader) == [b"first"]
+    producer.commit(60)
+    assert read_all(reader) == [b"open"]
+
+
+def test_largest_is_the_last_stable_offset(producer, stream):
+    producer(b"before", producer.commit)
+    producer(b"open", None)
+    reader = stream(consumer_timeout_ms="2000", auto_offset_reset="largest")
+    assert read_all(reader) == []
+    producer.commit(60)
+    assert read_all(reader) == [b"open"]
+
+
+def test_uncommitted_reads_have_everything_but_the_markers(producer, stream):
+    producer(b"kept", producer.commit)
+    producer(b"dropped", producer.abort)
+    producer(b"open", None)
+    reader = stream(consumer_timeout_ms="2000", isolation_level="read_uncommitted")
+    assert read_all(reader) == [b"kept", b"dropped", b"open"]
