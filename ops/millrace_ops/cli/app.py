@@ -27,12 +27,13 @@ from millrace_ops.cli import (
     warehouse_modes,
     warehouse_upkeep,
 )
+from millrace_ops.cli.profile import use_profile
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # else "[/chroot]" in a help text is taken for markup
     help="A log platform: a broker that speaks the Kafka protocol, and its topics as warehouse tables.",
@@ -70,10 +71,21 @@ def root(
         bool,
         typer.Option(
             "--version",
+            "-V",
             help="Show the version and exit.",
             is_eager=True,
             callback=_show_version,
         ),
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="MILLRACE_PROFILE",
+            help="Take addresses from this profile of the profile file (docs/command-line.md).",
+            is_eager=True,
+            callback=use_profile,
+        ),
+    ] = None,
 ) -> None:
     """Parse what stands before the sub-command."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 ZOOKEEPER = "zookeeper"
 app = typer.Typer(no_args_is_help=True, help="List, describe and delete consumer groups.")
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
-
-
-ZooKeeper = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT[,...][/chroot]", help="Also, or with describe only, groups that it coordinates."),
-]
 
 
 @app.command("list")

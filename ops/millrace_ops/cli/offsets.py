@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ class Store(StrEnum):
 
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
-ZooKeeper = Annotated[str | None, typer.Option(metavar="HOST:PORT[,...][/chroot]", help="Where ZooKeeper is.")]
 InStore = Annotated[Store, typer.Option(help="Where the group keeps its offsets.")]
 
 

@@ -1,4 +1,8 @@
-"""Options that several commands share, and what their texts mean."""
+"""Options that several commands share, and what their texts mean.
+
+An option with an environment variable may also be set by a profile (profile.py). An address that changes what a command
+does, such as `--bootstrap` of one that works without a broker, has neither: it is meant only where it is typed.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +12,16 @@ import typer
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
-Bootstrap = Annotated[str, typer.Option(metavar="HOST:PORT[,...]", help="Brokers to find the cluster by.")]
+Bootstrap = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT[,...]", envvar="MILLRACE_BOOTSTRAP", help="Brokers to find the cluster by."),
+]
+ZooKeeper = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT[,...][/chroot]",
+        envvar="MILLRACE_ZOOKEEPER",
+        help="ZooKeeper, for groups that it coordinates.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs instead of text for people.")]

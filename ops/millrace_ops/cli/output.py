@@ -9,25 +9,58 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-UNFOLDED_WIDTH = 10_000  # columns of a line that no terminal folds
+NOTHING = "-"  # what a cell shows that has nothing
 MAX_DATETIME_MS = 253_402_300_799_999  # the end of year 9999
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table; columns of numbers stand to the right."""
+    """A table, drawn where a person watches, else plain: a line for each row. Columns of numbers stand to the right."""
+    cells = [tuple(row) for row in rows]
+    is_number = [bool(cells) and all(isinstance(row[index], int) for row in cells) for index in range(len(columns))]
+    texts = [tuple(map(_text, row)) for row in cells]
+    if sys.stdout.isatty():
+        _draw_table(columns, texts, is_number)
+    else:
+        _print_plain_table([tuple(columns), *texts], is_number)
+
+
+def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    body = [tuple(row) for row in rows]
-    for index, column in enumerate(columns):
-        is_number = bool(body) and all(isinstance(row[index], int) for row in body)
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
-    for row in body:
-        table.add_row(*(str(cell) for cell in row))
-    width = None if sys.stdout.isatty() else UNFOLDED_WIDTH
-    Console(markup=False, highlight=False, width=width).print(table)
+    for column, right in zip(columns, is_number, strict=True):
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, highlight=False).print(table)
+
+
+def _print_plain_table(lines: Sequence[Sequence[str]], is_number: Sequence[bool]) -> None:
+    from rich.cells import cell_len
+
+    lines = [[_one_line(cell) or NOTHING for cell in line] for line in lines]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = []
+        for cell, width, right in zip(line, widths, is_number, strict=True):
+            blanks = " " * (width - cell_len(cell))
+            cells.append(blanks + cell if right else cell + blanks)
+        print("  ".join(cells).rstrip())
+
+
+def _text(cell: object) -> str:
+    if cell is None:
+        return NOTHING
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return ",".join(map(_text, cell)) if isinstance(cell, (list, tuple)) else str(cell)
+
+
+def _one_line(text: str) -> str:
+    """The text with line ends and other control characters escaped, so that a row stays a line."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def print_json(value: object) -> None:

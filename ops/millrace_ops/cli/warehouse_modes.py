@@ -178,7 +178,7 @@ def _print_report(report: ReloadReport) -> None:
         for kind, spans in (("backfilled", report.backfilled), ("replaced", report.replaced))
         for span in spans
     ]
-    print_table(("", "partition", "from offset", "until offset", "rows", "dead letters"), rows)
+    print_table(("what", "partition", "from offset", "until offset", "rows", "dead letters"), rows)
     for lost in report.lost:
         print(f"partition {lost.partition}: offsets {lost.from_offset}-{lost.until_offset - 1} are lost: {lost.reason}")
     print(
