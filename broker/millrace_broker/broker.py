@@ -184,8 +184,8 @@ class Broker:
             view.cluster_id,
             self._options.broker_id,
         )
-        self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
         self._logs.start()
+        self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
         cleaner_config = _cleaner_config(self._layers.broker_config())
         self._cleaner = LogCleaner(self._fs, SystemClock(), self._logs, cleaner_config)
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)

@@ -2,10 +2,13 @@
 
 import random
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
 
+from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
@@ -111,6 +114,39 @@ def test_a_bad_tail_is_cut_to_the_last_valid_batch(tmp_path, tail, what):
         with Cluster(broker.bootstrap) as cluster:
             assert SyncProducer(cluster).send("events", 0, [NewRecord(b"3")]) == 3
         assert [record.value for record in read_all(broker.bootstrap, "events")] == [b"0", b"1", b"2", b"3"]
+
+
+def refused(*folders):
+    """Start a second broker on folders that are in use; it must not start."""
+    data = [part for folder in folders for part in ("--data", str(folder))]
+    command = [sys.executable, "-m", "millrace_broker", "--standalone", "--listen", "127.0.0.1:0", *data]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "another broker holds this folder" in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("second",)], ids=["one folder", "two folders"])
+def test_a_refused_broker_spoils_nothing_of_a_live_one(tmp_path, more):
+    folders = [tmp_path / name for name in ("first", *more)]
+    with BrokerProcess(folders[0], more_data_dirs=folders[1:], properties=SYNC_EVERY_MESSAGE) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("events", 2)
+            for partition in (0, 1):
+                SyncProducer(cluster).send("events", partition, [NewRecord(b"%d" % n) for n in range(20)])
+                Admin(cluster).delete_records("events", partition, 5)
+        refused(*folders)
+        refused(*folders[1:], tmp_path / "fresh", folders[0])
+        broker.kill()
+        segments = list(tmp_path.glob("*/events-*/*.log"))
+        assert len(segments) == 2
+        for segment in segments:
+            with segment.open("ab") as file:
+                file.write(b"\xde\xad\xbe\xef" * 300)
+        broker.start()
+        assert broker.read_log().count("truncated 1200 bytes") == 2
+        with Cluster(broker.bootstrap) as cluster:
+            consumer = SimpleConsumer(cluster)
+            ends = [(consumer.earliest("events", each), consumer.latest("events", each)) for each in (0, 1)]
+    assert ends == [(5, 20), (5, 20)]
 
 
 def test_a_clean_stop_keeps_everything_and_needs_no_recovery(tmp_path):

@@ -48,9 +48,10 @@ class DataDir:
         self._unopened: set[TopicPartition] | None = set()
 
     def open(self, *, cluster_id: str, broker_id: int) -> None:
-        """Lock the folder, making it if need be, check whose it is, and read and remove the marker.
+        """Lock the folder, making it if need be, check whose it is, and read its marker and checkpoints.
 
-        Raises StorageError, DataDirInUseError where another broker holds the folder, and InconsistentClusterIdError.
+        Nothing of a folder that is there is changed yet: `begin` comes before the first change. Raises StorageError,
+        DataDirInUseError where another broker holds the folder, and InconsistentClusterIdError.
         """
         with storage_errors(self.path):
             self._fs.mkdir(self.path)
@@ -63,9 +64,19 @@ class DataDir:
         marker = self._join(CLEAN_SHUTDOWN)
         with storage_errors(marker):
             self.is_clean = self._fs.exists(marker)
-            if self.is_clean:
+
+    def begin(self) -> None:
+        """Remove the marker: from now on the folder may be changed, and a crash means recovery. StorageError."""
+        if self.is_clean:
+            marker = self._join(CLEAN_SHUTDOWN)
+            with storage_errors(marker):
                 self._fs.unlink(marker)
                 self._fs.fsync_dir(self.path)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the folder is locked by this broker, and so may be changed by it."""
+        return self._lock_fd is not None
 
     @property
     def is_online(self) -> bool:

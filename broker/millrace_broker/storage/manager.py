@@ -340,7 +340,8 @@ class LogManager:
     def close(self) -> None:
         """Flush and close all logs, write checkpoints and the clean markers, unlock; StorageError after all were tried.
 
-        A folder in which something failed gets no marker: the next start recovers it.
+        A folder in which something failed gets no marker: the next start recovers it. One that this broker does not
+        hold, as after a start that was refused, is not touched.
         """
         with ExitStack() as always:
             for data_dir in self._dirs:
@@ -353,7 +354,7 @@ class LogManager:
         failures: list[StorageError] = []
         with self._checkpoint_lock:
             for data_dir in self._dirs:
-                if data_dir.is_online:
+                if data_dir.is_held and data_dir.is_online:
                     try:
                         work(data_dir)
                     except StorageError as error:

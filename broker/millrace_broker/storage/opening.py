@@ -54,40 +54,54 @@ def open_data_dirs(
 ) -> list[OpenedDir]:
     """Open every folder, settle the moves between them, and open every log in them.
 
-    Raises StorageError where all folders fail, DataDirInUseError and InconsistentClusterIdError where one does; no log
-    stays open then, and no folder locked.
+    Nothing is changed in any folder before all of them are locked and known to be this broker's. Raises StorageError
+    where all folders fail, DataDirInUseError and InconsistentClusterIdError where one does; no log stays open then, and
+    no folder locked.
     """
-
-    def claim(data_dir: DataDir) -> None:
-        try:
-            data_dir.open(cluster_id=cluster_id, broker_id=broker_id)
-        except DataDirInUseError:
-            raise
-        except StorageError as error:
-            data_dir.take_offline(str(error))
-
-    def open_dir(data_dir: DataDir) -> OpenedDir:
-        if not data_dir.is_online:
-            return OpenedDir(data_dir)
-        try:
-            removed = data_dir.remove_deleted_dirs()
-            return OpenedDir(data_dir, _open_logs(data_dir, open_log, threads_per_dir), removed)
-        except StorageError as error:
-            data_dir.take_offline(str(error))
-            return OpenedDir(data_dir)
-
     try:
         with ThreadPoolExecutor(len(data_dirs), thread_name_prefix="open-data-dir") as pool:
-            for claimed in [pool.submit(claim, data_dir) for data_dir in data_dirs]:
-                claimed.result()
+            claims = [pool.submit(_claim, each, cluster_id=cluster_id, broker_id=broker_id) for each in data_dirs]
+            for claim in claims:
+                claim.result()
+            for data_dir in data_dirs:
+                _begin(data_dir)
             settle_moves(fs, data_dirs)
-            opened = _results([pool.submit(open_dir, data_dir) for data_dir in data_dirs], abandon_dir)
+            openings = [pool.submit(_open_dir, each, open_log, threads_per_dir) for each in data_dirs]
+            opened = _results(openings, abandon_dir)
         _check_any_online(data_dirs)
     except BaseException:
         for data_dir in data_dirs:
             data_dir.close()
         raise
     return opened
+
+
+def _claim(data_dir: DataDir, *, cluster_id: str, broker_id: int) -> None:
+    try:
+        data_dir.open(cluster_id=cluster_id, broker_id=broker_id)
+    except DataDirInUseError:
+        raise
+    except StorageError as error:
+        data_dir.take_offline(str(error))
+
+
+def _begin(data_dir: DataDir) -> None:
+    try:
+        if data_dir.is_online:
+            data_dir.begin()
+    except StorageError as error:
+        data_dir.take_offline(str(error))
+
+
+def _open_dir(data_dir: DataDir, open_log: OpenLog, threads: int) -> OpenedDir:
+    if not data_dir.is_online:
+        return OpenedDir(data_dir)
+    try:
+        removed = data_dir.remove_deleted_dirs()
+        return OpenedDir(data_dir, _open_logs(data_dir, open_log, threads), removed)
+    except StorageError as error:
+        data_dir.take_offline(str(error))
+        return OpenedDir(data_dir)
 
 
 def abandon_dir(opened: OpenedDir) -> None:
