@@ -80,7 +80,7 @@ def broker(broker_id, port=9092):
 
 
 def topic(name, partitions=1, brokers=(1,), config=None):
-    replicas = assign_replicas(brokers, partitions, 1)
+    replicas = assign_replicas(brokers, partitions, 1, start=0, shift=0)
     infos = tuple(PartitionInfo(index, one[0], 0, one, one) for index, one in enumerate(replicas))
     return TopicInfo(name, uuid4(), infos, config or {})
 

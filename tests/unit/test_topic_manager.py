@@ -1,9 +1,11 @@
 """Topics that the store has and this broker does not see yet: whoever asked waits as long as it wants to, no longer."""
 
 import asyncio
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from random import Random, randrange
 from uuid import uuid4
 
 import pytest
@@ -13,7 +15,7 @@ from millrace.fs import OsFileSystem
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
+from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.config import BrokerConfig
 
 AT_ONCE = timedelta(0)
@@ -31,8 +33,21 @@ def store_with_a_broker(folder, on_change):
         store.close()
 
 
-def manager_of(store, metadata):
-    return TopicManager(BrokerConfig.from_properties({}), store, metadata, lambda _: None)
+def manager_of(store, metadata, random_below=randrange):
+    return TopicManager(BrokerConfig.from_properties({}), store, metadata, lambda _: None, random_below)
+
+
+def test_topics_of_one_partition_spread_over_the_brokers(tmp_path):
+    brokers = {number: BrokerInfo(number, "127.0.0.1", 9090 + number) for number in (1, 2, 3)}
+
+    async def run(store):
+        topics = manager_of(store, MetadataCache(ClusterView("c", 1, brokers, {})), Random(14).randrange)
+        return [await topics.create(f"t{number}", partitions=1, validate_only=True) for number in range(300)]
+
+    with store_with_a_broker(tmp_path, lambda _: None) as store:
+        leaders = Counter(topic.partitions[0].leader for topic in asyncio.run(run(store)))
+    assert set(leaders) == {1, 2, 3}
+    assert min(leaders.values()) >= 60
 
 
 def test_who_does_not_want_to_wait_is_told_that_the_change_may_come_later(tmp_path):

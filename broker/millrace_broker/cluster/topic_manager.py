@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from random import randrange
 from uuid import uuid4
 
+from millrace.config import MAX_INT
 from millrace.errors import MetadataTimeoutError, TopicDeletionDisabledError, TopicExistsError, UnknownTopicError
 from millrace_broker.cluster import topics as rules
 from millrace_broker.cluster.metadata_cache import MetadataCache
@@ -23,15 +25,24 @@ CheckConfig = Callable[[Mapping[str, str]], None]
 
 
 class TopicManager:
-    """What the broker does when a client asks for a topic to be made or removed."""
+    """What the broker does when a client asks for a topic to be made or removed.
+
+    `random_below` says where the round of a new topic's leaders starts, so that small topics spread over the brokers.
+    """
 
     def __init__(
-        self, config: BrokerConfig, store: MetadataStore, metadata: MetadataCache, check_config: CheckConfig
+        self,
+        config: BrokerConfig,
+        store: MetadataStore,
+        metadata: MetadataCache,
+        check_config: CheckConfig,
+        random_below: Callable[[int], int] = randrange,
     ) -> None:
         self._config = config
         self._store = store
         self._metadata = metadata
         self._check_config = check_config
+        self._random_below = random_below
 
     async def create(
         self,
@@ -109,7 +120,8 @@ class TopicManager:
         if assignments is None:
             count = self._config.num_partitions if partitions is None else partitions
             factor = self._config.default_replication_factor if replication_factor is None else replication_factor
-            replicas = rules.assign_replicas(tuple(view.brokers), count, factor)
+            start, shift = self._random_below(MAX_INT), self._random_below(MAX_INT)
+            replicas = rules.assign_replicas(tuple(view.brokers), count, factor, start=start, shift=shift)
         else:
             replicas = rules.check_assignment(assignments, tuple(view.brokers))
         return TopicInfo(name, uuid4(), _partitions(replicas), dict(config))

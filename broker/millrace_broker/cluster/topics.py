@@ -36,16 +36,29 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
             raise InvalidTopicError(f"topic name {name!r} collides with {other!r}: '.' and '_' count as the same")
 
 
-def assign_replicas(brokers: Sequence[int], partitions: int, replication_factor: int) -> tuple[Replicas, ...]:
-    """Replicas per partition, round-robin over the brokers by id; the first of each is the leader."""
+def assign_replicas(
+    brokers: Sequence[int], partitions: int, replication_factor: int, *, start: int, shift: int
+) -> tuple[Replicas, ...]:
+    """Replicas per partition of a new topic, assigned as Kafka does; the first of each is the leader.
+
+    Leaders go round the brokers in the order of their ids. `start` is the place of the first partition's leader in it,
+    `shift` how far from its leader a partition has its first follower; each is any number from 0 on.
+    """
     check_partition_count(partitions)
     _check_replication_factor(replication_factor, len(brokers))
-    return _around(brokers, range(partitions), replication_factor)
+    return _around(brokers, range(partitions), replication_factor, start, shift)
 
 
-def _around(brokers: Sequence[int], places: range, factor: int) -> tuple[Replicas, ...]:
-    ordered = sorted(brokers)
-    return tuple(tuple(ordered[(place + step) % len(ordered)] for step in range(factor)) for place in places)
+def _around(brokers: Sequence[int], partitions: range, factor: int, start: int, shift: int) -> tuple[Replicas, ...]:
+    """The shift grows by one with each round of leaders that begins after the first of these partitions."""
+    ordered, count = sorted(brokers), len(brokers)
+    rounds_before = max(partitions.start - 1, 0) // count
+    assigned = []
+    for partition in partitions:
+        leader, shift_of_round = start + partition, shift + partition // count - rounds_before
+        followers = (leader + 1 + (shift_of_round + step) % (count - 1) for step in range(factor - 1))
+        assigned.append(tuple(ordered[place % count] for place in (leader, *followers)))
+    return tuple(assigned)
 
 
 def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> tuple[Replicas, ...]:
@@ -64,7 +77,7 @@ def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence
 def added_replicas(
     topic: TopicInfo, count: int, assignments: Sequence[Sequence[int]] | None, brokers: Sequence[int]
 ) -> tuple[Replicas, ...]:
-    """Replicas of the partitions that make a topic's `count`, assigned as given or on from its first partition's."""
+    """Replicas of the partitions that make a topic's `count`: as given, or going on from its first partition's."""
     before = len(topic.partitions)
     if count <= before:
         raise InvalidPartitionsError(f"topic {topic.name} has {before} partitions: {count} would not be more")
@@ -73,7 +86,7 @@ def added_replicas(
     if assignments is None:
         _check_replication_factor(factor, len(brokers))
         start = sum(one < topic.partitions[0].replicas[0] for one in brokers)
-        return _around(brokers, range(start + before, start + count), factor)
+        return _around(brokers, range(before, count), factor, start, shift=start)
     if len(assignments) != count - before:
         raise InvalidReplicaAssignmentError(
             f"topic {topic.name} gets {count - before} partitions, and {len(assignments)} assignments are given"
