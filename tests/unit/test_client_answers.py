@@ -33,7 +33,7 @@ def test_any_other_code_is_kept():
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (None, "topic t: TOPIC_ALREADY_EXISTS"),
+        (None, "topic t: it already exists: TOPIC_ALREADY_EXISTS"),
         ("it is there", "topic t: it is there"),
         ("topic t exists", "topic t exists"),
     ],

@@ -43,7 +43,7 @@ def apply_operations(
         if operation is OperationType.DELETE:
             changed.pop(name, None)
         elif value is None:
-            raise InvalidRequestError(f"{name}: null is no value")
+            raise InvalidRequestError(f"{name}: null value not supported")
         elif operation is OperationType.SET:
             changed[name] = value
         else:
@@ -61,9 +61,9 @@ def _type_of(name: str, number: int) -> OperationType:
 def _list_key(keys: Mapping[str, ConfigKey], name: str, operation: OperationType) -> ConfigKey:
     key = keys.get(name)
     if key is None:
-        raise InvalidConfigError(f"unknown property {name}")
+        raise InvalidConfigError(f"unknown config name: {name}")
     if key.type is not ConfigType.LIST:
-        raise InvalidConfigError(f"{name} is no list: {operation.name.lower()} is not allowed")
+        raise InvalidConfigError(f"{name}: {operation.name.lower()} is not allowed, as it is no list")
     return key
 
 

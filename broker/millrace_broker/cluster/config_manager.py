@@ -127,9 +127,9 @@ class ConfigManager:
             return ALL_BROKERS
         number = whole_number(name, MAX_INT)
         if number is None:
-            raise InvalidRequestError(f"broker id {name!r} is not a number from 0 to {MAX_INT}")
+            raise InvalidRequestError(f"broker id must be an integer from 0 to {MAX_INT}, not {name!r}")
         if number != self._broker_id:
-            raise InvalidRequestError(f"broker {name} was asked for, and this is broker {self._broker_id}")
+            raise InvalidRequestError(f"unexpected broker id, expected {self._broker_id} or an empty name: {name}")
         return str(self._broker_id)
 
     async def _set_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
@@ -159,5 +159,5 @@ class ConfigManager:
 
 def _named(topic: str) -> str:
     if not topic:
-        raise InvalidRequestError("there is no configuration of all topics: a topic must be named")
+        raise InvalidRequestError("default topic resources are not allowed: a topic must be named")
     return topic

@@ -168,12 +168,15 @@ def check_live(name: str, text: str) -> None:
     if key is None:
         raise InvalidConfigError(f"{name}={text}: no property of this broker has this name")
     if not key.is_dynamic:
-        raise InvalidConfigError(f"{name}={text}: can't be changed while the broker runs")
+        raise InvalidConfigError(f"{name}={text}: cannot update these configs dynamically, they are read at the start")
     key.parse(text)
 
 
 def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:
     """Raise InvalidConfigError for an unknown topic property, a bad value, and two that don't go together."""
+    unknown = next((name for name in topic if name not in TOPIC_CONFIG.keys), None)
+    if unknown is not None:
+        raise InvalidConfigError(f"unknown topic config name: {unknown}")
     LogConfig.from_properties(layers.log_defaults(), topic).check()
 
 

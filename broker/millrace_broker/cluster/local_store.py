@@ -84,7 +84,7 @@ class LocalStore:
         }
         with self._lock:
             if topic.name in self._topics:
-                raise TopicExistsError(f"topic {topic.name} exists")
+                raise TopicExistsError(f"topic {topic.name} already exists")
             self._replace(topics={**self._topics, topic.name: fields})
 
     def delete_topic(self, name: str) -> None:

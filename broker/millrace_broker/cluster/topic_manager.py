@@ -92,7 +92,7 @@ class TopicManager:
     async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT) -> TopicInfo:
         """Delete a topic and its records. UnknownTopicError where there is none, and as `create`."""
         if not self._config.delete_topic_enable:
-            raise TopicDeletionDisabledError(f"topic {name} can't be deleted: delete.topic.enable=false")
+            raise TopicDeletionDisabledError(f"topic {name}: topic deletion is disabled, delete.topic.enable=false")
         topic = self._metadata.view.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"topic {name} does not exist")
@@ -115,7 +115,7 @@ class TopicManager:
         view = self._metadata.view
         rules.check_topic_name(name, view.topics)
         if name in view.topics:
-            raise TopicExistsError(f"topic {name} exists")
+            raise TopicExistsError(f"topic {name} already exists")
         self._check_config(config)
         if assignments is None:
             count = self._config.num_partitions if partitions is None else partitions

@@ -26,14 +26,25 @@ Replicas = tuple[int, ...]
 
 def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
     """Kafka's rules: 1 to 249 of [a-zA-Z0-9._-], not `.` or `..`; names that differ in `.` and `_` only collide."""
-    if not name or len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopicError(f"topic name of {len(name)} characters: 1 to {MAX_NAME_LENGTH} are allowed")
-    if name in (".", "..") or not LEGAL_NAME.fullmatch(name):
-        raise InvalidTopicError(f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed")
+    if not name:
+        raise InvalidTopicError("topic name '' is invalid: an empty name is illegal")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopicError(
+            f"a topic name of {len(name)} characters is invalid: to be longer than {MAX_NAME_LENGTH} is illegal"
+        )
+    if name in (".", ".."):
+        raise InvalidTopicError(f"topic name {name!r} is invalid: '.' and '..' are illegal, and not allowed")
+    if not LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicError(
+            f"topic name {name!r} is invalid: it has illegal characters; ASCII letters, digits, '.', '_' and '-' are "
+            "allowed"
+        )
     flat = name.replace(".", "_")
     for other in existing:
         if other != name and other.replace(".", "_") == flat:
-            raise InvalidTopicError(f"topic name {name!r} collides with {other!r}: '.' and '_' count as the same")
+            raise InvalidTopicError(
+                f"topic {name} collides with existing topics: {other}; '.' and '_' count as the same"
+            )
 
 
 def assign_replicas(
@@ -65,13 +76,22 @@ def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence
     """A manual assignment as replicas per partition, if it covers 0…n-1 and names distinct live brokers."""
     check_partition_count(len(assignments))
     if set(assignments) != set(range(len(assignments))):
-        raise InvalidReplicaAssignmentError(f"partitions {sorted(assignments)} are not numbered from 0 without a gap")
+        raise InvalidReplicaAssignmentError(f"partitions {sorted(assignments)} are not a consecutive 0-based sequence")
     for index, replicas in assignments.items():
-        unknown = sorted(set(replicas) - set(brokers))
-        if unknown or not replicas or len(set(replicas)) != len(replicas):
-            raise InvalidReplicaAssignmentError(f"partition {index} on {list(replicas)}: live are {sorted(brokers)}")
+        fault = _fault_of(replicas, brokers)
+        if fault is not None:
+            raise InvalidReplicaAssignmentError(f"partition {index} on {list(replicas)}: {fault}")
         _check_replication_factor(len(replicas), len(brokers))
     return tuple(tuple(assignments[index]) for index in range(len(assignments)))
+
+
+def _fault_of(replicas: Sequence[int], brokers: Sequence[int]) -> str | None:
+    unknown = sorted(set(replicas) - set(brokers))
+    if unknown:
+        return f"unknown broker {unknown[0]}, no such broker is registered; live are {sorted(brokers)}"
+    if not replicas:
+        return "an empty replica list"
+    return "a duplicate, a broker is named more than once" if len(set(replicas)) != len(replicas) else None
 
 
 def added_replicas(
@@ -80,7 +100,12 @@ def added_replicas(
     """Replicas of the partitions that make a topic's `count`: as given, or going on from its first partition's."""
     before = len(topic.partitions)
     if count <= before:
-        raise InvalidPartitionsError(f"topic {topic.name} has {before} partitions: {count} would not be more")
+        has = (
+            f"already has {before} partitions"
+            if count == before
+            else (f"currently has {before} partitions, which is higher than the requested {count}")
+        )
+        raise InvalidPartitionsError(f"topic {topic.name} {has}: it would not be an increase")
     check_partition_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
@@ -100,18 +125,26 @@ def added_replicas(
 def check_new_partitions(count: int) -> None:
     """PolicyViolationError where one request asks for more than a broker makes in one go."""
     if count > MAX_NEW_PARTITIONS:
-        raise PolicyViolationError(f"{count} new partitions in one request: {MAX_NEW_PARTITIONS} are allowed")
+        raise PolicyViolationError(
+            f"excessively large number of partitions per request: {count} are new, {MAX_NEW_PARTITIONS} are allowed"
+        )
 
 
 def check_partition_count(count: int) -> None:
     """From one up to the limit; InvalidPartitionsError else."""
-    if not 1 <= count <= MAX_PARTITIONS:
-        raise InvalidPartitionsError(f"{count} partitions: 1 to {MAX_PARTITIONS} are allowed")
+    if count < 1:
+        raise InvalidPartitionsError(f"{count} partitions: the number of partitions must be larger than 0")
+    if count > MAX_PARTITIONS:
+        raise InvalidPartitionsError(f"{count} partitions: {MAX_PARTITIONS} of one topic are allowed")
 
 
 def _check_replication_factor(factor: int, live_brokers: int) -> None:
-    if factor < 1 or factor > live_brokers:
-        raise InvalidReplicationFactorError(f"replication factor {factor} with {live_brokers} live brokers")
+    if factor < 1:
+        raise InvalidReplicationFactorError(f"{factor} replicas: the replication factor must be larger than 0")
+    if factor > live_brokers:
+        raise InvalidReplicationFactorError(
+            f"Replication factor: {factor} larger than available brokers: {live_brokers}"
+        )
     if factor > MAX_REPLICATION_FACTOR:
         raise InvalidReplicationFactorError(
             f"replication factor {factor}: followers are not served yet, {MAX_REPLICATION_FACTOR} is the most"

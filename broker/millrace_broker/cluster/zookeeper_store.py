@@ -124,7 +124,7 @@ class ZooKeeperStore:
             operations += _initial_state(topic.name, partition)
         refused = self.session.transact(operations)
         if refused == paths.topic(topic.name):
-            raise TopicExistsError(f"topic {topic.name} exists")
+            raise TopicExistsError(f"topic {topic.name} already exists")
         if refused is not None:
             raise ZooKeeperError(f"topic {topic.name} is not created: {refused} was changed by another broker")
         self._refresh(frozenset({paths.topic(topic.name)}))

@@ -37,7 +37,7 @@ async def alter_each(
         code, message = ErrorCode.NONE, None
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
-                raise InvalidRequestError(f"resource {resource.resource_name!r} is named more than once")
+                raise InvalidRequestError(f"duplicate resource: {resource.resource_name!r} is named more than once")
             _check_configs(resource, null_is_allowed)
             await alter(resource)
         except MillraceError as error:
@@ -57,7 +57,7 @@ def _check_configs(resource: Any, null_is_allowed: Callable[[Any], bool]) -> Non
     names = Counter(config.name for config in resource.configs)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
-        raise InvalidRequestError(f"named more than once: {', '.join(twice)}")
+        raise InvalidRequestError(f"duplicate config keys: {', '.join(twice)}")
     nulls = [config.name for config in resource.configs if config.value is None and not null_is_allowed(config)]
     if nulls:
-        raise InvalidRequestError(f"null is no value for {', '.join(nulls)}")
+        raise InvalidRequestError(f"null value not supported for {', '.join(nulls)}")

@@ -41,7 +41,7 @@ async def _create(services: Services, version: int, message: Any) -> Parts:
     for topic in asked.values():
         try:
             if times[topic.name] > 1:
-                raise InvalidRequestError(f"topic {topic.name} is named {times[topic.name]} times")
+                raise InvalidRequestError(f"duplicate topic name: {topic.name} is named {times[topic.name]} times")
             check_new_partitions(new_partitions)
             created = await _create_topic(services, topic, message)
             results.append(_created(services, created, validate_only=message.validate_only))
@@ -55,10 +55,13 @@ async def _create(services: Services, version: int, message: Any) -> Parts:
 async def _create_topic(services: Services, asked: Any, message: Any) -> TopicInfo:
     assignments = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
     if assignments and (asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT):
-        raise InvalidRequestError(f"topic {asked.name}: give assignments, or partitions and a replication factor")
+        raise InvalidRequestError(
+            f"topic {asked.name} has an assignment beside a number of partitions or replicas: both cannot be used at "
+            "the same time"
+        )
     nulls = [one.name for one in asked.configs if one.value is None]
     if nulls:
-        raise InvalidConfigError(f"topic {asked.name}: null is no value for {', '.join(nulls)}")
+        raise InvalidConfigError(f"topic {asked.name}: null value not supported for {', '.join(nulls)}")
     return await services.topics.create(
         asked.name,
         partitions=None if asked.num_partitions == DEFAULT else asked.num_partitions,

@@ -52,7 +52,7 @@ async def _delete_topic(
     result = {"name": name, "topic_id": topic_id or ZERO_UUID, "error_code": ErrorCode.NONE, "error_message": None}
     try:
         if times > 1:
-            raise InvalidRequestError(f"topic {name or topic_id} is named {times} times")
+            raise InvalidRequestError(f"duplicate topic: {name or topic_id} is named {times} times")
         deleted = await services.topics.delete(_name_of(services, name, topic_id), within=within)
         result |= {"name": deleted.name, "topic_id": deleted.topic_id}
     except MillraceError as error:

@@ -32,7 +32,7 @@ async def _answer(services: Services, version: int, message: Any) -> Parts:
         code, text = ErrorCode.NONE, None
         try:
             if times[topic.name] > 1:
-                raise InvalidRequestError(f"topic {topic.name} is named {times[topic.name]} times")
+                raise InvalidRequestError(f"duplicate topic name: {topic.name} is named {times[topic.name]} times")
             check_new_partitions(new_partitions)
             await _create(services, topic, message)
         except MillraceError as error:

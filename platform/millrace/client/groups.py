@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
-from millrace.errors import BrokerError, ErrorCode, UnsupportedVersionError
+from millrace.errors import ErrorCode, UnsupportedVersionError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import field
 from millrace.wire.decoder import Decoder
@@ -91,7 +91,7 @@ class Groups:
 
         described = self._cluster.on_coordinator(group_id, action)
         if described.state == DEAD:
-            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
+            check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
         return described
 
     def offsets(self, group_id: str, partitions: Iterable[Partition] | None = None) -> Mapping[Partition, GroupOffset]:
