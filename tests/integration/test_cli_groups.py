@@ -69,8 +69,10 @@ def test_a_group_is_described(millrace):
 
 
 def test_what_can_not_be_done_is_said(millrace):
-    assert millrace("delete", "readers", status=1) == "millrace: group readers: NON_EMPTY_GROUP\n"
-    assert millrace("describe", "nobody", status=1) == "millrace: group nobody: GROUP_ID_NOT_FOUND\n"
+    not_empty = "millrace: group readers: the group is not empty: NON_EMPTY_GROUP\n"
+    not_there = "millrace: group nobody: the group id does not exist: GROUP_ID_NOT_FOUND\n"
+    assert millrace("delete", "readers", status=1) == not_empty
+    assert millrace("describe", "nobody", status=1) == not_there
 
 
 def test_a_group_without_members_is_deleted(millrace, consumed):
