@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import javaproperties
 
 from millrace.errors import InvalidConfigError
 
 Value = int | float | bool | str
+Given = TypeVar("Given")
 MAX_PORT = 65_535
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
@@ -163,6 +164,19 @@ def read_properties(path: Path) -> dict[str, str]:
             return javaproperties.load(file)
     except (OSError, ValueError) as error:
         raise InvalidConfigError(f"{path}: {error}") from error
+
+
+def under_one_name(given: Iterable[tuple[str, Given]], synonyms: Mapping[str, str]) -> dict[str, Given]:
+    """Properties by their main names; InvalidConfigError where one is given twice, with different values.
+
+    `synonyms` has the main name of each other name.
+    """
+    properties: dict[str, Given] = {}
+    for written, value in given:
+        name = synonyms.get(written, written)
+        if properties.setdefault(name, value) != value:
+            raise InvalidConfigError(f"{written}: {name} is given twice, with different values")
+    return properties
 
 
 def whole_number(text: str, maximum: int) -> int | None:

@@ -346,7 +346,7 @@ def test_two_members_of_one_name(topic, join):
     [
         ({"group.id": "g"}, "zookeeper.connect is required"),
         ({"zookeeper.connect": "x:1"}, "group.id is required"),
-        ({"group.id": "g", "zookeeper.connect": "x:1", "zk.connect": "y"}, "unknown property zk.connect"),
+        ({"group.id": "g", "zookeeper.connect": "x:1", "zk.conect": "y"}, "unknown property zk.conect"),
         ({"group.id": "a/b", "zookeeper.connect": "x:1"}, "group.id"),
         ({"group.id": "g", "zookeeper.connect": "x:1", "offsets.storage": "paper"}, "offsets.storage"),
     ],

@@ -28,6 +28,16 @@ def test_successors_names_are_known():
     assert (settings.broker_list, settings.queue_time, settings.required_acks) == ("a:1", 3.0, 1)
 
 
+@pytest.mark.parametrize("name", ["zk.connect", "zookeeper.connect"])
+def test_zookeeper_goes_by_both_of_its_names(name):
+    assert parse_settings({name: "z:2181"}, {})[0].zk_connect == "z:2181"
+
+
+def test_two_names_of_one_property_may_say_the_same():
+    settings, _ = parse_settings({"zk.connect": "z:2181", "zookeeper.connect": "z:2181"}, {"zk_connect": "z:2181"})
+    assert settings.zk_connect == "z:2181"
+
+
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
@@ -36,6 +46,7 @@ def test_successors_names_are_known():
         ({"compression.codec": "brotli"}, "compression.codec=brotli"),
         ({"producer.type": "fast"}, "producer.type=fast: expected one of sync, async"),
         ({"bootstrap.servers": "b:1"}, "broker.list is given twice"),
+        ({"zk.connect": "z:1", "zookeeper.connect": "z:2"}, "zk.connect is given twice, with different values"),
         ({"zk.connect": "b:1"}, "one of broker.list and zk.connect"),
         ({"enable.idempotence": True, "acks": 1}, "enable.idempotence needs acks=all"),
         ({"max.in.flight": 6}, "at most 5"),

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from millrace.client.simple_consumer import IsolationLevel
-from millrace.config import MAX_INT, ConfigTable, declared_keys, setting
+from millrace.config import MAX_INT, ConfigTable, declared_keys, setting, under_one_name
 from millrace.errors import InvalidConfigError
 
 GROUP_ID_PATTERN = "[a-zA-Z0-9._-]*"
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
 RANGE, ROUNDROBIN = "range", "roundrobin"
 SMALLEST, LARGEST, ERROR = "smallest", "largest", "error"
+SYNONYMS = {"zk.connect": "zookeeper.connect"}
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
@@ -73,8 +74,9 @@ class ConsumerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Settings from text; InvalidConfigError names what is unknown, missing or out of range."""
-        values: dict[str, Any] = {name.replace(".", "_"): value for name, value in TABLE.parse(properties).items()}
+        """Settings from text; InvalidConfigError names what is unknown, missing, contradictory or out of range."""
+        texts = under_one_name(properties.items(), SYNONYMS)
+        values: dict[str, Any] = {name.replace(".", "_"): value for name, value in TABLE.parse(texts).items()}
         for name in ("group_id", "zookeeper_connect"):
             if not values.get(name):
                 raise InvalidConfigError(f"{name.replace('_', '.')} is required")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.config import ConfigTable, declared_keys, setting, value_text
+from millrace.config import ConfigTable, declared_keys, setting, under_one_name, value_text
 from millrace.errors import InvalidConfigError
 from millrace.records.compression import Codec
 
@@ -86,14 +86,9 @@ TABLE = ConfigTable(declared_keys(ProducerSettings))
 def parse_settings(
     properties: Mapping[str, Any], keywords: Mapping[str, Any]
 ) -> tuple[ProducerSettings, dict[str, Any]]:
-    """(settings, plug-ins by their property); InvalidConfigError names what is unknown, twofold or does not fit."""
-    given: dict[str, Any] = {}
-    for written, value in (*properties.items(), *keywords.items()):
-        dotted = written.replace("_", ".")
-        name = SYNONYMS.get(dotted, dotted)
-        if name in given:
-            raise InvalidConfigError(f"{written}: {name} is given twice")
-        given[name] = value
+    """(settings, plug-ins by property); InvalidConfigError names what is unknown, contradictory or out of range."""
+    dotted = ((written.replace("_", "."), value) for written, value in (*properties.items(), *keywords.items()))
+    given = under_one_name(dotted, SYNONYMS)
     plugins = {name: _plugin(name, given.pop(name)) for name in PLUGINS & given.keys()}
     texts = {name: value if isinstance(value, str) else value_text(value) for name, value in given.items()}
     texts = {name: text.lower() if name in {"compression.codec", "acks"} else text for name, text in texts.items()}
