@@ -20,6 +20,7 @@ from millrace.client.connector import (
 from millrace.client.connector.group_offsets import describe_zookeeper_group, list_zookeeper_groups, open_session
 from millrace.errors import (
     DamagedNodeError,
+    GroupIdNotFoundError,
     InvalidConfigError,
     InvalidRequestError,
     OffsetOutOfRangeError,
@@ -406,8 +407,11 @@ def test_offsets_by_command(cluster, where, topic, join, tmp_path):
     exported = tmp_path / "offsets"
     exported.write_text(run("offsets", "export", topic, *where).stdout)
     assert json.loads(exported.read_text().splitlines()[0]) == {"topic": topic, "partition": 0, "offset": 5}
-    reset = run("offsets", "reset", topic, "--topic", topic, "--to", "2", "--store", "zookeeper", "--json", *where)
-    assert {one["offset"] for one in json.loads(reset.stdout)} == {2}
+    arguments = ("offsets", "reset", topic, "--topic", topic, "--to", "2", "--store", "zookeeper", "--json", *where)
+    for options, changed in (((), False), (("--execute",), True)):
+        reset = json.loads(run(*arguments, *options).stdout)
+        assert reset["is_executed"] is changed
+        assert {(one["now"], one["new"]) for one in reset["partitions"]} == {(5, 2)}
     imported = run("offsets", "import", topic, str(exported), "--store", "zookeeper", *where)
     assert imported.exit_code == 0, imported.output
     back = run("offsets", "export", topic, "--store", "zookeeper", *where)
@@ -420,7 +424,7 @@ def test_offsets_are_reset_to_the_ends_or_a_time_and_moved_back_to_zookeeper(clu
         SyncProducer(cluster).send(topic, number, records)
 
     def reset_to(place):
-        done = run("offsets", "reset", topic, "--topic", topic, "--to", place, *where)
+        done = run("offsets", "reset", topic, "--topic", topic, "--to", place, "--execute", "--create", *where)
         assert done.exit_code == 0, done.output
         return {found.offset for found in Groups(cluster).offsets(topic).values()}
 
@@ -431,6 +435,19 @@ def test_offsets_are_reset_to_the_ends_or_a_time_and_moved_back_to_zookeeper(clu
     assert run("offsets", "migrate", topic, "--to", "zookeeper", *where).exit_code == 0
     assert run("offsets", "migrate", topic, "--to", "zookeeper", "--verify", *where).exit_code == 0
     assert offsets_of(session, topic) == all_at(topic, 1)
+
+
+def test_a_reset_in_zookeeper_is_of_a_group_that_is_there_and_mends_a_damaged_offset(cluster, where, topic, session):
+    def reset(group, *options):
+        return run("offsets", "reset", group, "--topic", topic, "--to", "0", "--store", "zookeeper", *options, *where)
+
+    refused = reset(f"{topic}-grp", "--execute")
+    assert isinstance(refused.exception, GroupIdNotFoundError)
+    assert f"{topic}-grp" not in dict(list_zookeeper_groups(session))
+    session.put(paths.consumer_offset(topic, topic, 1), b"two")
+    assert {one["now"] for one in json.loads(reset(topic, "--json").stdout)["partitions"]} == {None}
+    assert reset(topic, "--execute").exit_code == 0
+    assert offsets_of(session, topic) == all_at(topic, 0)
 
 
 def test_what_was_handed_out_is_committed_at_shutdown_by_a_zookeeper_that_comes_back(tmp_path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.errors import SetupError
+from millrace.errors import InvalidConfigError, SetupError
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
 
@@ -73,12 +73,20 @@ def _change(
     bootstrap: str, topic: str | None, broker: str | None, values: Mapping[str, str], names: list[str], *, as_json: bool
 ) -> None:
     with _opened(bootstrap, topic, broker) as (configs, kind, name):
+        _check_known(configs.describe(kind, name), names)
         configs.change(kind, name, values, names)
         changed = [one for one in configs.describe(kind, name) if one.name in (*values, *names)]
     if as_json:
         print_json([_row(one) for one in changed])
     else:
         print_table(("property", "value", "from", "live"), (tuple(_row(one).values()) for one in changed))
+
+
+def _check_known(described: list[Property], names: list[str]) -> None:
+    """InvalidConfigError for a name to unset that no property has: a misspelled one would stay what it is."""
+    known = {one.name for one in described}
+    if unknown := [one for one in names if one not in known]:
+        raise InvalidConfigError(f"unknown property {', '.join(unknown)}; nothing was unset")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.errors import GroupIdNotFoundError, SetupError
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
 from millrace_ops.cli.output import print_json, print_table
 
@@ -76,18 +77,42 @@ def reset(
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be set.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Set the offsets; without it they are only shown.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be set, as without --execute.")
+    ] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make the group if there is none of this name.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Set the offsets of all partitions of topics: to the ends of their logs, a number, or a time."""
+    """Set the offsets of all partitions of topics: to the ends of their logs, a number, or a time.
+
+    Shows where each partition is now and where it would go, until --execute says that it is to be done.
+    """
     from millrace.client import Cluster
 
+    if execute and dry_run:
+        raise SetupError("give --execute or --dry-run, not both")
     with Cluster(bootstrap) as cluster:
         wanted = _targets(cluster, topic, to)
-    if not dry_run:
-        with _open(group, zookeeper, bootstrap) as offsets:
+    with _open(group, zookeeper, bootstrap) as offsets:
+        if not create and not offsets.exists(store):
+            raise GroupIdNotFoundError(f"there is no group {group} in {store}; --create makes one")
+        offsets.refuse_members()
+        now = offsets.read_sound(store, wanted)
+        if execute:
             offsets.write(store, wanted)
-    _show(wanted, as_json)
+    rows = [
+        {"topic": one.topic, "partition": one.number, "now": now.get(one), "new": offset}
+        for one, offset in sorted(wanted.items())
+    ]
+    if as_json:
+        print_json({"group": group, "store": store, "is_executed": execute, "partitions": rows})
+    else:
+        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    if not execute:
+        typer.echo("nothing is changed yet: --execute sets these offsets", err=True)
 
 
 @app.command("migrate")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.config import MAX_INT, MAX_LONG
+from millrace.errors import OffsetOutOfRangeError, SetupError
+from millrace_ops.cli.confirm import confirm
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from millrace.client import Cluster, TopicMetadata
 
 MAX_SHORT = 2**15 - 1
+ALL_RECORDS = -1
 app = typer.Typer(no_args_is_help=True, help="List, create, describe, extend and delete topics.")
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -92,18 +95,27 @@ def delete_records(
     name: Name,
     *,
     before: Annotated[
-        int, typer.Option(min=-1, max=MAX_LONG, help="The offset of the first record that stays; -1: none does.")
-    ] = -1,
+        int | None, typer.Option(min=0, max=MAX_LONG, help="The offset of the first record that stays.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All records; asks before it deletes them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
     partition: Annotated[int | None, typer.Option(min=0, help="Of this partition alone; else of every one.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Delete the oldest records of a topic's partitions."""
+    """Delete the oldest records of a topic's partitions: those before an offset, or all."""
     from millrace.client import Admin, Cluster
 
+    if (before is None) != everything:
+        raise SetupError("give --before OFFSET, or --all")
     with Cluster(bootstrap) as cluster:
         indexes = list(cluster.metadata([name]).topic(name).partitions) if partition is None else [partition]
-        starts = [{"partition": one, "earliest": Admin(cluster).delete_records(name, one, before)} for one in indexes]
+        if before is not None:
+            _check_ends(cluster, name, indexes, before)
+        elif not confirm(f"Delete all records of {_subject(name, indexes, partition)}?", is_confirmed=yes):
+            raise SetupError("nothing was deleted")
+        offset = ALL_RECORDS if before is None else before
+        starts = [{"partition": one, "earliest": Admin(cluster).delete_records(name, one, offset)} for one in indexes]
     if as_json:
         print_json(starts)
     else:
@@ -139,3 +151,18 @@ def _partition(cluster: Cluster, topic: TopicMetadata, index: int) -> dict[str, 
         "earliest": consumer.earliest(topic.name, index),
         "latest": consumer.latest(topic.name, index),
     }
+
+
+def _check_ends(cluster: Cluster, topic: str, partitions: list[int], before: int) -> None:
+    """OffsetOutOfRangeError, with nothing deleted anywhere, where a partition has no such offset."""
+    from millrace.client import SimpleConsumer
+
+    consumer = SimpleConsumer(cluster)
+    for one in partitions:
+        end = consumer.latest(topic, one)
+        if before > end:
+            raise OffsetOutOfRangeError(f"--before {before}: {topic}-{one} ends at offset {end}; nothing was deleted")
+
+
+def _subject(topic: str, partitions: list[int], chosen: int | None) -> str:
+    return f"{topic} in {len(partitions)} partition(s)" if chosen is None else f"{topic}-{chosen}"

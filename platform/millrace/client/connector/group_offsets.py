@@ -5,7 +5,7 @@ Setting is refused while the group has members of either kind: they would go on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -19,10 +19,11 @@ from millrace.client.connector.offsets import (
     furthest,
     read_all_zookeeper,
     read_coordinator,
+    read_sound_zookeeper,
     write_coordinator,
     write_zookeeper,
 )
-from millrace.client.groups import Groups
+from millrace.client.groups import GroupDescription, Groups
 from millrace.errors import BrokerError, ErrorCode, InvalidConfigError
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
@@ -72,9 +73,22 @@ class GroupOffsets:
             return read_coordinator(self._groups, self._group_id)
         return read_all_zookeeper(self._zookeeper(), self._group_id)
 
+    def read_sound(self, store: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offsets of some partitions, without those that ZooKeeper has no number for."""
+        if store == KAFKA:
+            wanted = set(partitions)
+            return {one: offset for one, offset in self.read(store).items() if one in wanted}
+        return read_sound_zookeeper(self._zookeeper(), self._group_id, partitions)
+
+    def exists(self, store: str) -> bool:
+        """Whether the coordinator, or ZooKeeper, knows the group."""
+        if store == KAFKA:
+            return self._describe() is not None
+        return self._group_id in self._zookeeper().children(paths.CONSUMERS)
+
     def write(self, store: str, offsets: Mapping[Partition, int], *, only_forward: bool = False) -> None:
         """Set offsets; with `only_forward` those that are behind what the store has stay. GroupHasMembersError."""
-        self._refuse_members()
+        self.refuse_members()
         if only_forward:
             has = self.read(store)
             offsets = {one: offset for one, offset in furthest(offsets, has).items() if has.get(one) != offset}
@@ -87,22 +101,30 @@ class GroupOffsets:
         else:
             write_zookeeper(self._zookeeper(), self._group_id, offsets)
 
+    def refuse_members(self) -> None:
+        """GroupHasMembersError where the group has live members, of either kind."""
+        members = [] if self._session is None else self._session.children(paths.consumer_ids(self._group_id))
+        group = self._describe()
+        if group is not None:
+            members += [one.member_id for one in group.members]
+        if members:
+            raise GroupHasMembersError(
+                f"group {self._group_id} has live members ({', '.join(sorted(members))}); stop them first"
+            )
+
     def _zookeeper(self) -> ZooKeeperSession:
         if self._session is None:
             raise InvalidConfigError("offsets in ZooKeeper need --zookeeper HOST:PORT")
         return self._session
 
-    def _refuse_members(self) -> None:
-        members = [] if self._session is None else self._session.children(paths.consumer_ids(self._group_id))
+    def _describe(self) -> GroupDescription | None:
+        """What the coordinator says of the group; None where it knows none of this name."""
         try:
-            members += [one.member_id for one in self._groups.describe(self._group_id).members]
+            return self._groups.describe(self._group_id)
         except BrokerError as error:
             if error.broker_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-        if members:
-            raise GroupHasMembersError(
-                f"group {self._group_id} has live members ({', '.join(sorted(members))}); stop them first"
-            )
+            return None
 
 
 def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from millrace.client.connector.assignment import Partition
 from millrace.client.groups import GroupOffset, Groups
@@ -16,9 +17,18 @@ NO_OFFSET = -1
 
 def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The offsets that ZooKeeper has of these partitions; DamagedNodeError for what is none, ZooKeeperError."""
-    wanted = list(partitions)
-    found = session.get_many([paths.consumer_offset(group_id, *one) for one in wanted])
-    return {one: _number(one, data) for one, data in zip(wanted, found, strict=True) if data is not None}
+    return {one: _number(one, data) for one, data in _nodes(session, group_id, partitions).items()}
+
+
+def read_sound_zookeeper(
+    session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]
+) -> dict[Partition, int]:
+    """As `read_zookeeper`, for those who set offsets anew: what is no offset is left out."""
+    found: dict[Partition, int] = {}
+    for one, data in _nodes(session, group_id, partitions).items():
+        with suppress(DamagedNodeError):
+            found[one] = _number(one, data)
+    return found
 
 
 def read_all_zookeeper(session: ZooKeeperSession, group_id: str) -> dict[Partition, int]:
@@ -66,6 +76,12 @@ def furthest(*stores: Mapping[Partition, int]) -> dict[Partition, int]:
         for partition, offset in store.items():
             offsets[partition] = max(offset, offsets.get(partition, NO_OFFSET))
     return offsets
+
+
+def _nodes(session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, bytes]:
+    wanted = list(partitions)
+    found = session.get_many([paths.consumer_offset(group_id, *one) for one in wanted])
+    return {one: data for one, data in zip(wanted, found, strict=True) if data is not None}
 
 
 def _number(partition: Partition, data: bytes) -> int:
