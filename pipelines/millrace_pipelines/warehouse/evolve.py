@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from datetime import date, datetime
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,7 +84,7 @@ def _rewrite(table: Table, columns: pa.Schema, lineage: Mapping[str, Any], fs: F
 
 
 def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) -> Iterator[DataFile]:
-    partitions, compression = partition_values_of(table), settled_compression(table.configuration)
+    partitions, compression = table.partition_values(), settled_compression(table.configuration)
     for number, (name, path) in enumerate(zip(table.file_names(), table.files(), strict=True)):
         with (
             DataFileWriter(
@@ -99,23 +97,3 @@ def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) ->
                 writer.write(rows)
             if (file := writer.finish()) is not None:
                 yield file
-
-
-def partition_values_of(table: Table) -> dict[str, dict[str, str | None]]:
-    """By file name, the values of the partition columns as Delta writes them."""
-    actions = table.add_actions()
-    names = table.partition_columns
-    columns = [actions.column(f"partition.{name}").to_pylist() for name in names]
-    paths = [str(path) for path in actions.column("path").to_pylist()]
-    return {
-        unquote(path): {name: _text(column[row]) for name, column in zip(names, columns, strict=True)}
-        for row, path in enumerate(paths)
-    }
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S}"
-    if isinstance(value, date):
-        return value.isoformat()
-    return None if value is None else str(value)

@@ -32,7 +32,6 @@ from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.compression import Compression, settled_compression
 from millrace_pipelines.warehouse.data_file import row_blocks
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.evolve import partition_values_of
 from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.table import DataFile, RemovedFile, Table
 from millrace_pipelines.warehouse.upkeep.leases import lease
@@ -145,7 +144,7 @@ def files_removed_on(
 
 def current_files(table: Table) -> list[CurrentFile]:
     """The data files of this version with what the log says of them, by name."""
-    values = partition_values_of(table)
+    values = table.partition_values()
     files = [_current_file(action, values) for action in table.add_actions().to_pylist()]
     return sorted(files, key=lambda file: file.name)
 

@@ -21,6 +21,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -192,6 +193,15 @@ class Table:
         """The files of this version with sizes, partition values and statistics, as delta-rs flattens them."""
         actions: Any = self._delta.get_add_actions(flatten=True)
         return pa.table(actions)
+
+    def partition_values(self) -> dict[str, dict[str, str | None]]:
+        """Returns the values of the partition columns as Delta writes them, by file name."""
+        actions, names = self.add_actions(), self.partition_columns
+        columns = [actions.column(f"partition.{name}").to_pylist() for name in names]
+        return {
+            unquote(str(path)): {name: _partition_text(column[row]) for name, column in zip(names, columns, strict=True)}
+            for row, path in enumerate(actions.column("path").to_pylist())
+        }
 
     def unneeded_files(self, retention_hours: int) -> list[str]:
         """Names of files that this version doesn't name: removed, or written, at least so long ago."""
@@ -443,3 +453,11 @@ def _create(
     except (DeltaError, OSError) as error:
         if not _is_there(store):
             raise WarehouseError(f"{store.location}: the table can't be made: {error}") from error
+
+
+def _partition_text(value: Any) -> str | None:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, date):
+        return value.isoformat()
+    return None if value is None else str(value)
