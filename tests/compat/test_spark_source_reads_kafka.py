@@ -6,10 +6,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millrace.testing.kafka import KafkaBroker, await_markers, find_kafka
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.source.batch import BatchReader
 from millrace_pipelines.spark.source.options import parse_options
 from millrace_pipelines.spark.source.stream import StreamReader
-from millrace_pipelines.warehouse.schema import ENVELOPE_SCHEMA
 
 pytestmark = pytest.mark.peers
 TIMEOUT_S = 120

@@ -17,10 +17,11 @@ from millrace.fs import OsFileSystem
 from millrace.testing.kafka import KafkaBroker, await_markers, find_kafka
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.ledger import read_ledger
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
 
 pytestmark = pytest.mark.peers
 JARS = Path(".peers/spark-kafka/libs")

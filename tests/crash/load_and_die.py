@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import SilentListener, Step
 
 
 class Death(SilentListener):

@@ -6,7 +6,8 @@ import time
 
 from millrace.errors import MillraceError
 from millrace_pipelines.spark.session import spark_session
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
 
 
 def tell(line):

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
-from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.modes.erase import erase
-from millrace_pipelines.warehouse.modes.upsert import Upsert
-from millrace_pipelines.warehouse.store import Store
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.store import Store
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.keys.erase import erase
+from millrace_pipelines.warehouse.keys.upsert import Upsert
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.upkeep.compact import compact
-from millrace_pipelines.warehouse.upkeep.leases import lease
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 
 

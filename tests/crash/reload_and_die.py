@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 
-from millrace_pipelines.warehouse.load import LoadOptions
-from millrace_pipelines.warehouse.modes.reload import reload_topic
-from millrace_pipelines.warehouse.modes.selection import Selection
-from millrace_pipelines.warehouse.progress import SilentListener
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import SilentListener
+from millrace_pipelines.warehouse.load.reload import reload_topic
 
 
 def die(*_, **__):

@@ -29,9 +29,10 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.spark import SparkCluster, SparkConnect
 from millrace_pipelines.spark.read import TopicSource, log_offsets, read_range
 from millrace_pipelines.spark.session import spark_session
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
 
 PARTITIONS = (0, 1, 2)
 KILLS = 200

@@ -15,12 +15,13 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
-from millrace_pipelines.warehouse.ledger import read_ledger
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.progress import Step
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import Step
 
 SCHEMA = {"fields": [{"name": "id", "type": "long"}]}
 AFTER_THE_COMMIT = (Step.COMMITTED, Step.PUBLISHED)

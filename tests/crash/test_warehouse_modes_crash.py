@@ -13,14 +13,14 @@ import pyarrow.dataset as ds
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.leases import held_leases, lease
+from millrace_pipelines.warehouse.delta.rewrite import Rewrite, commit_rewrite, current_files
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.files import DataFileWriter
-from millrace_pipelines.warehouse.modes.erase import erase
-from millrace_pipelines.warehouse.rewrite import Rewrite, commit_rewrite, current_files
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.upkeep.compact import compact
-from millrace_pipelines.warehouse.upkeep.leases import held_leases, lease
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 
 FS = OsFileSystem()

@@ -11,11 +11,11 @@ import pytest
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.files import write_file
-from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.open import open_tables
-from millrace_pipelines.warehouse.schema import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.table import CHECKPOINT_INTERVAL, Table
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.files import write_file
+from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.tables.open import open_tables
 
 FS = OsFileSystem()
 CALL = re.compile(r"^\d+ +(?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+)")

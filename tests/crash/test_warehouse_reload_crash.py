@@ -16,14 +16,15 @@ from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
-from millrace_pipelines.warehouse.ledger import read_ledger
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.modes.reload import reload_topic
-from millrace_pipelines.warehouse.modes.selection import Selection
-from millrace_pipelines.warehouse.table import Table
-from millrace_pipelines.warehouse.upkeep.leases import held_leases
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.leases import held_leases
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 
 FS = OsFileSystem()

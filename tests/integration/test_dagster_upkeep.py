@@ -9,9 +9,9 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.upkeep.assets import table_upkeep
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.files import DataFileWriter
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.table import Table
 
 FS = OsFileSystem()
 LOADS = 12

@@ -15,10 +15,10 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.spark.source.options import parse_options
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 # Spark gives the Python process of a stream ten seconds to start, which are few on a machine that does much else.

@@ -15,19 +15,21 @@ from millrace.fs import OsFileSystem
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace_ops.cli.warehouse import app
+from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.spark.read import TopicSource, read_range
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
-from millrace_pipelines.warehouse.errors import LoadFailedError, SchemaError, StaleLedgerError, TopicRecreatedError
-from millrace_pipelines.warehouse.jobs import run_tasks
-from millrace_pipelines.warehouse.ledger import LedgerEntry, read_ledger
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.plan import OffsetRange
-from millrace_pipelines.warehouse.progress import SilentListener, Step
-from millrace_pipelines.warehouse.query import spark_table
-from millrace_pipelines.warehouse.table import Table
-from millrace_pipelines.warehouse.task import LoadSpec
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import LoadFailedError, SchemaError, StaleLedgerError
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.load.jobs import run_tasks
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.task import LoadSpec
+from millrace_pipelines.warehouse.tables.query import spark_table
 
 SCHEMA = {"fields": [{"name": "id", "type": "long", "nullable": False}, {"name": "at", "type": "timestamp"}]}
 

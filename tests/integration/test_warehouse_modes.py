@@ -24,18 +24,19 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
-from millrace_pipelines.warehouse.dead_letters.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import KeylessRecordsError, ModeError, StaleLedgerError
-from millrace_pipelines.warehouse.ledger import LedgerEntry, read_ledger
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.modes.choices import Mode
-from millrace_pipelines.warehouse.modes.erase import erase
-from millrace_pipelines.warehouse.modes.reload import reload_topic
-from millrace_pipelines.warehouse.modes.selection import Selection
-from millrace_pipelines.warehouse.progress import SilentListener, Step
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.keys.erase import erase
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
+from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum

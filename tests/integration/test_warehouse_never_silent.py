@@ -11,14 +11,15 @@ from millrace.fs import OsFileSystem
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, TopicRecreatedError
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.errors import LogTruncatedError, OffsetsLostError, TopicRecreatedError
-from millrace_pipelines.warehouse.ledger import former_ledgers, read_ledger
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.progress import SilentListener, Step
-from millrace_pipelines.warehouse.skipped import publish_skipped, skipped_location
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, read_ledger
+from millrace_pipelines.warehouse.ledger.skipped import publish_skipped, skipped_location
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import SilentListener, Step
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,11 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.warehouse import app
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.compression import Compression
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.compression import Compression
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "warehouse-reading.md").read_text()

@@ -21,23 +21,24 @@ from millrace.testing.schema_registry import SchemaRegistryServer
 from millrace_ops.cli.dead_letters import app
 from millrace_ops.demo.flights import events, read_flights
 from millrace_pipelines.spark.session import local_master, spark_session
-from millrace_pipelines.warehouse import evolve as evolve_module
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
-from millrace_pipelines.warehouse.dead_letters import replay as replay_module
-from millrace_pipelines.warehouse.dead_letters.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import SchemaChangedError, SchemaError, StaleLedgerError
-from millrace_pipelines.warehouse.ledger import read_ledger
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.modes.reload import reload_topic
-from millrace_pipelines.warehouse.modes.selection import Selection
-from millrace_pipelines.warehouse.open import open_tables
+from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load import replay as replay_module
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.payload.proto_files import compile_proto
 from millrace_pipelines.warehouse.payload.protobuf import protobuf_decoder
-from millrace_pipelines.warehouse.progress import SilentListener, Step
-from millrace_pipelines.warehouse.query import spark_table
-from millrace_pipelines.warehouse.schema import read_payload_schema
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.payload.schema import read_payload_schema
+from millrace_pipelines.warehouse.tables import evolve as evolve_module
+from millrace_pipelines.warehouse.tables.open import open_tables
+from millrace_pipelines.warehouse.tables.query import spark_table
 
 FLIGHTS = read_flights().slice(0, 2000)
 KINDS = {pa.int64(): "long", pa.string(): "string"}
@@ -235,7 +236,9 @@ def test_columns_are_added_widened_and_dropped_whatever_crashes(flow, monkeypatc
                 patch.setattr(evolve_module, "_rewrite", Crash(step).reached)
                 patch.setattr(evolve_module, "_rewrite", lambda *_: Crash(step).reached(step))
             if step == "columns":
-                patch.setattr("millrace_pipelines.warehouse.load.plan_load", lambda *_, **__: Crash(step).reached(step))
+                patch.setattr(
+                    "millrace_pipelines.warehouse.load.load.plan_load", lambda *_, **__: Crash(step).reached(step)
+                )
             with pytest.raises(KeyboardInterrupt):
                 flow.load(schema, listener=Crash(step))
         assert [row["id"] for row in flow.rows()] == [1]

@@ -16,12 +16,12 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace.ports import free_port
 from millrace.records.record import NewRecord
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.files import remove_files_of_load, write_file
-from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.schema import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.store import store_at
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.files import DataFileWriter
-from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.modes.erase import erase
-from millrace_pipelines.warehouse.modes.upsert import Upsert
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.keys.erase import erase
+from millrace_pipelines.warehouse.keys.upsert import Upsert
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 

@@ -7,9 +7,9 @@ from millrace_pipelines.defs.loads.sensors import is_load_due
 from millrace_pipelines.defs.topics.assets import materializations
 from millrace_pipelines.defs.topics.offsets import OffsetBounds, TopicOffsets
 from millrace_pipelines.defs.topics.partitions import partition_changes
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY, LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY, LedgerEntry, ledger_of, swap
 
 
 def offsets(*bounds, topic_id="id"):

@@ -3,8 +3,8 @@
 import pytest
 
 from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
 from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.spark.source.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
 from millrace_pipelines.spark.source.options import parse_options
 from millrace_pipelines.spark.source.positions import (
     LATEST,

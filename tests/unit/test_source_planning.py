@@ -18,12 +18,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import IntegerType, StructType
 
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.spark.errors import CheckpointError, SourceOptionError
 from millrace_pipelines.spark.source.checkpoint import Progress, StreamOffset, spans_between
-from millrace_pipelines.spark.source.errors import CheckpointError, SourceOptionError
 from millrace_pipelines.spark.source.filters import MAX_OFFSET, Bounds, narrow
 from millrace_pipelines.spark.source.source import columns_of
 from millrace_pipelines.spark.source.spans import Span, admit, split
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -9,12 +9,13 @@ import pytest
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters.marks import REPLAY_APP_ID, REPLAY_KIND, finish_replay
-from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA, ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.files import DataFileWriter
-from millrace_pipelines.warehouse.ledger import (
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import RemovedFile, Table
+from millrace_pipelines.warehouse.ledger.ledger import (
     FORMER_LEDGERS_PROPERTY,
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -23,7 +24,7 @@ from millrace_pipelines.warehouse.ledger import (
     ledger_of,
     swap,
 )
-from millrace_pipelines.warehouse.table import RemovedFile, Table
+from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 
 FS = OsFileSystem()
 PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}

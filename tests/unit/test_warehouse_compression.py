@@ -6,16 +6,16 @@ import pytest
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.compression import (
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.compression import (
     COMPRESSION_PROPERTY,
     Compression,
     loaded_compression,
     settled_compression,
 )
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.files import DataFileWriter
-from millrace_pipelines.warehouse.open import open_tables
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.tables.open import open_tables
 from millrace_pipelines.warehouse.upkeep.compact import compact
 
 FS = OsFileSystem()

@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse import rows_writer as module
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.event_time import NO_TIME, parse_event_time
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.load.task import rows_writer
+from millrace_pipelines.warehouse.payload import rows_writer as module
+from millrace_pipelines.warehouse.payload.event_time import NO_TIME, parse_event_time
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
-from millrace_pipelines.warehouse.schema import parse_payload_schema
-from millrace_pipelines.warehouse.split import Splitter
-from millrace_pipelines.warehouse.task import rows_writer
+from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
+from millrace_pipelines.warehouse.payload.split import Splitter
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 US = pa.timestamp("us", tz="UTC")

@@ -2,10 +2,10 @@
 
 import pytest
 
+from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
 from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.warehouse.errors import LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.warehouse.generation import AgreedEnd, GivenUp, agreed_end, next_ledger
-from millrace_pipelines.warehouse.ledger import Ledger, LedgerEntry
+from millrace_pipelines.warehouse.ledger.generation import AgreedEnd, GivenUp, agreed_end, next_ledger
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 
 LEDGER = Ledger("events", "id", {0: LedgerEntry(0, 20, 3), 1: LedgerEntry(0, 5, 3)})
 

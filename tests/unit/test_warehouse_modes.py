@@ -10,22 +10,17 @@ from typer.testing import CliRunner
 from millrace.errors import BrokerUnreachableError
 from millrace_ops.cli.app import app
 from millrace_ops.cli.warehouse_modes import KeyFormat, key_bytes, time_ms
+from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.warehouse.errors import (
-    LoadFailedError,
-    ModeError,
-    OffsetsLostError,
-    SchemaError,
-    TableNotFoundError,
-)
-from millrace_pipelines.warehouse.ledger import Ledger, LedgerEntry
-from millrace_pipelines.warehouse.modes.continuous import load_continuously
-from millrace_pipelines.warehouse.modes.erased import ErasedKeys
-from millrace_pipelines.warehouse.modes.newest import PLACE_SCHEMA, contest, newest_of_each_key
-from millrace_pipelines.warehouse.modes.plan_reload import Wish, plan_reload
-from millrace_pipelines.warehouse.options import LoadReport
-from millrace_pipelines.warehouse.plan import LostRange, OffsetRange
-from millrace_pipelines.warehouse.rewrite import CurrentFile
+from millrace_pipelines.warehouse.delta.rewrite import CurrentFile
+from millrace_pipelines.warehouse.errors import LoadFailedError, ModeError, SchemaError, TableNotFoundError
+from millrace_pipelines.warehouse.keys.erased import ErasedKeys
+from millrace_pipelines.warehouse.keys.newest import PLACE_SCHEMA, contest, newest_of_each_key
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
+from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
+from millrace_pipelines.warehouse.ledger.plan_reload import Wish, plan_reload
+from millrace_pipelines.warehouse.load.continuous import load_continuously
+from millrace_pipelines.warehouse.load.options import LoadReport
 from millrace_pipelines.warehouse.upkeep.compact import plan_compaction
 
 
@@ -143,7 +138,7 @@ def test_keys_of_a_file_are_the_bytes_of_its_lines(tmp_path, monkeypatch):
         erased.extend(keys)
         raise TableNotFoundError("enough")
 
-    monkeypatch.setattr("millrace_pipelines.warehouse.modes.erase.erase", erase)
+    monkeypatch.setattr("millrace_pipelines.warehouse.keys.erase.erase", erase)
     file = tmp_path / "keys"
     file.write_bytes(b"alice\r\n\xff\xfe\n\na\rb\x85c")
     CliRunner().invoke(app, ["warehouse", "erase", str(tmp_path), "--keys-file", str(file)])
@@ -171,7 +166,7 @@ class Loop:
         self.told.append((type(failure.error).__name__, failure.attempt))
 
     def run(self, monkeypatch, **how):
-        monkeypatch.setattr("millrace_pipelines.warehouse.modes.continuous.MAX_PAUSE_S", 0.0)
+        monkeypatch.setattr("millrace_pipelines.warehouse.load.continuous.MAX_PAUSE_S", 0.0)
         load_continuously(self.load, self.stop, self, interval_s=0, **how)
         return self.told
 

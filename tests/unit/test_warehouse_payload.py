@@ -14,7 +14,7 @@ from millrace_pipelines.warehouse.payload.json import NOT_NUMBERS, JsonDecoder, 
 from millrace_pipelines.warehouse.payload.json_values import JsonValues
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
-from millrace_pipelines.warehouse.schema import parse_payload_schema
+from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 
 SCHEMA = parse_payload_schema(
     json.dumps(

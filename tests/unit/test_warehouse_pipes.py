@@ -1,9 +1,9 @@
 """What a load tells Dagster."""
 
-from millrace_pipelines.warehouse.load import LoadOptions, LoadReport
-from millrace_pipelines.warehouse.pipes_load import load_options, materialization_metadata
-from millrace_pipelines.warehouse.plan import LostRange
-from millrace_pipelines.warehouse.verify import LoadedRange
+from millrace_pipelines.warehouse.ledger.plan import LostRange
+from millrace_pipelines.warehouse.load.options import LoadOptions, LoadReport
+from millrace_pipelines.warehouse.load.pipes_load import load_options, materialization_metadata
+from millrace_pipelines.warehouse.load.verify import LoadedRange
 
 
 def test_extras_become_options():

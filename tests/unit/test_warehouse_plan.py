@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.warehouse.errors import OffsetsLostError
-from millrace_pipelines.warehouse.ledger import Ledger, LedgerEntry, swap
-from millrace_pipelines.warehouse.plan import (
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, swap
+from millrace_pipelines.warehouse.ledger.plan import (
     MIN_RECORDS_PER_TASK,
     LostRange,
     OffsetRange,

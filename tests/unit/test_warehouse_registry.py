@@ -21,8 +21,8 @@ from millrace_pipelines.warehouse.payload.protobuf import protobuf_decoder
 from millrace_pipelines.warehouse.payload.registry import UnknownSchemaError
 from millrace_pipelines.warehouse.payload.registry_files import FileRegistry
 from millrace_pipelines.warehouse.payload.registry_http import HttpRegistry
+from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.payload.sources import source_fields, versions_of
-from millrace_pipelines.warehouse.schema import parse_payload_schema
 
 V1 = {"type": "record", "name": "E", "fields": [{"name": "a", "type": "int"}]}
 V2 = {"type": "record", "name": "E", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]}

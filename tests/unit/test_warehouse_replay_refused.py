@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_ops.cli.app import app
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
-from millrace_pipelines.warehouse.dead_letters.replay import ReplayOptions, replay
-from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA
-from millrace_pipelines.warehouse.files import write_file
-from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.modes.choices import Mode
-from millrace_pipelines.warehouse.open import open_tables
-from millrace_pipelines.warehouse.schema import parse_payload_schema
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.delta.files import write_file
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.open import open_tables
 
 FS = OsFileSystem()
 SCHEMA = json.dumps({"fields": [{"name": "name", "type": "string"}]})

@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from millrace_pipelines.warehouse.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.schema import parse_payload_schema, read_payload_schema, table_schema
 from millrace_pipelines.warehouse.payload.types import PRIMITIVES
-from millrace_pipelines.warehouse.schema import parse_payload_schema, read_payload_schema, table_schema
 
 NESTED = {
     "type": "struct",

@@ -4,12 +4,12 @@ import pyarrow.dataset as ds
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.leases import held_leases
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.skipped import APP_ID, publish_skipped, skipped_location
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.ledger.skipped import APP_ID, publish_skipped, skipped_location
 from millrace_pipelines.warehouse.upkeep.compact import compact
-from millrace_pipelines.warehouse.upkeep.leases import held_leases
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 
 FS = OsFileSystem()

@@ -9,14 +9,14 @@ import pytest
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse import files
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta import files
+from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.delta.rewrite import read_rows
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
-from millrace_pipelines.warehouse.files import DataFileWriter, remove_files_of_load
-from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, read_ledger, swap
-from millrace_pipelines.warehouse.rewrite import read_rows
-from millrace_pipelines.warehouse.store import store_at
-from millrace_pipelines.warehouse.table import CHECKPOINT_INTERVAL, Table
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, read_ledger, swap
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
@@ -217,7 +217,7 @@ def test_no_rows_make_no_file(tmp_path):
 
 
 def test_an_error_takes_the_unfinished_file_away(tmp_path, monkeypatch):
-    monkeypatch.setattr("millrace_pipelines.warehouse.files.ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr("millrace_pipelines.warehouse.delta.files.ROW_GROUP_BYTES", 1)
 
     def fail_after_a_row_group():
         with DataFileWriter(str(tmp_path), "load", 0, ENVELOPE_SCHEMA, FS) as writer:

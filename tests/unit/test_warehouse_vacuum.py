@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.files import DataFileWriter
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 

@@ -6,16 +6,17 @@ import pyarrow as pa
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.audit import audit
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
-from millrace_pipelines.warehouse.envelope import DEAD_LETTER_SCHEMA, ENVELOPE_SCHEMA
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import DataFile, Table
 from millrace_pipelines.warehouse.errors import LoadFailedError
-from millrace_pipelines.warehouse.files import DataFileWriter
-from millrace_pipelines.warehouse.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.plan import OffsetRange
-from millrace_pipelines.warehouse.table import DataFile, Table
-from millrace_pipelines.warehouse.task import TaskResult
-from millrace_pipelines.warehouse.verify import LoadedRange, verify_results, with_epochs
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.load.task import TaskResult
+from millrace_pipelines.warehouse.load.verify import LoadedRange, verify_results, with_epochs
+from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}

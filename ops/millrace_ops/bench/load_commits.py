@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from millrace.fs import OsFileSystem
 from millrace_ops.bench.figures import Samples
-from millrace_pipelines.warehouse.files import write_file
-from millrace_pipelines.warehouse.ledger import (
+from millrace_pipelines.warehouse.delta.files import write_file
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
     TOPIC_PROPERTY,
     LedgerEntry,
     ledger_of,
     swap,
 )
-from millrace_pipelines.warehouse.schema import table_schema
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.payload.schema import table_schema
 
 COMMITS_BEFORE = 1_000
 MEASURED = 21  # more than lie between two checkpoints

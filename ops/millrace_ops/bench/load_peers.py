@@ -28,9 +28,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from millrace.errors import ClientError, SetupError
 from millrace.java import java_home_for_spark
 from millrace_ops.bench.load_topics import Topic
-from millrace_pipelines.warehouse.envelope import ENVELOPE_COLUMNS
-from millrace_pipelines.warehouse.load import LoadOptions, load_topic
-from millrace_pipelines.warehouse.schema import read_payload_schema
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 
 JARS = Path(".peers", "spark-kafka", "libs")
 FLIGHTS_SCHEMA = "flights.json"

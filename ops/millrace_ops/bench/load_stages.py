@@ -23,11 +23,11 @@ from millrace.records.batch import walk
 from millrace_ops.bench.figures import Samples
 from millrace_ops.bench.load_topics import PARTITIONS, Topic
 from millrace_pipelines.spark.read import FETCH_MAX_BYTES, TopicSource, read_range
-from millrace_pipelines.warehouse.dead_letters import dead_letters_dir
-from millrace_pipelines.warehouse.files import DataFileWriter
-from millrace_pipelines.warehouse.plan import OffsetRange
-from millrace_pipelines.warehouse.schema import table_schema
-from millrace_pipelines.warehouse.task import LoadSpec, load_range
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.load.task import LoadSpec, load_range
+from millrace_pipelines.warehouse.payload.schema import table_schema
 
 STAGED_RECORDS = {100: 500_000, 1024: 50_000}
 MEBIBYTE = 1 << 20

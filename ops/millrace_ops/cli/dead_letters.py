@@ -16,7 +16,7 @@ from millrace_ops.cli.output import json_bytes, print_json, print_table
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters.letters import Selection
-    from millrace_pipelines.warehouse.dead_letters.replay import ReplayReport
+    from millrace_pipelines.warehouse.load.replay import ReplayReport
 
 app = typer.Typer(no_args_is_help=True, help="Records that did not fit a table's columns: list, show, replay.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
@@ -100,7 +100,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Append the letters that decode now to the rows, each exactly once; exit status 1 where some stay letters."""
-    from millrace_pipelines.warehouse.dead_letters.replay import ReplayOptions, replay
+    from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 
     selection = _selection(reason, partition, from_offset, until_offset)
     options = ReplayOptions(table=directory, schema=schema, selection=selection, dry_run=dry_run)

@@ -14,12 +14,12 @@ from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_pipelines.spark.choices import Isolation, Reader
-from millrace_pipelines.warehouse.compression import Compression
-from millrace_pipelines.warehouse.modes.choices import Mode
+from millrace_pipelines.warehouse.delta.compression import Compression
+from millrace_pipelines.warehouse.tables.choices import Mode
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.options import LoadReport
-    from millrace_pipelines.warehouse.progress import LoadListener
+    from millrace_pipelines.warehouse.load.options import LoadReport
+    from millrace_pipelines.warehouse.load.progress import LoadListener
 
 app = typer.Typer(no_args_is_help=True, help="Load topics into Delta tables, each offset exactly once.")
 Settings = Annotated[
@@ -94,8 +94,8 @@ def load(
     as_json: Json = False,
 ) -> None:
     """Load what the topic has and the table doesn't, up to the end offsets of now, in one commit."""
-    from millrace_pipelines.warehouse.load import load_topic
-    from millrace_pipelines.warehouse.options import LoadOptions
+    from millrace_pipelines.warehouse.load.load import load_topic
+    from millrace_pipelines.warehouse.load.options import LoadOptions
 
     options = LoadOptions(
         topic=topic,

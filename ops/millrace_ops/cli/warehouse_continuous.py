@@ -16,10 +16,10 @@ from millrace.config import MAX_PORT, whole_number
 from millrace.errors import SetupError
 from millrace_ops.cli.output import print_json
 from millrace_pipelines.spark.session import spark_session
-from millrace_pipelines.warehouse.load import load_topic
-from millrace_pipelines.warehouse.modes.continuous import ContinuousListener, Failure, load_continuously
-from millrace_pipelines.warehouse.modes.metrics import LoadMetrics
-from millrace_pipelines.warehouse.options import LoadOptions, LoadReport
+from millrace_pipelines.warehouse.load.continuous import ContinuousListener, Failure, load_continuously
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.metrics import LoadMetrics
+from millrace_pipelines.warehouse.load.options import LoadOptions, LoadReport
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

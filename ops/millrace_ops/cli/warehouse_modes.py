@@ -17,9 +17,9 @@ from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import AcceptKeyless, shown_listener
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.modes.reload import ReloadReport
-    from millrace_pipelines.warehouse.modes.selection import Selection
-    from millrace_pipelines.warehouse.options import LoadOptions
+    from millrace_pipelines.warehouse.ledger.selection import Selection
+    from millrace_pipelines.warehouse.load.options import LoadOptions
+    from millrace_pipelines.warehouse.load.reload import ReloadReport
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -55,7 +55,7 @@ def erase(
     The files that had them go with `vacuum --retain 0`. The topic keeps its records: send it a tombstone for each key.
     """
     from millrace.fs import OsFileSystem
-    from millrace_pipelines.warehouse.modes.erase import erase as run
+    from millrace_pipelines.warehouse.keys.erase import erase as run
 
     lines = [os.fsdecode(line.rstrip(b"\r\n")) for line in keys_file] if keys_file else []
     keys = [key_bytes(text, key_format) for text in [*(key or []), *filter(None, lines)]]
@@ -92,8 +92,8 @@ def reload(
     as_json: Json = False,
 ) -> None:
     """Read a part of a topic again, and put it in the place of what the table has of it, in one commit."""
-    from millrace_pipelines.warehouse.modes.selection import Selection
-    from millrace_pipelines.warehouse.options import LoadOptions
+    from millrace_pipelines.warehouse.ledger.selection import Selection
+    from millrace_pipelines.warehouse.load.options import LoadOptions
 
     selection = Selection(
         partitions=tuple(partition) if partition else None,
@@ -126,8 +126,8 @@ def backfill(
     as_json: Json = False,
 ) -> None:
     """Load what lies below the table's first offsets, such as logs that were imported after its first load."""
-    from millrace_pipelines.warehouse.modes.selection import Selection
-    from millrace_pipelines.warehouse.options import LoadOptions
+    from millrace_pipelines.warehouse.ledger.selection import Selection
+    from millrace_pipelines.warehouse.load.options import LoadOptions
 
     selection = Selection(
         partitions=tuple(partition) if partition else None, from_offset=from_offset, until_table_begins=True
@@ -162,7 +162,7 @@ def time_ms(text: str | None) -> int | None:
 
 
 def _run(options: LoadOptions, selection: Selection, *, as_json: bool) -> None:
-    from millrace_pipelines.warehouse.modes.reload import reload_topic
+    from millrace_pipelines.warehouse.load.reload import reload_topic
 
     with shown_listener() as listener:
         report = reload_topic(options, selection, listener=listener)

@@ -6,7 +6,7 @@ import sys
 
 from rich.progress import Progress
 
-from millrace_pipelines.warehouse.progress import Step
+from millrace_pipelines.warehouse.load.progress import Step
 
 
 class BarListener:

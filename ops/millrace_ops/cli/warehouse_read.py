@@ -25,7 +25,7 @@ UNKNOWN = "?"
 
 def tables(directory: Below, bootstrap: Beside = None, as_json: Json = False) -> None:
     """List all tables of topics below a folder; with --bootstrap also how many offsets each lacks."""
-    from millrace_pipelines.warehouse.tables import describe_table, find_tables
+    from millrace_pipelines.warehouse.tables.find import describe_table, find_tables
 
     found = [describe_table(location, bootstrap) for location in find_tables(directory)]
     if as_json:
@@ -50,8 +50,8 @@ def tables(directory: Below, bootstrap: Beside = None, as_json: Json = False) ->
 
 def ledger(directory: Directory, bootstrap: Beside = None, as_json: Json = False) -> None:
     """Show which offsets a table holds; with --bootstrap also how many of each partition it lacks."""
-    from millrace_pipelines.warehouse.ledger import read_ledger
-    from millrace_pipelines.warehouse.tables import lag_of
+    from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+    from millrace_pipelines.warehouse.tables.find import lag_of
 
     found = read_ledger(directory)
     lag = None if bootstrap is None else lag_of(found, bootstrap)
@@ -75,7 +75,7 @@ def ledger(directory: Directory, bootstrap: Beside = None, as_json: Json = False
 
 def audit(directory: Directory, bootstrap: Beside = None, as_json: Json = False) -> None:
     """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
-    from millrace_pipelines.warehouse.audit import audit as findings_of
+    from millrace_pipelines.warehouse.completeness.audit import audit as findings_of
 
     findings = findings_of(directory, bootstrap=bootstrap)
     if as_json:
@@ -91,8 +91,8 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Run SQL over a table, or all tables below a folder, by DuckDB; with --json a line for each row."""
-    from millrace_pipelines.warehouse.python_rows import python_rows
-    from millrace_pipelines.warehouse.query import query as run
+    from millrace_pipelines.warehouse.delta.python_rows import python_rows
+    from millrace_pipelines.warehouse.tables.query import query as run
 
     with run(directory, sql) as result:
         rows = ({name: _plain(value) for name, value in row.items()} for batch in result for row in python_rows(batch))

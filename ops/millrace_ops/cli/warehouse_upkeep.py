@@ -57,7 +57,7 @@ def vacuum(
     The dead letters beside the table are treated alike. Older versions can't be read any more without their files.
     """
     from millrace.fs import OsFileSystem
-    from millrace_pipelines.warehouse.upkeep.companions import companions
+    from millrace_pipelines.warehouse.tables.companions import companions
     from millrace_pipelines.warehouse.upkeep.vacuum import vacuum as run
 
     fs = OsFileSystem()

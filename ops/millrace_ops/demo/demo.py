@@ -24,7 +24,7 @@ from millrace_ops.demo.produce import create_topic, produce
 from millrace_ops.demo.steps import Step, Steps
 from millrace_ops.platform.dagster_api import DagsterApi, RunState
 from millrace_ops.platform.platform import Platform, PlatformOptions
-from millrace_pipelines.warehouse.ledger import read_ledger
+from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 
 TOPIC = "flights"
 PARTITIONS = 4

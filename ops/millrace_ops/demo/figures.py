@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.ledger import Ledger
+from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
 
 class Figure(NamedTuple):

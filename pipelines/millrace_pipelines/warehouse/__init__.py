@@ -1,1 +1,39 @@
-"""Topics as Delta tables: rows and offsets in one commit, each offset exactly once (spec H2)."""
+"""Topics as Delta tables: rows and offsets in one commit, each offset exactly once.
+
+What programs use has its name here, and is imported when it is first used (`import load_topic`).
+
+    completeness   the audit: what loads claim against what files hold
+    load           loads, reloads and replays: plan, Spark tasks, verification, commit
+    upkeep         compaction, checkpoints, vacuum
+    keys           one row for each key, and removal by key or by offset
+    dead_letters   records that don't fit the declared schema
+    tables         tables found, opened, brought to a changed schema, queried
+    ledger         which offsets a table holds, and which come next
+    payload        values to typed columns
+    delta          the Delta Lake table: log, files, leases, rewrites
+    errors         what stops a load
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.load.load import load_topic as load_topic
+    from millrace_pipelines.warehouse.load.options import LoadOptions as LoadOptions
+    from millrace_pipelines.warehouse.tables.query import query as query
+    from millrace_pipelines.warehouse.tables.query import spark_table as spark_table
+
+_FACE = {
+    "LoadOptions": "load.options",
+    "load_topic": "load.load",
+    "query": "tables.query",
+    "spark_table": "tables.query",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FACE:
+        return getattr(import_module(f"{__name__}.{_FACE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,13 +1,10 @@
-"""What stops a load.
+"""What stops a load, beside what stops a read of its topic (`millrace_pipelines.spark.errors`).
 
 WarehouseError
 ├── SchemaError               a declared schema, or a table's, that can't be used
 │   └── SchemaChangedError    a field whose type does not fit its column
 ├── RegistryError             the schema registry can't be asked; run again
 ├── StaleLedgerError          another load committed first; run again
-├── OffsetsLostError          retention deleted offsets before they were loaded
-├── LogTruncatedError         the log ends before the ledger's next offset, or holds other records below it
-├── TopicRecreatedError       the table belongs to an earlier topic of this name
 ├── KeylessRecordsError       an upsert meets records without a key
 ├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
@@ -38,18 +35,6 @@ class StaleLedgerError(WarehouseError):
     """Another load moved the ledger between this one's plan and its commit; nothing of this load was committed."""
 
     retriable = True
-
-
-class OffsetsLostError(WarehouseError):
-    """Retention deleted offsets that the table doesn't have."""
-
-
-class LogTruncatedError(WarehouseError):
-    """The log ends before offsets that the table has."""
-
-
-class TopicRecreatedError(WarehouseError):
-    """The topic's id differs from the one the table was loaded from."""
 
 
 class KeylessRecordsError(WarehouseError):

@@ -34,7 +34,7 @@ def warehouse_table(
     name = context.partition_key
     invocation = pipes.run(
         context=context,
-        command=[sys.executable, "-m", "millrace_pipelines.warehouse.pipes_load"],
+        command=[sys.executable, "-m", "millrace_pipelines.warehouse.load.pipes_load"],
         extras={
             "topic": name,
             "table": millrace.table_dir(name),

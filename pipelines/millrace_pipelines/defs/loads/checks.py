@@ -5,7 +5,7 @@ import dagster as dg
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.partitions import topics_partitions
-from millrace_pipelines.warehouse.audit import audit
+from millrace_pipelines.warehouse.completeness.audit import audit
 
 
 @dg.asset_check(

@@ -14,7 +14,7 @@ from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.offsets import TopicOffsets
 from millrace_pipelines.defs.topics.partitions import TOPICS
 from millrace_pipelines.warehouse.errors import TableNotFoundError
-from millrace_pipelines.warehouse.ledger import read_ledger
+from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 
 load = dg.define_asset_job(
     "load",

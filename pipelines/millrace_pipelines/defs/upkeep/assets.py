@@ -12,9 +12,9 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.maintenance import report_table, total
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.warehouse.dead_letters import DEAD_LETTERS_SUFFIX
+from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
 from millrace_pipelines.warehouse.errors import TableNotFoundError
-from millrace_pipelines.warehouse.skipped import SKIPPED_SUFFIX
+from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
 
 COMPANIONS = (DEAD_LETTERS_SUFFIX, SKIPPED_SUFFIX)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from millrace_pipelines.spark.errors import SourceOptionError
 from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.spark.source.brokers import Brokers, SourceTopic
-from millrace_pipelines.spark.source.errors import SourceOptionError
 from millrace_pipelines.spark.source.filters import Bounds, narrow
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.positions import Position, check_named_partitions, resolve, within_log

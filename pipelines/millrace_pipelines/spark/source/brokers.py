@@ -10,8 +10,8 @@ from millrace.client import Cluster, SimpleConsumer, TopicMetadata
 from millrace.client.simple_consumer import IsolationLevel
 from millrace.errors import ErrorCode, UnknownTopicError
 from millrace.records.batch import walk
+from millrace_pipelines.spark.errors import SourceOptionError
 from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.spark.source.errors import SourceOptionError
 from millrace_pipelines.spark.source.options import SourceOptions
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from millrace_pipelines.spark.source.errors import CheckpointError
+from millrace_pipelines.spark.errors import CheckpointError
 from millrace_pipelines.spark.source.spans import Span, TopicPartition
 
 

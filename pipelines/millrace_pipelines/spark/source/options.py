@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.spark.errors import SourceOptionError
 from millrace_pipelines.spark.read import TopicSource
-from millrace_pipelines.spark.source.errors import SourceOptionError
 from millrace_pipelines.spark.source.positions import LATEST, Position, parse_offsets, parse_time
 
 COMMON = (

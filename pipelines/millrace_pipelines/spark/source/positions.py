@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
 from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.spark.source.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
 
 EARLIEST = -2
 LATEST = -1

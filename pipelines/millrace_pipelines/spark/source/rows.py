@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.errors import OffsetOutOfRangeError
+from millrace_pipelines.spark.errors import OffsetsLostError
 from millrace_pipelines.spark.read import log_offsets, read_range
-from millrace_pipelines.spark.source.errors import OffsetsLostError
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.spans import Span
 

@@ -13,11 +13,11 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.spark.errors import SourceOptionError
 from millrace_pipelines.spark.source.batch import BatchReader, PushingBatchReader
-from millrace_pipelines.spark.source.errors import SourceOptionError
 from millrace_pipelines.spark.source.options import ONLY_BATCH, ONLY_STREAM, parse_options, refuse
 from millrace_pipelines.spark.source.stream import StreamReader
-from millrace_pipelines.warehouse.envelope import ENVELOPE_SCHEMA
 
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 

@@ -23,10 +23,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millrace.errors import UnknownTopicError
+from millrace_pipelines.spark.errors import LogTruncatedError, SourceOptionError, TopicRecreatedError
 from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.spark.source.brokers import Brokers, SourceTopic
 from millrace_pipelines.spark.source.checkpoint import Progress, StreamOffset, spans_between
-from millrace_pipelines.spark.source.errors import LogTruncatedError, SourceOptionError, TopicRecreatedError
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.positions import LATEST, Position, check_named_partitions, resolve, within_log
 from millrace_pipelines.spark.source.rows import read_span

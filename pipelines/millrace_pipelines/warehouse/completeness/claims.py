@@ -16,8 +16,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from millrace_pipelines.warehouse.ledger import LedgerEntry
-from millrace_pipelines.warehouse.lineage import loads_of
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
+from millrace_pipelines.warehouse.load.lineage import loads_of
 
 KINDS = ("rows", "dead_letters", "control", "aborted", "compacted", "absent")  # the last in tables of before
 Lineage = Sequence[Mapping[str, Any]]

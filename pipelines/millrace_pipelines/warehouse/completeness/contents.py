@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.store import Store, store_at
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.delta.store import Store, store_at
+from millrace_pipelines.warehouse.delta.table import Table
 
 Integers = npt.NDArray[np.int64]
 PARTITION = "partition"

@@ -14,7 +14,7 @@ from millrace_pipelines.warehouse.completeness.contents import (
 )
 from millrace_pipelines.warehouse.dead_letters.letters import completed
 from millrace_pipelines.warehouse.dead_letters.marks import MARKED_COLUMNS, pending_replay
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.delta.table import Table
 
 
 class Letters(Contents):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millrace.errors import UnknownTopicError
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.read import TopicSource, describe_topic, log_offsets
-from millrace_pipelines.warehouse.ledger import Ledger
+from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
 
 def topic_findings(ledger: Ledger, bootstrap: str) -> Iterator[str]:

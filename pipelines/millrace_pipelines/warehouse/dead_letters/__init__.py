@@ -12,8 +12,3 @@ with dead letters commits them first, then the rows; each commit is a compare-an
 So a crash neither loses nor doubles a record. A load without dead letters leaves this ledger behind the table's:
 the offsets between hold none. Letters that decode later are appended to the rows by `replay`.
 """
-
-from millrace_pipelines.warehouse.dead_letters.commit import commit_dead_letters
-from millrace_pipelines.warehouse.dead_letters.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
-
-__all__ = ["DEAD_LETTERS_SUFFIX", "commit_dead_letters", "dead_letters_dir"]

@@ -11,11 +11,11 @@ import pyarrow.compute
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.dead_letters.letters import NO_REASON, Selection, chosen, letters_of
-from millrace_pipelines.warehouse.dead_letters.location import dead_letters_dir
 from millrace_pipelines.warehouse.dead_letters.marks import Pending, pending_replay
-from millrace_pipelines.warehouse.python_rows import python_rows
-from millrace_pipelines.warehouse.store import store_at
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.python_rows import python_rows
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import Table
 
 pc: Any = pyarrow.compute  # its stubs know no plain values
 

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.envelope import ENVELOPE_FIELDS
+from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.conform import conform
 from millrace_pipelines.warehouse.payload.framing import read_frames, split_message_indexes, unframed
 from millrace_pipelines.warehouse.payload.json import JsonDecoder
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Places, Reason, Refusal, joined, nulls
 from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema, UnknownSchemaError
+from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.payload.sources import (
     Decoder,
     plain_decoder,
@@ -29,7 +30,6 @@ from millrace_pipelines.warehouse.payload.sources import (
     source_fields,
 )
 from millrace_pipelines.warehouse.payload.types import Field, children
-from millrace_pipelines.warehouse.schema import PayloadSchema
 
 Outcome = Part | Refusal
 

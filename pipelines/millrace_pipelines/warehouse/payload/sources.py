@@ -19,8 +19,8 @@ from millrace_pipelines.warehouse.payload.protobuf import protobuf_decoder
 from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema, SchemaRegistry
 from millrace_pipelines.warehouse.payload.registry_files import FileRegistry
 from millrace_pipelines.warehouse.payload.registry_http import HttpRegistry
+from millrace_pipelines.warehouse.payload.schema import PayloadSchema, check_event_column, taken_names
 from millrace_pipelines.warehouse.payload.types import Field, check_names
-from millrace_pipelines.warehouse.schema import PayloadSchema, check_event_column, taken_names
 
 MAX_CACHED = 256
 MAIN_PROTO = "main.proto"

@@ -13,15 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.rewrite import current_files
-from millrace_pipelines.warehouse.table import Table
+from millrace_pipelines.warehouse.delta.rewrite import current_files
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.tables.companions import companions
 from millrace_pipelines.warehouse.upkeep.compact import (
     DEFAULT_TARGET_BYTES,
     CompactionReport,
     compact,
     plan_compaction,
 )
-from millrace_pipelines.warehouse.upkeep.companions import companions
 from millrace_pipelines.warehouse.upkeep.vacuum import DEFAULT_RETENTION_HOURS, VacuumReport, vacuum
 
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.files import operation_of
+from millrace_pipelines.warehouse.delta.leases import held_leases, is_leased
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
-from millrace_pipelines.warehouse.files import operation_of
-from millrace_pipelines.warehouse.store import store_at
-from millrace_pipelines.warehouse.table import Table
-from millrace_pipelines.warehouse.upkeep.leases import held_leases, is_leased
 
 DEFAULT_RETENTION_HOURS = 7 * 24
 MIN_UNLEASED_RETENTION_HOURS = 24

@@ -1,0 +1,187 @@
+"""The completeness audit: does a table have every offset that its ledger says, once?
+
+From the table's own parts, the history against the files:
+
+    files       every file that the table names is there, as long and with as many rows as the log says
+    chain       the ranges of all loads follow one another from the ledger's start to its next offset
+    offsets     none more often than it was loaded, none that no load tells of
+    counts      rows + dead letters + skipped (markers, aborted, compacted, accepted gaps) are all offsets: for each
+                range; where records were taken out since (erasure, reload), for each partition
+    keys        in a table of newest records (upsert), instead of counts: none twice, and as many rows as keys were
+                inserted less those deleted and erased
+
+With the address of a cluster also the ledger against the topic. Memory is bounded, whatever the size of the table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.completeness.claims import (
+    Claim,
+    Stretch,
+    absent_since,
+    chain_findings,
+    claims_of,
+    rows_by_key,
+    stretches_of,
+    sum_findings,
+)
+from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, shown
+from millrace_pipelines.warehouse.completeness.keys import repeated_keys
+from millrace_pipelines.warehouse.completeness.letters import Letters
+from millrace_pipelines.warehouse.completeness.tally import (
+    SHOWN,
+    WINDOW_OFFSETS,
+    Met,
+    doubled_finding,
+    strays,
+    tally,
+)
+from millrace_pipelines.warehouse.completeness.topic import topic_findings
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
+
+
+def audit(location: str, *, bootstrap: str | None = None, window_offsets: int = WINDOW_OFFSETS) -> list[str]:
+    """What is wrong with the table, a line for each finding; none where it is complete.
+
+    Args:
+        location: The table's.
+        bootstrap: HOST:PORT of a broker, to hold the ledger against the topic as well.
+        window_offsets: How many offsets are counted in one pass, a byte for each.
+
+    Raises:
+        TableNotFoundError: No table of Millrace at the location.
+        ClientError: The cluster can't be asked.
+    """
+    return list(_Audit(location).findings(bootstrap, window_offsets))
+
+
+class _Audit:
+    """One audit of one version of a table and of its dead letters."""
+
+    def __init__(self, location: str) -> None:
+        self._table = Table.load(location, OsFileSystem())
+        self._ledger = ledger_of(self._table)
+        self._lineage = self._table.lineage()
+        self._dead_letters = _load_if_there(dead_letters_dir(self._table.location))
+        self._is_upsert = mode_of(self._table) is Mode.UPSERT
+
+    def findings(self, bootstrap: str | None, window_offsets: int) -> Iterator[str]:
+        claims: list[Claim] = []
+        for ledger in (*former_ledgers(self._table), self._ledger.name):
+            mine = claims_of(self._lineage, ledger)
+            claims += mine
+            yield from sum_findings(self._lineage, ledger)
+            yield from chain_findings(self._entries(ledger), mine)
+        stretches = stretches_of(claims)
+        rows = Contents(self._table)
+        dead_letters = Letters(self._table, self._dead_letters) if self._dead_letters else None
+        tables: list[Contents] = [rows] if dead_letters is None else [rows, dead_letters]
+        strayed = list(_stray_findings(stretches, rows, self._ledger))
+        mets = tally(stretches, tables, window_offsets)
+        repeated = repeated_keys(rows) if self._is_upsert else []
+        for contents in tables:  # all that reads them has
+            yield from contents.findings
+        yield from strayed
+        for met in mets:
+            yield from doubled_finding(met)
+        if self._is_upsert:
+            yield from self._key_findings(stretches, rows, dead_letters)
+            yield from _repeated_findings(repeated)
+        else:
+            yield from self._count_findings(mets)
+        if bootstrap is not None:
+            yield from topic_findings(self._ledger, bootstrap)
+
+    def _entries(self, ledger: str) -> Mapping[int, LedgerEntry]:
+        return self._ledger.partitions if ledger == self._ledger.name else former_ledgers(self._table)[ledger]
+
+    def _count_findings(self, mets: Sequence[Met]) -> Iterator[str]:
+        absent = absent_since(self._lineage, self._dead_letters.lineage() if self._dead_letters else [])
+        for met in mets:
+            if met.stretch.partition not in absent and met.records != met.stretch.records:
+                yield _miscount(met)
+        for partition, offsets in sorted(absent.items()):
+            mine = [met for met in mets if met.stretch.partition == partition]
+            yield from _partition_finding(partition, mine, offsets)
+
+    def _key_findings(
+        self, stretches: Sequence[Stretch], rows: Contents, dead_letters: Contents | None
+    ) -> Iterator[str]:
+        if rows.rows != (said := rows_by_key(self._lineage)):
+            yield f"{rows.rows} rows, the keys that were inserted less those deleted and erased say {said}"
+        if dead_letters is not None and self._dead_letters is not None:
+            ahead = sum(len(offsets) for _, offsets in strays(stretches, dead_letters))
+            said = sum(claim.dead_letters for stretch in stretches for claim in stretch.claims)
+            said -= sum(absent_since(self._dead_letters.lineage()).values())
+            if dead_letters.rows - ahead != said:
+                yield f"{dead_letters.rows - ahead} dead letters, the loads say {said}"
+
+
+def _repeated_findings(keys: Sequence[bytes]) -> Iterator[str]:
+    if keys:
+        yield f"{len(keys)} keys have more than one row, though the table has the newest record of each: " + (
+            shown([repr(key) for key in keys])
+        )
+
+
+def _load_if_there(location: str) -> Table | None:
+    try:
+        return Table.load(location, OsFileSystem())
+    except TableNotFoundError:
+        return None
+
+
+def _stray_findings(stretches: Sequence[Stretch], rows: Contents, ledger: Ledger) -> Iterator[str]:
+    """Dead letters may be ahead of the ledger, by a load that stopped between its commits; rows may not."""
+    counts: Counter[str] = Counter()
+    first: dict[str, list[int]] = {}
+    for partition, offsets in strays(stretches, rows):
+        for place, some in _placed(partition, offsets, ledger):
+            counts[place] += len(some)
+            first.setdefault(place, []).extend(int(offset) for offset in some[:SHOWN])
+    for place, count in counts.items():
+        yield f"{place}: {count} rows: {shown(first[place])}"
+
+
+def _placed(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tuple[str, Integers]]:
+    entry = ledger.partitions.get(partition)
+    if entry is None:
+        yield f"partition {partition}, which the ledger doesn't know", offsets
+        return
+    inside = (offsets >= entry.start_offset) & (offsets < entry.next_offset)
+    outside = f"partition {partition}, outside the ledger's offsets {entry.start_offset}-{entry.next_offset - 1}"
+    for place, some in ((outside, offsets[~inside]), (f"partition {partition}, of no load", offsets[inside])):
+        if len(some):
+            yield place, some
+
+
+def _miscount(met: Met) -> str:
+    stretch = met.stretch
+    return (
+        f"partition {stretch.partition}, offsets {stretch.from_offset}-{stretch.until_offset - 1}: "
+        f"{met.records} rows and dead letters, the loads say {stretch.records}{_not_there(met.missing_offsets)}"
+    )
+
+
+def _partition_finding(partition: int, mets: Sequence[Met], absent: int) -> Iterator[str]:
+    records = sum(met.records for met in mets)
+    said = sum(met.stretch.records for met in mets) - absent
+    if records != said:
+        missing = [offset for met in mets for offset in met.missing_offsets]
+        yield (
+            f"partition {partition}: {records} rows and dead letters, the loads less what was taken out since say "
+            f"{said}{_not_there(missing)}"
+        )
+
+
+def _not_there(offsets: Sequence[int]) -> str:
+    return f"; not there: {shown(offsets)}" if offsets else ""

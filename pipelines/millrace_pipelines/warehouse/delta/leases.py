@@ -1,0 +1,90 @@
+"""Who is writing into a table right now.
+
+    DIR/_running/<operation id>.lease      locked for as long as the operation runs
+
+Whoever writes data files holds a lease from before the first file until after the commit, or after the files are taken
+away. The lock ends with its process, so a lease that can be locked belongs to a crashed one. A file that no commit
+names is garbage exactly if its operation holds no lease; asked in this order:
+
+    1. list the files         a file's lease is older than the file
+    2. list the held leases   whose lease is gone has committed, or never will
+    3. load the table         what it names now stays
+
+A lease gets its name only once it is locked, so that it is never seen unlocked while its operation lives. Readers of
+Delta tables pass over names that begin with an underscore.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from millrace.fs import TEMPORARY_SUFFIX, FileSystem
+from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
+from millrace_pipelines.warehouse.delta.store import Store, store_at
+
+LEASES_DIRECTORY = "_running"
+LEASE_SUFFIX = ".lease"
+
+
+def is_leased(store: Store) -> bool:
+    """Whether a table has leases: in a folder it has, in an object store, which knows no locks, it has not."""
+    return store.location == store.root
+
+
+@contextmanager
+def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[None]:
+    """Hold an operation's lease on a table that is there, and on the dead letters beside it."""
+    store = store_at(location, fs)
+    if not is_leased(store) or not fs.exists(store.root):
+        yield
+        return
+    leases = os.path.join(store.root, LEASES_DIRECTORY)
+    path = os.path.join(leases, operation_id + LEASE_SUFFIX)
+    fs.mkdir(leases)
+    fd = fs.open(path + TEMPORARY_SUFFIX, create=True)
+    try:
+        fs.lock(fd)
+        fs.rename(path + TEMPORARY_SUFFIX, path)
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            fs.unlink(path)
+        fs.close(fd)
+
+
+def held_leases(location: str, fs: FileSystem) -> set[str]:
+    """The ids of the operations that are running on a table; leases of crashed ones are taken away.
+
+    Whoever writes dead letters may hold the lease of the table of rows.
+    """
+    store = store_at(location, fs)
+    if not is_leased(store):
+        return set()
+    rows = store.root.removesuffix(DEAD_LETTERS_SUFFIX)
+    return {operation_id for root in {store.root, rows} for operation_id in _held_in(root, fs)}
+
+
+def _held_in(root: str, fs: FileSystem) -> set[str]:
+    leases = os.path.join(root, LEASES_DIRECTORY)
+    if not fs.exists(leases):
+        return set()
+    names = [name for name in fs.listdir(leases) if name.endswith(LEASE_SUFFIX)]
+    return {name.removesuffix(LEASE_SUFFIX) for name in names if _is_held(os.path.join(leases, name), fs)}
+
+
+def _is_held(path: str, fs: FileSystem) -> bool:
+    try:
+        fd = fs.open(path)
+    except FileNotFoundError:
+        return False
+    try:
+        fs.lock(fd)
+        with suppress(FileNotFoundError):
+            fs.unlink(path)
+    except BlockingIOError:
+        return True
+    finally:
+        fs.close(fd)
+    return False

@@ -1,0 +1,266 @@
+"""Copy-on-write: files of a table replaced by others, in one commit (erasure, upsert, reload, compaction).
+
+    lease ─ load the table ─ write what stays and what comes ─ commit: added, removed, rewrites + 1 ─ lease ends
+
+    app id               version
+    millrace/rewrites    how many commits have removed files
+
+The compare-and-swap on that count keeps two rewrites from removing the same file: delta-rs lets a second one pass where
+the first only compacted, and its rows would be there twice. A load that appends does not count, and is not
+disturbed: it removes nothing, and a rewrite takes nothing from it.
+
+A crash leaves the table as it was or with the whole rewrite; a rewrite that lost its race takes its files away, and is
+made again on the version after.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.warehouse.delta.compression import Compression, settled_compression
+from millrace_pipelines.warehouse.delta.data_file import row_blocks
+from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.table import DataFile, RemovedFile, Table
+from millrace_pipelines.warehouse.errors import StaleLedgerError
+
+REWRITE_ATTEMPTS = 5
+BATCH_ROWS = 1 << 16
+Mask = np.typing.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentFile:
+    """A data file that a version names; the least and greatest offset and partition of its rows, where noted."""
+
+    name: str
+    size_bytes: int
+    rows: int
+    offsets: tuple[int, int] | None
+    partitions: tuple[int, int] | None
+    partition_values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """What one commit takes away and puts in its place."""
+
+    added: Sequence[DataFile]
+    removed: Sequence[CurrentFile]
+    lineage: Mapping[str, Any]
+    data_change: bool = True
+    expected: Mapping[str, int | None] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+
+
+MakeRewrite = Callable[[Table, str], Rewrite | None]
+"""Writes the files of a rewrite under an operation id; None where nothing is to be done."""
+
+
+@retry(
+    retry=retry_if_exception(lambda error: isinstance(error, _OvertakenError)),
+    stop=stop_after_attempt(REWRITE_ATTEMPTS),
+    wait=wait_random_exponential(multiplier=0.05, max=2),
+    reraise=True,
+)
+def rewrite(location: str, fs: FileSystem, make: MakeRewrite) -> int | None:
+    """Make a rewrite of the newest version and commit it; the table's version after it, None where nothing was done.
+
+    Raises:
+        StaleLedgerError: Others rewrote the table first, at every attempt.
+    """
+    table = Table.load_to_write(location, fs)
+    operation_id = uuid.uuid4().hex
+    with lease(location, operation_id, fs):
+        with files_removed_on(BaseException, [location], operation_id, fs), _overtaken_by_vacuum(table):
+            made = make(table, operation_id)
+        if made is None:
+            return None
+        with files_removed_on(StaleLedgerError, [location], operation_id, fs):
+            return commit_rewrite(table, made)
+
+
+def commit_rewrite(table: Table, made: Rewrite) -> int:
+    """Commit a rewrite of exactly this version of a table; StaleLedgerError where another one came first."""
+    counted, counts = table.count_rewrites()
+    try:
+        return table.commit(
+            made.added,
+            removed=[_removed(file) for file in made.removed],
+            expected={**made.expected, **counted},
+            transactions={**made.transactions, **counts},
+            lineage=made.lineage,
+            data_change=made.data_change,
+        )
+    except StaleLedgerError as error:
+        if all(table.transaction_version(app_id) == version for app_id, version in made.expected.items()):
+            raise _OvertakenError(str(error)) from error
+        raise
+
+
+@contextmanager
+def _overtaken_by_vacuum(table: Table) -> Iterator[None]:
+    """A file that is not there any more was removed by a rewrite since, and taken away by a vacuum."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if Table.load(table.location, OsFileSystem()).version == table.version:
+            raise
+        raise _OvertakenError(f"{table.location}: another rewrite came first: {error}") from error
+
+
+def _removed(file: CurrentFile) -> RemovedFile:
+    return RemovedFile(name=file.name, size_bytes=file.size_bytes, partition_values=file.partition_values)
+
+
+class _OvertakenError(StaleLedgerError):
+    """Another rewrite came first, the ledger is as it was: made again on the version after, it may pass."""
+
+
+@contextmanager
+def files_removed_on(
+    kind: type[BaseException], locations: Iterable[str], operation_id: str, fs: FileSystem
+) -> Iterator[None]:
+    """Take an operation's files in some tables away where it is certain that it commits none of them any more."""
+    try:
+        yield
+    except kind:
+        for location in locations:
+            remove_files_of_load(location, operation_id, fs)
+        raise
+
+
+def current_files(table: Table) -> list[CurrentFile]:
+    """The data files of this version with what the log says of them, by name."""
+    values = table.partition_values()
+    files = [_current_file(action, values) for action in table.add_actions().to_pylist()]
+    return sorted(files, key=lambda file: file.name)
+
+
+def _current_file(action: Mapping[str, Any], values: Mapping[str, Mapping[str, str | None]]) -> CurrentFile:
+    name = unquote(action["path"])
+    return CurrentFile(
+        name=name,
+        size_bytes=action["size_bytes"],
+        rows=action["num_records"],
+        offsets=_bounds(action, "offset"),
+        partitions=_bounds(action, "partition"),
+        partition_values=values[name],
+    )
+
+
+def _bounds(action: Mapping[str, Any], column: str) -> tuple[int, int] | None:
+    low, high = action.get(f"min.{column}"), action.get(f"max.{column}")
+    return None if low is None or high is None else (low, high)
+
+
+def file_schema(table: Table) -> pa.Schema:
+    """The columns that a table's files have: all but those that are folders."""
+    folders = set(table.partition_columns)
+    return pa.schema([column for column in table.schema if column.name not in folders])
+
+
+def open_file(table: Table, name: str) -> pq.ParquetFile:
+    """One of a table's files, whether a version names it or not."""
+    return pq.ParquetFile(f"{table.root}/{name}", filesystem=table.filesystem)
+
+
+def read_rows(table: Table, name: str) -> Iterator[pa.Table]:
+    """A data file's rows in blocks, as the columns that files have now: null where it is older than a column."""
+    schema = file_schema(table)
+    with open_file(table, name) as file:
+        columns = [column for column in schema.names if column in file.schema_arrow.names]
+        for batch in row_blocks(file, BATCH_ROWS, columns):
+            yield as_schema(pa.Table.from_batches([batch]), schema)
+
+
+def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with exactly a schema's columns."""
+    if rows.schema.equals(schema):
+        return rows
+    present = set(rows.schema.names)
+    columns: list[Any] = [
+        rows.column(column.name).cast(column.type) if column.name in present else pa.nulls(rows.num_rows, column.type)
+        for column in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def writer(
+    table: Table,
+    operation_id: str,
+    task: int,
+    fs: FileSystem,
+    like: CurrentFile | DataFile,
+    *,
+    compression: Compression | None = None,
+) -> DataFileWriter:
+    """A writer of rows that belong where those of another file do; by default compressed as files that come to rest."""
+    return DataFileWriter(
+        table.location,
+        operation_id,
+        task,
+        file_schema(table),
+        fs,
+        partition_values=like.partition_values,
+        compression=compression or settled_compression(table.configuration),
+    )
+
+
+def every_row(rows: pa.Table) -> Mask:
+    """All rows of a block."""
+    return np.ones(rows.num_rows, np.bool_)
+
+
+class Work(NamedTuple):
+    """A file that is written anew without some of its rows: those of a block that `is_gone` says True of.
+
+    Of these `is_counted` chooses those that a load claims.
+    """
+
+    task: int
+    file: CurrentFile | DataFile
+    is_gone: Callable[[pa.Table], Mask]
+    is_counted: Callable[[pa.Table], Mask] = every_row
+
+
+def write_without(table: Table, operation_id: str, fs: FileSystem, work: Work) -> tuple[DataFile | None, Counter[int]]:
+    """(a file's other rows as a file of their own, how many counted ones of each partition are gone)."""
+    counts: Counter[int] = Counter()
+    with writer(table, operation_id, work.task, fs, work.file) as output:
+        for rows in read_rows(table, work.file.name):
+            gone = work.is_gone(rows)
+            counted = gone & _gives_a_row(rows) & work.is_counted(rows)
+            counts.update(rows.column("partition").to_numpy()[counted].tolist())
+            output.write(rows.filter(pa.array(~gone)))
+        return output.finish(), counts
+
+
+def _gives_a_row(rows: pa.Table) -> Mask:
+    """Of dead letters only those that are not replayed stand for an offset: the others are among the rows."""
+    if "replay" not in rows.column_names:
+        return every_row(rows)
+    waiting: Mask = rows.column("replay").is_null().to_numpy()
+    return waiting
+
+
+def absent_offsets(counts: Mapping[int, int]) -> Iterator[dict[str, int]]:
+    """As a rewrite's lineage has them under `absent`: how many offsets of a partition give a row no more.
+
+    An audit adds them to those that the loads say; they are negative where more offsets give a row than before.
+    """
+    for partition, offsets in sorted(counts.items()):
+        if offsets:
+            yield {"partition": partition, "offsets": offsets}

@@ -1,0 +1,206 @@
+"""Upsert by key: the table has the newest record of each key, and none where that is a tombstone.
+
+    staged files    what the load's tasks wrote: every record of the run, as an append would commit it
+    places          the newest place of each key among them (`modes.newest`)
+    contest         every file of the table, its keys alone, against the places
+    written         touched files without the rows that were beaten; the newest records that are no tombstones
+    commit          written files added, touched ones removed, the ledger and the count of rewrites moved: all at once
+
+The rows keep topic, partition, offset and timestamp, so that a key never moves back to an older offset, whoever races
+or replays, and the audit can reason about them. Memory is bounded by the keys of one run (`--max-records-per-run`) and
+a block of rows for each core, not by the table.
+
+Records without a key can't be held by it: they stop the load, or are left out and counted in the history.
+A crash leaves the table as it was, or with the whole run; staged files are garbage then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.compression import loaded_compression
+from millrace_pipelines.warehouse.delta.data_file import row_blocks
+from millrace_pipelines.warehouse.delta.rewrite import (
+    BATCH_ROWS,
+    CurrentFile,
+    Rewrite,
+    current_files,
+    open_file,
+    read_rows,
+    rewrite,
+    writer,
+)
+from millrace_pipelines.warehouse.delta.table import DataFile, Table
+from millrace_pipelines.warehouse.errors import KeylessRecordsError
+from millrace_pipelines.warehouse.keys.counts import UpsertCounts
+from millrace_pipelines.warehouse.keys.newest import PLACE_SCHEMA, contest, newest_of_each_key, places_of
+
+BLOCK_ROWS = 1 << 20
+ENVELOPE = ["key", "partition", "offset", "timestamp"]
+
+Numbers = np.typing.NDArray[np.int64]
+
+
+class Upsert:
+    """One run's staged files on their way into a table, with the transactions of the same commit."""
+
+    def __init__(
+        self,
+        staged: Sequence[DataFile],
+        fs: FileSystem,
+        *,
+        expected: Mapping[str, int | None],
+        transactions: Mapping[str, int],
+        lineage: Mapping[str, Any],
+        accept_keyless: bool = False,
+    ) -> None:
+        self._staged = staged
+        self._fs = fs
+        self._expected = expected
+        self._transactions = transactions
+        self._lineage = lineage
+        self._accept_keyless = accept_keyless
+        self._counts: UpsertCounts | None = None
+
+    def commit(self, location: str) -> tuple[int, UpsertCounts]:
+        """Merge into the newest version and commit; where another rewrite comes first, merge again.
+
+        The staged files, which no commit names, are left to the caller.
+
+        Raises:
+            StaleLedgerError: Another load committed first; nothing was committed.
+            KeylessRecordsError: A record has no key, and that is not accepted.
+        """
+        version = rewrite(location, self._fs, self._merge)
+        assert version is not None and self._counts is not None  # noqa: PT018  a merge always makes a commit
+        return version, self._counts
+
+    def _merge(self, table: Table, operation_id: str) -> Rewrite:
+        staged = _Staged.read(table, self._staged, accept_keyless=self._accept_keyless)
+        table.check_expected(self._expected)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            files = current_files(table)
+            beaten = pool.map(partial(staged.contest, table), files)
+            touched = [(file, numbers) for file, numbers in zip(files, beaten, strict=True) if len(numbers)]
+            chosen: list[tuple[CurrentFile | DataFile, Numbers]] = [
+                *((file, _all_but(numbers, file.rows)) for file, numbers in touched),
+                *zip(self._staged, staged.wanted(), strict=True),
+            ]
+            selections = [_Selection(task, *one) for task, one in enumerate(chosen)]
+            written = pool.map(partial(_write, table, operation_id, self._fs), selections)
+            added = [file for file in written if file is not None]
+        self._counts = staged.counts()
+        return Rewrite(
+            added=added,
+            removed=[file for file, _ in touched],
+            lineage={**self._lineage, "upsert": asdict(self._counts)},
+            expected=self._expected,
+            transactions=self._transactions,
+        )
+
+
+class _Staged:
+    """The records of a run: which are the newest of their keys, which of these are tombstones, which are stale."""
+
+    def __init__(self, places: pa.Table, tombstones: Any, rows: Sequence[int], numbers: Numbers, keyless: int) -> None:
+        newest = newest_of_each_key(places)
+        self.places = places.take(newest)
+        self._numbers = numbers[newest]
+        self._is_tombstone = tombstones[newest]
+        self._is_stale = np.zeros(len(newest), np.bool_)
+        self._is_known = np.zeros(len(newest), np.bool_)
+        self._rows = rows
+        self._keyless = keyless
+
+    @classmethod
+    def read(cls, table: Table, files: Sequence[DataFile], *, accept_keyless: bool) -> _Staged:
+        """Read the places of all records."""
+        places, tombstones = [PLACE_SCHEMA.empty_table()], [np.zeros(0, np.bool_)]
+        for file in files:
+            with open_file(table, file.name) as parquet:
+                for batch in row_blocks(parquet, BATCH_ROWS, [*ENVELOPE, "value"]):
+                    places.append(places_of(batch))
+                    tombstones.append(batch.column("value").is_null().to_numpy(zero_copy_only=False))
+        everything = pa.concat_tables(places)
+        has_key = everything.column("key").is_valid().to_numpy()
+        keyless = everything.filter(pa.array(~has_key))
+        if keyless.num_rows and not accept_keyless:
+            raise KeylessRecordsError(_keyless_message(keyless))
+        numbers = np.flatnonzero(has_key)
+        rows = [file.rows for file in files]
+        is_tombstone = np.concatenate(tombstones)[numbers]
+        return cls(everything.filter(pa.array(has_key)), is_tombstone, rows, numbers, keyless.num_rows)
+
+    def contest(self, table: Table, file: CurrentFile) -> Numbers:
+        """The numbers of a file's rows that are beaten; safe on several threads, for a key has one row in a table."""
+        beaten: list[Numbers] = [np.zeros(0, np.int64)]
+        first_row = 0
+        with open_file(table, file.name) as parquet:
+            for batch in parquet.iter_batches(BLOCK_ROWS, columns=ENVELOPE):
+                outcome = contest(places_of(batch), self.places)
+                beaten.append(outcome.beaten_rows + first_row)
+                self._is_known[outcome.beating_places] = True
+                self._is_stale[outcome.beaten_places] = True
+                first_row += batch.num_rows
+        return np.concatenate(beaten)
+
+    def wanted(self) -> list[Numbers]:
+        """For each staged file, the numbers of its rows that come into the table."""
+        wanted = self._numbers[~self._is_stale & ~self._is_tombstone]
+        starts = np.cumsum([0, *self._rows])
+        bounds = np.searchsorted(wanted, starts)
+        return [wanted[low:high] - start for low, high, start in zip(bounds, bounds[1:], starts, strict=False)]
+
+    def counts(self) -> UpsertCounts:
+        """What becomes of the keys."""
+        written = ~self._is_stale & ~self._is_tombstone
+        return UpsertCounts(
+            inserted=int((written & ~self._is_known).sum()),
+            updated=int((written & self._is_known).sum()),
+            deleted=int((self._is_tombstone & self._is_known).sum()),
+            stale=int(self._is_stale.sum()),
+            keyless=self._keyless,
+        )
+
+
+class _Selection(NamedTuple):
+    """Some rows of a file, by number in ascending order, that become a file of their own."""
+
+    task: int
+    file: CurrentFile | DataFile
+    numbers: Numbers
+
+
+def _write(table: Table, operation_id: str, fs: FileSystem, selection: _Selection) -> DataFile | None:
+    first_row = 0
+    compression = loaded_compression(table.configuration)
+    with writer(table, operation_id, selection.task, fs, selection.file, compression=compression) as output:
+        for rows in read_rows(table, selection.file.name):
+            low, high = np.searchsorted(selection.numbers, [first_row, first_row + rows.num_rows])
+            output.write(rows.take(selection.numbers[low:high] - first_row))
+            first_row += rows.num_rows
+        return output.finish()
+
+
+def _all_but(numbers: Numbers, rows: int) -> Numbers:
+    kept = np.ones(rows, np.bool_)
+    kept[numbers] = False
+    return np.flatnonzero(kept)
+
+
+def _keyless_message(places: pa.Table) -> str:
+    first: Any = places.slice(0, 1).to_pylist()[0]
+    return (
+        f"{places.num_rows} records have no key, the first in partition {first['partition']} at offset "
+        f"{first['offset']}: an upsert needs one; "
+        "--accept-keyless-records leaves them out and says so in the table's history"
+    )

@@ -1,0 +1,178 @@
+"""A new ledger in the same table: for a topic that was made anew, and for a log that differs from what was loaded.
+
+One commit changes the table's properties and sets the new ledger's offsets; from then on the former ledger moves no
+more, and a load that was planned on it is refused. The rows of before stay. What is given up is in that commit's
+lineage, and in the table of skipped ranges.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
+from millrace_pipelines.spark.read import LogOffsets
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import (
+    FORMER_LEDGERS_PROPERTY,
+    GENERATION_PROPERTY,
+    TOPIC_ID_PROPERTY,
+    Ledger,
+    LedgerEntry,
+    former_ledgers,
+    ledger_of,
+    swap,
+)
+from millrace_pipelines.warehouse.ledger.skipped import LINEAGE_LIST, count_skips
+
+RECREATED = "topic made anew"
+TRUNCATED = "log truncated"
+
+
+class GivenUp(NamedTuple):
+    """Offsets of a former ledger that the log has no longer; until_offset is None where nobody knows how far it went.
+
+    Of a truncated log the table keeps the rows of these offsets.
+    """
+
+    partition: int
+    from_offset: int
+    until_offset: int | None
+    reason: str
+
+
+class AgreedEnd(NamedTuple):
+    """Up to where a log may hold what was loaded of it, and from where to load where that is not far enough."""
+
+    offset: int
+    restart: int
+
+
+def agreed_end(log: LogOffsets, epoch_end: int | None, *, has_older_epoch: bool = False) -> AgreedEnd:
+    """Decide by the log's end, and by where it says that the leader epoch of the last loaded batch ends.
+
+    A leader of an older epoch than that has another log, as after a backup was put back: it agrees on nothing.
+    A newer epoch begins where the log was cut. In the same epoch nobody knows where that was, so the whole log is
+    loaded again: rather rows of two ledgers than none.
+    """
+    if has_older_epoch:
+        return AgreedEnd(log.start_offset, log.start_offset)
+    if epoch_end is not None and epoch_end < log.log_end:
+        return AgreedEnd(epoch_end, epoch_end)
+    return AgreedEnd(log.log_end, log.start_offset)
+
+
+class LedgerChange(NamedTuple):
+    """The ledger that a table goes on with, its entries where it begins, and what is given up."""
+
+    ledger: Ledger
+    given_up: tuple[GivenUp, ...]
+
+
+def next_ledger(
+    ledger: Ledger,
+    topic_id: str,
+    agreed_ends: Mapping[int, AgreedEnd],
+    *,
+    ahead: Mapping[int, int],
+    accept_recreated_topic: bool,
+    accept_truncated_log: bool,
+) -> LedgerChange | None:
+    """The ledger to go on with; None for the present one.
+
+    Args:
+        ledger: The table's.
+        topic_id: The topic's, now.
+        agreed_ends: By partition, up to where its log may hold what was loaded of it.
+        ahead: Next offsets of the dead letters, which a crash may leave above the ledger's.
+        accept_recreated_topic: Whether a topic of another id may follow.
+        accept_truncated_log: Whether a shorter log, or one with other records, may follow.
+
+    Raises:
+        TopicRecreatedError: The topic was made anew.
+        LogTruncatedError: A log has less, or something else, than was loaded of it; or a partition is gone.
+    """
+    if ledger.topic_id != topic_id:
+        if not accept_recreated_topic:
+            raise TopicRecreatedError(_recreated_message(ledger, topic_id))
+        return _after_recreation(ledger, topic_id)
+    for partition in ledger.partitions.keys() - agreed_ends.keys():
+        raise LogTruncatedError(f"topic {ledger.topic}: partition {partition} is in the table but not in the topic")
+    reached = {
+        partition: max(entry.next_offset, ahead.get(partition, 0)) for partition, entry in ledger.partitions.items()
+    }
+    cut = [partition for partition, next_offset in reached.items() if agreed_ends[partition].offset < next_offset]
+    if not cut:
+        return None
+    if not accept_truncated_log:
+        raise LogTruncatedError(_truncated_message(ledger.topic, [
+            (partition, agreed_ends[partition].offset, reached[partition]) for partition in cut
+        ]))  # fmt: skip
+    return _after_truncation(ledger, {partition: agreed_ends[partition] for partition in cut})
+
+
+def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: int) -> None:
+    """Let the table go on with another ledger; StaleLedgerError where a load is first."""
+    following, present = change.ledger, ledger_of(table)
+    expected, transactions = swap(replace(following, partitions={}), following.partitions)
+    if change.given_up:
+        counted, counts = count_skips(table)
+        expected, transactions = expected | counted, transactions | counts
+    lineage = {
+        "kind": "ledger",
+        "load_id": load_id,
+        "time_ms": time_ms,
+        "ledger": present.name,
+        "topic": present.topic,
+        "topic_id": present.topic_id,
+        LINEAGE_LIST: [span._asdict() for span in change.given_up],
+    }
+    properties = {
+        TOPIC_ID_PROPERTY: following.topic_id,
+        GENERATION_PROPERTY: str(following.generation),
+        FORMER_LEDGERS_PROPERTY: json.dumps([*former_ledgers(table), present.name]),
+    }
+    table.configure(properties, expected=expected, transactions=transactions, lineage=lineage)
+
+
+def _after_recreation(ledger: Ledger, topic_id: str) -> LedgerChange:
+    """An empty ledger under the topic's new id; what the old topic had beyond the table is not known."""
+    given_up = [
+        GivenUp(partition, entry.next_offset, None, RECREATED) for partition, entry in ledger.partitions.items()
+    ]
+    return LedgerChange(Ledger(ledger.topic, topic_id, {}), tuple(given_up))
+
+
+def _after_truncation(ledger: Ledger, cut: Mapping[int, AgreedEnd]) -> LedgerChange:
+    """The next generation: cut partitions go on where their logs were cut, the others where they are."""
+    following: dict[int, LedgerEntry] = {}
+    given_up: list[GivenUp] = []
+    for partition, entry in ledger.partitions.items():
+        position = cut[partition].restart if partition in cut else entry.next_offset
+        following[partition] = LedgerEntry(position, position)
+        if partition in cut and cut[partition].offset < entry.next_offset:
+            given_up.append(GivenUp(partition, cut[partition].offset, entry.next_offset, TRUNCATED))
+    return LedgerChange(replace(ledger, partitions=following, generation=ledger.generation + 1), tuple(given_up))
+
+
+def _recreated_message(ledger: Ledger, topic_id: str) -> str:
+    have = ", ".join(f"partition {partition}: {entry.next_offset}" for partition, entry in ledger.partitions.items())
+    return (
+        f"topic {ledger.topic} was deleted and made anew since the table was loaded: its id is {topic_id}, the table's "
+        f"{ledger.topic_id}; whatever the old topic had from these offsets on is lost: {have or 'nothing was loaded'}. "
+        "--accept-recreated-topic goes on with the new topic in a new ledger; or load it into another table"
+    )
+
+
+def _truncated_message(topic: str, cut: Iterable[tuple[int, int, int]]) -> str:
+    spans = "; ".join(
+        f"partition {partition}: the log agrees up to offset {end}, the table has offsets up to {reached - 1}"
+        for partition, end, reached in cut
+    )
+    return (
+        f"topic {topic} lost records that the table has ({spans}). --accept-truncated-log keeps their rows and goes on "
+        "in a new ledger from where the logs were cut, or from their start where nobody knows; or load the topic into "
+        "another table"
+    )

@@ -1,0 +1,132 @@
+"""The offsets that a table holds, kept in the table's own log as application transactions (spec H2).
+
+    app id                                    version
+    millrace/<ledger>/<partition>             next offset: the first one that the table doesn't have
+    millrace/<ledger>/<partition>/start       the offset at which the partition's first load began
+    millrace/<ledger>/<partition>/epoch       leader epoch of the last batch read, -1 where none is known
+
+Every partition that the topic has when something is committed gets the first two, even where it has no record yet,
+so the ledger's partitions are 0 … n - 1 without a hole.
+
+A ledger is named by the topic's id. Where a table goes on with a topic that was made anew, or with a log that was
+truncated, it begins another ledger: under the new id, or under `<topic id>.<generation>`. The names of those before are
+in the table's properties, and what they say of the rows stays true.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.spark.read import NO_LEADER_EPOCH
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import TableNotFoundError
+
+TOPIC_PROPERTY = "millrace.topic"
+TOPIC_ID_PROPERTY = "millrace.topicId"
+GENERATION_PROPERTY = "millrace.generation"
+FORMER_LEDGERS_PROPERTY = "millrace.formerLedgers"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """The offsets of one partition that the table has: start_offset up to, not including, next_offset."""
+
+    start_offset: int
+    next_offset: int
+    leader_epoch: int = field(default=NO_LEADER_EPOCH, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a table has of its topic, by partition; `name` is part of the app ids."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[int, LedgerEntry]
+    generation: int = 0
+
+    @property
+    def name(self) -> str:
+        """The topic's id, with the generation behind it from the second on."""
+        return ledger_name(self.topic_id, self.generation)
+
+    def next_offset(self, partition: int) -> int | None:
+        """The first offset that the table doesn't have; None before the partition's first load."""
+        entry = self.partitions.get(partition)
+        return None if entry is None else entry.next_offset
+
+
+def ledger_name(topic_id: str, generation: int) -> str:
+    """What a ledger is called in app ids."""
+    return f"{topic_id}.{generation}" if generation else topic_id
+
+
+def next_app_id(ledger: str, partition: int) -> str:
+    """The application id under which a partition's next offset is kept."""
+    return f"millrace/{ledger}/{partition}"
+
+
+def start_app_id(ledger: str, partition: int) -> str:
+    """The application id under which a partition's first offset is kept."""
+    return f"millrace/{ledger}/{partition}/start"
+
+
+def epoch_app_id(ledger: str, partition: int) -> str:
+    """The application id under which the leader epoch of a partition's last batch is kept."""
+    return f"millrace/{ledger}/{partition}/epoch"
+
+
+def ledger_of(table: Table) -> Ledger:
+    """The ledger in this version of a table; TableNotFoundError for a table that no load made."""
+    try:
+        topic, topic_id = table.configuration[TOPIC_PROPERTY], table.configuration[TOPIC_ID_PROPERTY]
+    except KeyError:
+        raise TableNotFoundError(f"{table.location}: a Delta table, but not one that Millrace loads") from None
+    generation = int(table.configuration.get(GENERATION_PROPERTY, "0"))
+    return Ledger(topic, topic_id, entries_of(table, ledger_name(topic_id, generation)), generation)
+
+
+def entries_of(table: Table, ledger: str) -> dict[int, LedgerEntry]:
+    """By partition, what a table says under the name of a ledger, its present one or a former."""
+    entries: dict[int, LedgerEntry] = {}
+    for partition in count():
+        next_offset = table.transaction_version(next_app_id(ledger, partition))
+        start_offset = table.transaction_version(start_app_id(ledger, partition))
+        if next_offset is None or start_offset is None:
+            return entries
+        leader_epoch = table.transaction_version(epoch_app_id(ledger, partition))
+        entries[partition] = LedgerEntry(
+            start_offset, next_offset, NO_LEADER_EPOCH if leader_epoch is None else leader_epoch
+        )
+    raise AssertionError
+
+
+def former_ledgers(table: Table) -> dict[str, dict[int, LedgerEntry]]:
+    """The ledgers that came before the present one, by name, oldest first: rows of the table are theirs too."""
+    names: list[str] = json.loads(table.configuration.get(FORMER_LEDGERS_PROPERTY, "[]"))
+    return {name: entries_of(table, name) for name in names}
+
+
+def read_ledger(location: str) -> Ledger:
+    """The newest ledger of a table; TableNotFoundError where there is none."""
+    return ledger_of(Table.load(location, OsFileSystem()))
+
+
+def swap(ledger: Ledger, following: Mapping[int, LedgerEntry]) -> tuple[dict[str, int | None], dict[str, int]]:
+    """(versions that a commit builds on, versions that it sets) for moving partitions to their `following` entries."""
+    expected: dict[str, int | None] = {}
+    transactions: dict[str, int] = {}
+    for partition, entry in following.items():
+        app_id = next_app_id(ledger.name, partition)
+        expected[app_id] = ledger.next_offset(partition)
+        transactions[app_id] = entry.next_offset
+        before = ledger.partitions.get(partition)
+        if before is None:
+            transactions[start_app_id(ledger.name, partition)] = entry.start_offset
+        if entry.leader_epoch != (NO_LEADER_EPOCH if before is None else before.leader_epoch):
+            transactions[epoch_app_id(ledger.name, partition)] = entry.leader_epoch
+    return expected, transactions

@@ -1,0 +1,126 @@
+"""Which offsets a reload reads, and what they replace: decided from the ledger, the log's ends and the wish alone.
+
+ledger:              start ………………………………………… next
+wish:        from …………………………………………… until
+log:            log start …………………………………………………… log end
+range:                 from' ………………………… until'             within the log, and not beyond next
+backfill:              from' … start                        new rows below the table's beginning; the start moves
+replaced:                      start …… until'              rows that are removed, and written anew
+lost:        from … log start                               can't be read any more: rows that are there stay
+
+What lies beyond `next` is for the ordinary load. Where the ledger doesn't know a partition, it begins with the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millrace_pipelines.spark.errors import OffsetsLostError
+from millrace_pipelines.spark.read import LogOffsets
+from millrace_pipelines.warehouse.errors import ModeError
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
+from millrace_pipelines.warehouse.ledger.plan import RETENTION, LostRange, OffsetRange
+
+
+class Wish(NamedTuple):
+    """From which offset of a partition up to, not including, which other; None for its beginning or end."""
+
+    from_offset: int | None
+    until_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadPlan:
+    """What to read, by what it is to the table; the ledger's entries that change."""
+
+    backfill: tuple[OffsetRange, ...]
+    replaced: tuple[OffsetRange, ...]
+    lost: tuple[LostRange, ...]
+    following: Mapping[int, LedgerEntry]
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """All that is read; backfill and replaced ranges of a partition are read as two."""
+        return tuple(sorted([*self.backfill, *self.replaced]))
+
+
+def plan_reload(
+    ledger: Ledger,
+    log: Mapping[int, LogOffsets],
+    wishes: Mapping[int, Wish],
+    *,
+    accept_lost_offsets: bool = False,
+) -> ReloadPlan:
+    """Plan the reload of some partitions' ranges.
+
+    Raises:
+        OffsetsLostError: Offsets that were asked for are in the log no more, and that is not accepted.
+        ModeError: A partition that the topic doesn't have; a range that leaves a gap below the table's beginning.
+    """
+    if unknown := sorted(wishes.keys() - log.keys()):
+        raise ModeError(f"topic {ledger.topic} has no partition {', '.join(map(str, unknown))}")
+    spans = {partition: _span(wish, log[partition], ledger, partition) for partition, wish in sorted(wishes.items())}
+    lost = tuple(_lost(partition, *span, log[partition].start_offset) for partition, span in spans.items()
+                 if span[0] < min(span[1], log[partition].start_offset))  # fmt: skip
+    if lost and not accept_lost_offsets:
+        raise OffsetsLostError(_lost_message(ledger.topic, lost))
+    parts = [
+        part
+        for partition, (low, high) in spans.items()
+        for part in _parts(ledger, partition, max(low, log[partition].start_offset), high)
+    ]
+    backfill = tuple(span for span, is_new in parts if is_new and span.offsets > 0)
+    following = _following(ledger, log, backfill)
+    replaced = tuple(span for span, is_new in parts if not is_new and span.offsets > 0)
+    return ReloadPlan(backfill=backfill, replaced=replaced, lost=lost, following=following)
+
+
+def _span(wish: Wish, log: LogOffsets, ledger: Ledger, partition: int) -> tuple[int, int]:
+    """The wish in numbers, not beyond what the table has."""
+    end_offset = ledger.partitions[partition].next_offset if partition in ledger.partitions else log.end_offset
+    low = log.start_offset if wish.from_offset is None else wish.from_offset
+    high = end_offset if wish.until_offset is None else min(wish.until_offset, end_offset)
+    return low, max(low, high)
+
+
+def _lost(partition: int, low: int, high: int, log_start: int) -> LostRange:
+    return LostRange(partition, low, min(high, log_start), RETENTION)
+
+
+def _parts(ledger: Ledger, partition: int, low: int, high: int) -> list[tuple[OffsetRange, bool]]:
+    """The range cut where the table begins, and whether each piece is new to it."""
+    entry = ledger.partitions.get(partition)
+    if entry is None:
+        return [(OffsetRange(partition, low, high), True)]
+    if low < high < entry.start_offset:
+        raise ModeError(
+            f"partition {partition}: the table begins at offset {entry.start_offset}, the range ends at {high}: the "
+            f"gap between would never be filled; go on until {entry.start_offset}, or load into another table"
+        )
+    cut = max(low, min(high, entry.start_offset))
+    return [(OffsetRange(partition, low, cut), True), (OffsetRange(partition, cut, high), False)]
+
+
+def _following(
+    ledger: Ledger, log: Mapping[int, LogOffsets], backfill: tuple[OffsetRange, ...]
+) -> dict[int, LedgerEntry]:
+    """Entries that begin with a backfill; in a new ledger the other partitions begin, empty, where their logs do."""
+    following = {
+        partition: LedgerEntry(offsets.start_offset, offsets.start_offset)
+        for partition, offsets in log.items()
+        if partition not in ledger.partitions
+    }
+    for partition, low, high in backfill:
+        entry = ledger.partitions.get(partition)
+        following[partition] = LedgerEntry(low, high if entry is None else entry.next_offset)
+    return following
+
+
+def _lost_message(topic: str, lost: tuple[LostRange, ...]) -> str:
+    spans = ", ".join(f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost)
+    return (
+        f"topic {topic}: retention deleted offsets that were asked for ({spans}); --accept-lost-offsets reloads the "
+        "others, and leaves the rows of these as they are"
+    )

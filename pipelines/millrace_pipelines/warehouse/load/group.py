@@ -1,0 +1,33 @@
+"""The table's offsets as those of a consumer group, for tools that show how far groups lag.
+
+The truth is in the table: nothing here is ever read back, and what goes wrong is told, not raised.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from millrace.client import Cluster, Groups
+from millrace.client.groups import GroupOffset
+from millrace.errors import MillraceError
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
+
+ID_LETTERS = 8
+
+
+def group_name(table: Table) -> str:
+    """A name for people to recognize, with a part of the table's id, so that no two tables share it."""
+    return f"millrace-{os.path.basename(table.location.rstrip('/'))}-{table.id[:ID_LETTERS]}"
+
+
+def commit_group(bootstrap: str, group: str, topic: str, entries: Mapping[int, LedgerEntry]) -> str | None:
+    """Commit the next offsets under the group's name; returns why it could not be done, None where it was."""
+    offsets = {(topic, partition): GroupOffset(entry.next_offset, "") for partition, entry in entries.items()}
+    try:
+        with Cluster(bootstrap) as cluster:
+            Groups(cluster).commit(group, offsets)
+    except MillraceError as error:
+        return str(error)
+    return None

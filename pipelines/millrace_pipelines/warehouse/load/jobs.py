@@ -1,0 +1,124 @@
+"""The load's one Spark job: a task for each range, its progress polled while it runs.
+
+Nothing here needs a SparkContext, so a session of Spark Connect serves as well; where there is one, its status tracker
+and an accumulator tell how far the job is, else Connect's own reports of progress.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has none
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.spark.session import is_remote
+from millrace_pipelines.warehouse.errors import LoadFailedError
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
+
+POLL_INTERVAL_S = 0.2
+RESULT = "result string"
+
+OnProgress = Callable[[int, int], None]
+
+
+def run_tasks(
+    spark: SparkSession, tasks: Sequence[OffsetRange], spec: LoadSpec, read: ReadRange, on_progress: OnProgress
+) -> list[TaskResult]:
+    """Load every range in a task of its own.
+
+    Args:
+        spark: Where the tasks run.
+        tasks: A range for each task.
+        spec: What they share.
+        read: Gives the records of a range, inside the task.
+        on_progress: Gets (tasks done, records in them) now and then, on another thread.
+
+    Raises:
+        LoadFailedError: A task failed at all of its attempts.
+    """
+    records = None if is_remote(spark) else spark.sparkContext.accumulator(0)
+
+    def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in map(int, batch.column(0).to_numpy()):
+                result = load_range(tasks[task], spec, read, task=task, fs=OsFileSystem())
+                if records is not None:
+                    records.add(result.records)
+                yield pa.RecordBatch.from_arrays([pa.array([result.to_json()])], names=["result"])
+
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(attempt, RESULT)
+    with _followed(spark, spec.load_id, records, on_progress):
+        results = collect_results(frame, spec.topic)
+    on_progress(len(tasks), sum(result.records for result in results))
+    return results
+
+
+def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
+    """Run the job of a frame of RESULT and read what its tasks answer; LoadFailedError where it fails."""
+    try:
+        rows = frame.collect()
+    except (PySparkException, Py4JError) as error:
+        raise LoadFailedError(f"loading {topic}: {_cause(error)}") from error
+    return [TaskResult.from_json(row.result) for row in rows]
+
+
+def _followed(spark: SparkSession, load_id: str, records: Any, on_progress: OnProgress) -> AbstractContextManager[None]:
+    if is_remote(spark):
+        return _reported(spark, on_progress)
+    context = spark.sparkContext
+    context.setJobGroup(load_id, f"load {load_id}", interruptOnCancel=True)
+    return _polled(lambda: on_progress(_tasks_done(context, load_id), records.value))
+
+
+@contextmanager
+def _reported(spark: Any, on_progress: OnProgress) -> Iterator[None]:
+    """Spark Connect says how many tasks are done, and nothing of what is in them."""
+
+    def handle(*, stages: Any, **_: Any) -> None:
+        on_progress(sum(stage.num_completed_tasks for stage in stages or ()), 0)
+
+    spark.registerProgressHandler(handle)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handle)
+
+
+def _tasks_done(context: SparkContext, group: str) -> int:
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+def _cause(error: Exception) -> str:
+    """The task's own error out of Spark's report: the last line of the last Python traceback."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    raised = [line for line in lines if "Error: " in line and not line.startswith(("File", "org.", "at "))]
+    return raised[-1] if raised else str(error)
+
+
+@contextmanager
+def _polled(poll: Callable[[], None]) -> Iterator[None]:
+    """Call `poll` now and then on a thread."""
+    done = threading.Event()
+
+    def run() -> None:
+        while not done.wait(POLL_INTERVAL_S):
+            poll()
+
+    thread = threading.Thread(target=run, name="load-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,98 @@
+"""Spark's own Kafka connector as the reader: the JVM fetches and decodes, the task writes as with Millrace's client.
+
+The connector must be on Spark's class path (`spark-sql-kafka-0-10` and what it needs). It cuts the ranges into tasks by
+itself and does not tell a task which range it has, nor why an offset has no record: so a task answers with the offsets
+that it met, and the driver puts the answers of one planned range together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import coalesce, col, lit
+
+from millrace.fs import OsFileSystem
+from millrace.records.arrow import RECORD_SCHEMA
+from millrace_pipelines.spark.read import ReadBlock, TopicSource
+from millrace_pipelines.warehouse.errors import LoadFailedError
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.load.jobs import RESULT, OnProgress, collect_results
+from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult, load_range
+
+HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def run_kafka_tasks(
+    spark: SparkSession,
+    ranges: Sequence[OffsetRange],
+    spec: LoadSpec,
+    source: TopicSource,
+    *,
+    max_records_per_task: int,
+    on_progress: OnProgress,
+) -> list[TaskResult]:
+    """Load every range through the connector: an answer for each range. LoadFailedError where the job fails."""
+
+    def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        filled = (batch for batch in batches if batch.num_rows)
+        for first in filled:
+            partition = first.column(0)[0].as_py()
+            blocks = (ReadBlock(_records(batch)) for batch in chain([first], filled))
+            context = TaskContext.get()
+            number = 0 if context is None else context.partitionId()
+            answer = load_range(
+                OffsetRange(partition, 0, 0), spec, lambda *_, blocks=blocks: blocks, task=number, fs=OsFileSystem()
+            )
+            yield pa.RecordBatch.from_arrays([pa.array([answer.to_json()])], names=["result"])
+
+    frame = _rows(spark, ranges, source, max_records_per_task).mapInArrow(attempt, RESULT)
+    answers = collect_results(frame, spec.topic)
+    on_progress(len(answers), sum(answer.records for answer in answers))
+    return [_together(span, [answer for answer in answers if answer.range.partition == span.partition])
+            for span in ranges]  # fmt: skip
+
+
+def _rows(
+    spark: SparkSession, ranges: Sequence[OffsetRange], source: TopicSource, max_records_per_task: int
+) -> DataFrame:
+    """Partition, then the columns of a record."""
+    options = {
+        "kafka.bootstrap.servers": source.bootstrap,
+        "kafka.isolation.level": str(source.isolation),
+        "assign": json.dumps({source.topic: [span.partition for span in ranges]}),
+        "startingOffsets": json.dumps({source.topic: {str(span.partition): span.from_offset for span in ranges}}),
+        "endingOffsets": json.dumps({source.topic: {str(span.partition): span.until_offset for span in ranges}}),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "maxRecordsPerPartition": str(max_records_per_task),
+    }
+    rows = spark.read.format("kafka").options(**options).load()
+    headers = coalesce(col("headers"), lit([]).cast(HEADERS))
+    return rows.select("partition", "offset", "timestamp", "key", "value", headers.alias("headers"))
+
+
+def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns behind the partition, as Millrace's own reader gives them."""
+    columns = [column.cast(kind) for column, kind in zip(batch.columns[1:], RECORD_SCHEMA.types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def _together(span: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
+    """One answer for a planned range; LoadFailedError where two tasks met the same offsets."""
+    files = sorted((file for answer in answers for file in answer.files), key=lambda file: file.min_offset)
+    for before, after in pairwise(files):
+        if after.min_offset <= before.max_offset:
+            raise LoadFailedError(f"partition {span.partition}: {before.name} and {after.name} overlap")
+    return TaskResult(
+        range=span,
+        records=sum(answer.records for answer in answers),
+        dead_letters=sum(answer.dead_letters for answer in answers),
+        value_bytes=sum(answer.value_bytes for answer in answers),
+        files=tuple(files),
+        dead_letter_files=tuple(file for answer in answers for file in answer.dead_letter_files),
+    )

@@ -1,0 +1,55 @@
+"""A loop of loads in numbers, for Prometheus.
+
+millrace_load_lag_records{topic,partition}     readable offsets that the table lacks
+millrace_load_rows_total                       rows committed; dead letters likewise
+millrace_load_commits_total                    loads that committed something
+millrace_load_failures_total{error}            loads that failed and were tried again
+millrace_load_seconds                          of a load that committed, without the start of the session
+millrace_load_table_version                    the newest commit
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from millrace_pipelines.warehouse.load.continuous import Failure
+from millrace_pipelines.warehouse.load.options import LoadReport
+
+
+class LoadMetrics:
+    """Counts what a loop of loads tells, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._lag = Gauge("millrace_load_lag_records", "Readable offsets that the table lacks.",
+                          ["topic", "partition"], registry=self.registry)  # fmt: skip
+        self._rows = self._counter("millrace_load_rows", "Rows committed.")
+        self._dead_letters = self._counter("millrace_load_dead_letters", "Dead letters committed.")
+        self._commits = self._counter("millrace_load_commits", "Loads that committed something.")
+        self._failures = Counter("millrace_load_failures", "Loads that failed and were tried again.",
+                                 ["error"], registry=self.registry)  # fmt: skip
+        self._seconds = Histogram("millrace_load_seconds", "Of a load that committed.", registry=self.registry)
+        self._version = Gauge("millrace_load_table_version", "The newest commit.", registry=self.registry)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def serve(self, host: str, port: int) -> int:
+        """Answer GET /metrics on a thread of its own; the port, which is a free one for 0."""
+        server, _ = start_http_server(port, host, self.registry)
+        return int(server.server_port)
+
+    def loaded(self, report: LoadReport) -> None:
+        """Count a load."""
+        for partition, lag in report.lag.items():
+            self._lag.labels(report.topic, str(partition)).set(lag)
+        if report.version is not None:
+            self._rows.inc(report.rows)
+            self._dead_letters.inc(report.dead_letters)
+            self._commits.inc()
+            self._seconds.observe(report.seconds)
+            self._version.set(report.version)
+
+    def failed(self, failure: Failure) -> None:
+        """Count a failure, by the name of its error."""
+        self._failures.labels(type(failure.error).__name__).inc()

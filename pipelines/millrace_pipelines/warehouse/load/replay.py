@@ -1,0 +1,262 @@
+"""Replay: dead letters that decode now are appended to the rows, each exactly once, and marked.
+
+Replays are numbered; each table keeps the number of the last one as application transaction `millrace/replay`.
+
+    1. rows    append the rows, and set N      compare-and-swap on N - 1; the lineage names every letter
+    2. letters mark them with N, and set N     compare-and-swap on N - 1; files that hold some are rewritten
+
+    crash before 1     nothing is done; files that no commit names are garbage
+    crash between      the rows are at N, the letters at N - 1: whoever replays next, or lists letters, marks those that
+                       the rows' lineage names, and only then goes on
+    crash after 2      all is done
+
+So no letter is lost, none is appended twice, and of two replays at once one is refused. So is a replay beside which
+the rows were rewritten (`millrace/rewrites`): a reload may have made rows of its letters already. One commit takes at
+most MAX_LETTERS_PER_COMMIT letters; a replay of more makes several, one after the other.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from millrace.clock import Clock, SystemClock
+from millrace.errors import WarehouseError
+from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
+from millrace_pipelines.warehouse.dead_letters.letters import EVERY_LETTER, Selection, chosen, is_reached, letters_of
+from millrace_pipelines.warehouse.dead_letters.marks import (
+    REPLAY_APP_ID,
+    REPLAY_KIND,
+    Pending,
+    expected_number,
+    finish_replay,
+    pending_replay,
+    ranges_of,
+    replay_number,
+)
+from millrace_pipelines.warehouse.delta.compression import LOADED, loaded_compression
+from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
+from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError
+from millrace_pipelines.warehouse.ledger.ledger import ledger_of
+from millrace_pipelines.warehouse.load.task import rows_writer
+from millrace_pipelines.warehouse.payload.payload import Payload
+from millrace_pipelines.warehouse.payload.schema import read_payload_schema
+from millrace_pipelines.warehouse.payload.split import Splitter
+from millrace_pipelines.warehouse.tables.open import open_tables, own_schema, wanted_columns
+
+pc: Any = pyarrow.compute  # its stubs know no plain values
+
+MAX_LETTERS_PER_COMMIT = 50_000
+MODE_PROPERTY = "millrace.mode"
+APPEND = "append"
+WRITTEN, ROWS_COMMITTED, LETTERS_MARKED = "written", "rows committed", "letters marked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """What to replay.
+
+    Attributes:
+        table: The rows' table.
+        schema: Path of a corrected schema, which becomes the table's; None for the table's own.
+        selection: Which letters.
+        dry_run: Decode only; change nothing.
+    """
+
+    table: str
+    schema: str | None = None
+    selection: Selection = EVERY_LETTER
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """What a replay did: of `selected` letters `replayed` are rows now, or would be; `staying` counts others by reason.
+
+    `finished` is the number of an earlier replay whose marks were still to be made, None where there was none.
+    """
+
+    table: str
+    selected: int = 0
+    replayed: int = 0
+    staying: Mapping[str, int] = field(default_factory=dict)
+    dry_run: bool = False
+    finished: int | None = None
+    versions: tuple[int, ...] = ()
+
+
+class ReplayListener(Protocol):
+    """Follows a replay; an error that it raises stops it."""
+
+    def reached(self, step: str) -> None:
+        """The replay is at WRITTEN, ROWS_COMMITTED or LETTERS_MARKED."""
+        ...
+
+
+class SilentReplay:
+    """Tells nobody."""
+
+    def reached(self, step: str) -> None:
+        """Ignore it."""
+
+
+def replay(options: ReplayOptions, *, listener: ReplayListener | None = None) -> ReplayReport:
+    """Replay dead letters.
+
+    Raises:
+        TableNotFoundError: No table, or none with dead letters.
+        SchemaError: The schema can't be used, or the table has none.
+        RegistryError: The schema registry can't be asked.
+        StaleLedgerError: Another replay committed first; run again.
+    """
+    fs, replay_id = OsFileSystem(), uuid.uuid4().hex
+    with lease(options.table, replay_id, fs):
+        return _Replay(options, replay_id, listener or SilentReplay(), fs, SystemClock()).run()
+
+
+class _Replay:
+    """One replay, from the letters to their marks."""
+
+    def __init__(
+        self, options: ReplayOptions, replay_id: str, listener: ReplayListener, fs: FileSystem, clock: Clock
+    ) -> None:
+        self._options = options
+        self._listener = listener
+        self._fs = fs
+        self._clock = clock
+        self._location = store_at(options.table, fs).location
+        self._id = replay_id
+        self._pending: Pending | None = None
+        self._number = self._selected = self._replayed = 0
+        self._rewrites: int | None = None
+        self._compression = LOADED
+        self._staying: Counter[str] = Counter()
+
+    def run(self) -> ReplayReport:
+        options, fs = self._options, self._fs
+        rows, dead_letters = Table.load(self._location, fs), Table.load(dead_letters_dir(self._location), fs)
+        self._pending = pending_replay(rows, dead_letters) if options.dry_run else None
+        finished = None if options.dry_run else finish_replay(rows, dead_letters, fs)
+        payload = self._payload()
+        rows = Table.load(self._location, fs)
+        self._compression = loaded_compression(rows.configuration)
+        self._rewrites = rows.transaction_version(REWRITES_APP_ID)
+        dead_letters = Table.load(dead_letters.location, fs)  # after the rewrites were counted
+        self._number = replay_number(dead_letters)
+        versions = [
+            version for part in self._parts(dead_letters) if (version := self._replay(part, payload)) is not None
+        ]
+        return ReplayReport(
+            table=options.table,
+            selected=self._selected,
+            replayed=self._replayed,
+            staying=dict(self._staying),
+            dry_run=options.dry_run,
+            finished=finished,
+            versions=tuple(versions),
+        )
+
+    def _payload(self) -> Payload:
+        """The payload of the schema given, or of the table's; the table is brought to it unless this is a trial."""
+        rows = Table.load(self._location, self._fs)
+        if rows.configuration.get(MODE_PROPERTY, APPEND) != APPEND:
+            raise WarehouseError(
+                f"{self._location} keeps one row for each key, and a letter may be older than that: reload its range"
+            )
+        ledger = ledger_of(rows)
+        given = None if self._options.schema is None else read_payload_schema(self._options.schema)
+        schema = given or own_schema(rows)
+        if schema is None:
+            raise SchemaError(f"{self._location} has no declared schema")
+        if self._options.dry_run:
+            return wanted_columns(schema, rows, ledger.topic).payload
+        payload = open_tables(self._location, ledger.topic, ledger.topic_id, schema, self._fs).payload
+        assert payload is not None  # a schema was given
+        return payload
+
+    def _parts(self, dead_letters: Table) -> Iterator[list[pa.Table]]:
+        """The selected letters, enough for a commit at a time."""
+        ledger = ledger_of(Table.load(self._location, self._fs))
+        part: list[pa.Table] = []
+        for letters in letters_of(dead_letters):
+            selected = letters.filter(chosen(letters, self._options.selection, replayed=False))
+            if self._pending is not None:
+                selected = selected.filter(pa.array(~self._pending.mask(selected)))
+            part += _by_ledger(selected.filter(pa.array(is_reached(selected, ledger))))
+            if sum(map(len, part)) >= MAX_LETTERS_PER_COMMIT:
+                yield part
+                part = []
+        if part:
+            yield part
+
+    def _replay(self, letters: list[pa.Table], payload: Payload) -> int | None:
+        """One commit's worth; the rows' new version, None where nothing is committed."""
+        splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
+        replayed: list[pa.Table] = []
+        with rows_writer(self._location, self._id, 0, payload, self._fs, compression=self._compression) as writer:
+            for some in letters:
+                split = splitter.split(some.select(ENVELOPE_COLUMNS))
+                self._selected += some.num_rows
+                self._replayed += split.rows.num_rows
+                self._staying.update(map(str, split.letters.column("reason").to_pylist()))
+                if not self._options.dry_run:
+                    writer.write(split.rows, split.spans)
+                    replayed.append(_passed(some, split.letters))
+            files = writer.finish()
+        if not files:
+            return None
+        self._listener.reached(WRITTEN)
+        return self._commit(files, pa.concat_tables(replayed))
+
+    def _commit(self, files: Any, replayed: pa.Table) -> int:
+        rows, number = Table.load_to_write(self._location, self._fs), self._number + 1
+        lineage = {
+            "kind": REPLAY_KIND,
+            "number": number,
+            "load_id": self._id,
+            "time_ms": self._clock.now_ms(),
+            "rows": replayed.num_rows,
+            "letters": ranges_of(replayed),
+        }
+        try:
+            version = rows.commit(
+                files,
+                expected=expected_number(self._number) | {REWRITES_APP_ID: self._rewrites},
+                transactions={REPLAY_APP_ID: number, REWRITES_APP_ID: self._rewrites or 0},
+                lineage=lineage,
+            )
+        except StaleLedgerError:  # those of earlier commits stay
+            store_at(self._location, self._fs).remove_durably(file.name for file in files)
+            raise
+        self._number, self._rewrites = number, self._rewrites or 0
+        self._listener.reached(ROWS_COMMITTED)
+        finish_replay(rows, Table.load(dead_letters_dir(self._location), self._fs), self._fs)
+        self._listener.reached(LETTERS_MARKED)
+        return version
+
+
+def _by_ledger(letters: pa.Table) -> Iterator[pa.Table]:
+    """Offsets of different ledgers may be equal."""
+    for ledger in pc.unique(letters.column("ledger")).to_pylist():
+        yield letters.filter(pc.equal(letters.column("ledger"), ledger))
+
+
+def _passed(letters: pa.Table, refused: pa.Table) -> pa.Table:
+    """Those of some letters of one ledger that are not among the refused ones."""
+    keys = [
+        list(zip(*(one.column(name).to_pylist() for name in ("partition", "offset")), strict=True))
+        for one in (letters, refused)
+    ]
+    staying = set(keys[1])
+    return letters.filter(pa.array([key not in staying for key in keys[0]], pa.bool_()))

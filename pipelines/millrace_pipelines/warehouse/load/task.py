@@ -1,0 +1,157 @@
+"""What one Spark task does: fetch a range, decode it, write Parquet, answer with what it wrote.
+
+Tasks repeat safely: each attempt writes files of its own, and the driver commits those of the one attempt whose answer
+it got.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.fs import FileSystem
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.spark.read import NO_LEADER_EPOCH, ReadBlock
+from millrace_pipelines.warehouse.dead_letters.letters import Offsets
+from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
+from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.payload.payload import Payload
+from millrace_pipelines.warehouse.payload.rows_writer import RowsWriter
+from millrace_pipelines.warehouse.payload.split import Splitter
+
+ReadRange = Callable[[int, int, int], Iterator[ReadBlock]]
+"""Partition, from_offset, until_offset to records in the order of their offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSpec:
+    """What all tasks of one load share.
+
+    `known_letters` has, by partition, offsets that are dead letters already, by a load that stopped before its rows;
+    `ledger` names the ledger that the offsets belong to; `compression` is that of the rows' files.
+    """
+
+    load_id: str
+    topic: str
+    table: str
+    dead_letters_table: str
+    payload: Payload | None
+    known_letters: Mapping[int, Offsets] = field(default_factory=dict)
+    ledger: str = ""
+    compression: Compression = LOADED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What one task read and wrote.
+
+    `control` and `aborted` count offsets passed over for a reason, `dead_letters` those read, written before or not,
+    `late` those rows and letters whose event time was late; `leader_epoch` is that of the last batch.
+    """
+
+    range: OffsetRange
+    records: int
+    control: int = 0
+    aborted: int = 0
+    dead_letters: int = 0
+    late: int = 0
+    value_bytes: int = 0
+    leader_epoch: int = NO_LEADER_EPOCH
+    files: tuple[DataFile, ...] = ()
+    dead_letter_files: tuple[DataFile, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows in the files."""
+        return sum(file.rows for file in self.files)
+
+    def to_json(self) -> str:
+        """As it travels to the driver."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskResult:
+        """As the driver reads it."""
+        fields = json.loads(text)
+        fields["range"] = OffsetRange(*fields["range"])
+        for name in ("files", "dead_letter_files"):
+            fields[name] = tuple(DataFile(**file) for file in fields[name])
+        return cls(**fields)
+
+
+def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int, fs: FileSystem) -> TaskResult:
+    """Read the range and write its rows and dead letters; raises what reading and writing raise."""
+    records = control = aborted = dead_letters = late = value_bytes = 0
+    leader_epoch = NO_LEADER_EPOCH
+    known = spec.known_letters.get(span.partition, np.zeros(0, np.int64))
+    splitter = Splitter(spec.payload, known, spec.load_id, spec.ledger)
+    with (
+        rows_writer(spec.table, spec.load_id, task, spec.payload, fs, compression=spec.compression) as rows_files,
+        DataFileWriter(spec.dead_letters_table, spec.load_id, task, DEAD_LETTER_SCHEMA, fs) as dead_writer,
+    ):
+        for block in read(*span):
+            split = splitter.split(_envelope(block.records, spec.topic, span.partition))
+            rows_files.write(split.rows, split.spans)
+            dead_writer.write(split.letters)
+            records += block.records.num_rows
+            control += block.control
+            aborted += block.aborted
+            dead_letters += split.dead_letters
+            late += split.late
+            value_bytes += _value_bytes(block.records)
+            leader_epoch = max(leader_epoch, block.leader_epoch)  # they only grow
+        dead_file = dead_writer.finish()
+        return TaskResult(
+            range=span,
+            records=records,
+            control=control,
+            aborted=aborted,
+            dead_letters=dead_letters,
+            late=late,
+            value_bytes=value_bytes,
+            leader_epoch=leader_epoch,
+            files=rows_files.finish(),
+            dead_letter_files=() if dead_file is None else (dead_file,),
+        )
+
+
+def rows_writer(
+    location: str,
+    load_id: str,
+    task: int,
+    payload: Payload | None,
+    fs: FileSystem,
+    *,
+    compression: Compression = LOADED,
+) -> RowsWriter:
+    """A writer of rows that come of a payload, or of the raw envelope."""
+    schema = ENVELOPE_SCHEMA if payload is None else payload.table_schema
+
+    def open_file(span: int | None) -> DataFileWriter:
+        event_time = None if payload is None else payload.schema.event_time
+        values = None if event_time is None or span is None else event_time.partition_values(span)
+        return DataFileWriter(location, load_id, task, schema, fs, partition_values=values, compression=compression)
+
+    return RowsWriter(open_file)
+
+
+def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
+    constants: list[pa.Array[Any]] = [
+        pa.repeat(pa.scalar(topic, pa.string()), records.num_rows),
+        pa.repeat(pa.scalar(partition, pa.int32()), records.num_rows),
+    ]
+    return pa.Table.from_arrays([*constants, *records.columns], schema=ENVELOPE_SCHEMA)
+
+
+def _value_bytes(records: pa.RecordBatch) -> int:
+    values: Any = records.column("value")
+    return pc.sum(pc.binary_length(values)).as_py() or 0

@@ -1,0 +1,85 @@
+"""What the tasks answered, held against the plan before anything is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from millrace_pipelines.spark.read import NO_LEADER_EPOCH
+from millrace_pipelines.warehouse.errors import LoadFailedError
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.load.task import TaskResult
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRange:
+    """One partition's part of a load, in which every offset is told of.
+
+        rows + dead_letters + control + aborted + compacted == until_offset - from_offset
+
+    `control` counts transaction markers, `aborted` offsets of aborted transactions, `compacted` those at which the log
+    holds nothing any more. Spark's connector does not say why it passes over an offset: all are `compacted` then.
+    """
+
+    partition: int
+    from_offset: int
+    until_offset: int
+    rows: int
+    dead_letters: int
+    control: int
+    aborted: int
+    compacted: int
+
+    @property
+    def absent(self) -> int:
+        """Offsets that give neither a row nor a dead letter."""
+        return self.control + self.aborted + self.compacted
+
+
+def verify_results(ranges: Sequence[OffsetRange], results: Sequence[TaskResult]) -> list[LoadedRange]:
+    """The loaded ranges by partition; LoadFailedError where tasks miss an offset, overlap or miscount."""
+    return [_verify_range(span, [result for result in results if result.range.partition == span.partition])
+            for span in ranges]  # fmt: skip
+
+
+def with_epochs(following: Mapping[int, LedgerEntry], results: Sequence[TaskResult]) -> dict[int, LedgerEntry]:
+    """The ledger's entries with the leader epoch of the last batch that was read of each partition."""
+    entries = dict(following)
+    for result in sorted(results, key=lambda result: result.range.from_offset):
+        if result.leader_epoch != NO_LEADER_EPOCH:
+            entry = entries[result.range.partition]
+            entries[result.range.partition] = replace(entry, leader_epoch=result.leader_epoch)
+    return entries
+
+
+def _verify_range(span: OffsetRange, results: Sequence[TaskResult]) -> LoadedRange:
+    position = span.from_offset
+    for result in sorted(results, key=lambda result: result.range.from_offset):
+        if result.range.from_offset != position:
+            raise LoadFailedError(f"partition {span.partition}: tasks do not meet at offset {position}")
+        _verify_counts(result)
+        position = result.range.until_offset
+    if position != span.until_offset:
+        raise LoadFailedError(f"partition {span.partition}: tasks end at {position}, not at {span.until_offset}")
+    rows, dead_letters = sum(result.rows for result in results), sum(result.dead_letters for result in results)
+    control, aborted = sum(result.control for result in results), sum(result.aborted for result in results)
+    compacted = span.offsets - rows - dead_letters - control - aborted
+    return LoadedRange(*span, rows, dead_letters, control, aborted, compacted)
+
+
+def _verify_counts(result: TaskResult) -> None:
+    span = result.range
+    if result.rows + result.dead_letters != result.records:
+        raise LoadFailedError(
+            f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} records "
+            f"were read, {result.rows} rows and {result.dead_letters} dead letters came of them"
+        )
+    if result.records + result.control + result.aborted > span.offsets:
+        raise LoadFailedError(
+            f"partition {span.partition}, offsets {span.from_offset}-{span.until_offset - 1}: {result.records} "
+            f"records, {result.control} markers and {result.aborted} aborted offsets are more than there are offsets"
+        )
+    for file in result.files:
+        if not span.from_offset <= file.min_offset <= file.max_offset < span.until_offset:
+            raise LoadFailedError(f"{file.name} has offsets outside {span.from_offset}-{span.until_offset - 1}")

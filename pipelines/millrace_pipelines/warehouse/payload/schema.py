@@ -1,0 +1,211 @@
+"""The declared schema of a topic's values (spec H4); docs/warehouse-schemas.md has the whole format.
+
+    {"format": "json",                                        or "avro", "protobuf", "raw"
+     "fields": [{"name": "carrier", "type": "string", "nullable": false}, …],
+     "schema": "flight.avsc", "message": "flights.Flight",     for values that are not framed
+     "registry": "http://127.0.0.1:8081", "subject": "flights-value",
+     "changed_types": "stop", "event_time": {…}}
+
+`nullable` (default true) says whether a record may lack the field; a column is nullable in any case, for a
+tombstone (null value) has no fields at all. A table keeps its declaration, with the schema's text in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.event_time import EventTime, parse_event_time
+from millrace_pipelines.warehouse.payload.proto_files import compile_proto
+from millrace_pipelines.warehouse.payload.registry import Format
+from millrace_pipelines.warehouse.payload.registry_files import read_text
+from millrace_pipelines.warehouse.payload.types import Field, column_of, declare_fields, parse_fields
+
+KEYS = {"format", "fields", "schema", "schema_text", "message", "registry", "subject", "changed_types", "event_time"}
+PROTO_SUFFIX = ".proto"
+PARTITION_COLUMNS = ("event_date", "event_hour")
+
+
+class ChangedTypes(StrEnum):
+    """What a load does where a field's new type does not hold the column's old one, nor the other way round."""
+
+    STOP = "stop"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadSchema:
+    """A declaration.
+
+    Attributes:
+        format: What values are made of.
+        fields: The declared columns; empty where they are those of the schema.
+        text: The Avro schema, or the Protobuf descriptor set in base64, of values that are not framed.
+        message: Full name of the Protobuf message type.
+        registry: A registry's address, or its directory; values are framed then.
+        subject: The registry's subject; None for `<topic>-value`.
+        changed_types: What to do about types that don't fit the table's.
+        event_time: How rows find their partition; None where the table has none.
+    """
+
+    format: Format = Format.JSON
+    fields: tuple[Field, ...] = ()
+    text: str | None = None
+    message: str | None = None
+    registry: str | None = None
+    subject: str | None = None
+    changed_types: ChangedTypes = ChangedTypes.STOP
+    event_time: EventTime | None = None
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The columns of the declared fields."""
+        return pa.schema([column_of(field) for field in self.fields])
+
+    def to_json(self) -> str:
+        """The declaration, as `parse_payload_schema` reads it."""
+        declared = {
+            "format": self.format,
+            "fields": declare_fields(self.fields) or None,
+            "schema_text": self.text,
+            "message": self.message,
+            "registry": self.registry,
+            "subject": self.subject,
+            "changed_types": self.changed_types,
+            "event_time": self.event_time and self.event_time.to_json(),
+        }
+        return json.dumps({name: value for name, value in declared.items() if value is not None})
+
+
+def table_schema(payload: PayloadSchema | None) -> pa.Schema:
+    """The columns of a table: the envelope, then the declared ones."""
+    return pa.schema([*ENVELOPE_FIELDS, *payload.arrow]) if payload else ENVELOPE_SCHEMA
+
+
+def read_payload_schema(path: str) -> PayloadSchema:
+    """The declaration in a file, whose own paths begin at its directory; SchemaError where it can't be used."""
+    text = read_text(path)
+    try:
+        return parse_payload_schema(text, directory=os.path.dirname(os.path.abspath(path)))
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from error
+
+
+def parse_payload_schema(text: str, *, directory: str | None = None) -> PayloadSchema:
+    """The declaration in a text; SchemaError names what can't be used.
+
+    Args:
+        text: JSON.
+        directory: Where its paths begin; None for a table's own declaration, which has none.
+    """
+    try:
+        declared = json.loads(text)
+    except ValueError as error:
+        raise SchemaError(f"a schema is a JSON object: {error}") from error
+    if not isinstance(declared, dict):
+        raise SchemaError('a schema is a JSON object {"fields": [{"name": …, "type": …}, …]}')
+    if unknown := declared.keys() - KEYS:
+        raise SchemaError(f"{', '.join(sorted(unknown))} is not known")
+    schema = _parse(declared, directory)
+    _check(schema)
+    return schema
+
+
+def _parse(declared: Mapping[str, Any], directory: str | None) -> PayloadSchema:
+    for name in ("schema", "schema_text", "message", "registry", "subject"):
+        if not isinstance(declared.get(name, ""), str):
+            raise SchemaError(f"{name} is {declared[name]!r}, not a text")
+    event_time = declared.get("event_time")
+    registry = declared.get("registry")
+    if registry is not None and directory is not None and "://" not in registry:
+        registry = os.path.join(directory, registry)
+    return PayloadSchema(
+        format=_choice(Format, declared, "format", Format.JSON),
+        fields=tuple(_fields(declared["fields"])) if "fields" in declared else (),
+        text=_schema_text(declared, directory),
+        message=declared.get("message"),
+        registry=registry,
+        subject=declared.get("subject"),
+        changed_types=_choice(ChangedTypes, declared, "changed_types", ChangedTypes.STOP),
+        event_time=None if event_time is None else parse_event_time(event_time),
+    )
+
+
+def _choice(kind: type[StrEnum], declared: Mapping[str, Any], name: str, default: Any) -> Any:
+    try:
+        return kind(declared.get(name, default))
+    except ValueError:
+        raise SchemaError(f"{name} {declared[name]!r} is not one of {', '.join(kind)}") from None
+
+
+def _fields(declared: object) -> list[Field]:
+    return parse_fields(declared, taken=taken_names())
+
+
+def taken_names() -> dict[str, str]:
+    """Names, in lower case, that no payload's column can have, and what has them."""
+    names = {name.casefold(): f"the envelope's column {name}" for name in ENVELOPE_COLUMNS}
+    return names | {name: f"the partition column {name}" for name in PARTITION_COLUMNS}
+
+
+def _schema_text(declared: Mapping[str, Any], directory: str | None) -> str | None:
+    """The text that stands in the declaration, or that of the file it names."""
+    if "schema" not in declared:
+        text: str | None = declared.get("schema_text")
+        return text
+    path = os.path.join(directory or "", declared["schema"])
+    if declared.get("format") != Format.PROTOBUF:
+        return read_text(path)
+    return base64.b64encode(_descriptor_set(path)).decode()
+
+
+def _descriptor_set(path: str) -> bytes:
+    if not path.endswith(PROTO_SUFFIX):
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise SchemaError(f"{path}: {error}") from error
+    directory = os.path.dirname(path)
+    files = {
+        name: read_text(os.path.join(directory, name)) for name in os.listdir(directory) if name.endswith(PROTO_SUFFIX)
+    }
+    return compile_proto(os.path.basename(path), files)
+
+
+def _check(schema: PayloadSchema) -> None:
+    if schema.format is Format.RAW:
+        if schema.fields or schema.text or schema.registry:
+            raise SchemaError("raw values have no fields and no schema")
+        if schema.event_time is None or schema.event_time.column != "timestamp":
+            raise SchemaError("a schema of raw values declares an event_time of the column timestamp")
+    elif schema.format is Format.JSON:
+        if schema.text is not None:
+            raise SchemaError("JSON values have declared fields, or a registry")
+        if not schema.fields and schema.registry is None:
+            raise SchemaError("a schema declares at least one field")
+    elif (schema.text is None) == (schema.registry is None):
+        raise SchemaError(f"{schema.format} values have either a schema or a registry")
+    _check_event_time(schema)
+
+
+def _check_event_time(schema: PayloadSchema) -> None:
+    if schema.event_time is None or not schema.fields or schema.event_time.column == "timestamp":
+        return
+    check_event_column(schema.event_time, schema.arrow)
+
+
+def check_event_column(event_time: EventTime, columns: pa.Schema) -> None:
+    """SchemaError unless the event time's column is there, a timestamp or a date."""
+    index = columns.get_field_index(event_time.column)
+    if event_time.column != "timestamp" and (index < 0 or not pa.types.is_temporal(columns.field(index).type)):
+        raise SchemaError(f"event_time: {event_time.column} is no column of timestamps or dates")

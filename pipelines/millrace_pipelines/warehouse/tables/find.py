@@ -1,0 +1,114 @@
+"""The tables of Millrace below a folder: what each holds, and how far it is behind its topic."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millrace.errors import UnknownTopicError
+from millrace.fs import OsFileSystem
+from millrace_pipelines.spark.read import TopicSource, describe_topic, log_offsets
+from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """One table; `dead_letters` is None where it has no table of them, `lag` where nobody asked or it can't be told."""
+
+    location: str
+    topic: str
+    rows: int
+    dead_letters: int | None
+    files: int
+    bytes: int
+    version: int
+    lag: int | None = None
+
+
+def find_tables(directory: str) -> list[str]:
+    """The folders of all tables of topics below a folder, itself included; those of dead letters belong to theirs."""
+    return sorted(_tables_below(os.path.abspath(directory)))
+
+
+def describe_table(location: str, bootstrap: str | None = None) -> TableFacts:
+    """What a table holds, by its log alone.
+
+    Args:
+        location: The table's.
+        bootstrap: HOST:PORT of a broker, to say how many readable offsets the table lacks.
+
+    Raises:
+        TableNotFoundError: No table of Millrace at the location.
+        ClientError: The cluster can't be asked.
+    """
+    table = Table.load(location, OsFileSystem())
+    ledger = ledger_of(table)
+    rows, size_bytes, files = _totals(table)
+    return TableFacts(
+        location=location,
+        topic=ledger.topic,
+        rows=rows,
+        dead_letters=_dead_letters(location),
+        files=files,
+        bytes=size_bytes,
+        version=table.version,
+        lag=None if bootstrap is None else sum_of(lag_of(ledger, bootstrap)),
+    )
+
+
+def lag_of(ledger: Ledger, bootstrap: str) -> dict[int, int] | None:
+    """By partition, how many readable offsets a table lacks; None where its topic is gone, or is another one now."""
+    source = TopicSource(bootstrap, ledger.topic)
+    try:
+        description = describe_topic(source)
+    except UnknownTopicError:
+        return None
+    if description.topic_id != ledger.topic_id:
+        return None
+    return {
+        partition: log.end_offset - max(ledger.next_offset(partition) or 0, log.start_offset)
+        for partition, log in log_offsets(source, description.partitions).items()
+    }
+
+
+def sum_of(lag: dict[int, int] | None) -> int | None:
+    """The lag of all partitions together."""
+    return None if lag is None else sum(max(0, offsets) for offsets in lag.values())
+
+
+def _tables_below(directory: str) -> Iterator[str]:
+    if os.path.isdir(os.path.join(directory, LOG_DIRECTORY)):
+        if not directory.endswith(DEAD_LETTERS_SUFFIX) and _is_loaded(directory):
+            yield directory
+        return
+    with os.scandir(directory) as entries:
+        folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for folder in folders:
+        yield from _tables_below(folder)
+
+
+def _is_loaded(directory: str) -> bool:
+    try:
+        ledger_of(Table.load(directory, OsFileSystem()))
+    except TableNotFoundError:
+        return False
+    return True
+
+
+def _totals(table: Table) -> tuple[int, int, int]:
+    """(rows, bytes, files)."""
+    actions = table.add_actions().select(["num_records", "size_bytes"]).to_pylist()
+    rows = sum(action["num_records"] or 0 for action in actions)
+    return rows, sum(action["size_bytes"] for action in actions), len(actions)
+
+
+def _dead_letters(location: str) -> int | None:
+    try:
+        return _totals(Table.load(dead_letters_dir(location), OsFileSystem()))[0]
+    except TableNotFoundError:
+        return None

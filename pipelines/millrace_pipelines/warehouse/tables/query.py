@@ -1,0 +1,100 @@
+"""Tables read: as a Spark DataFrame by its file list, which needs no Delta jar, and by SQL in DuckDB."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, count
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millrace.errors import SetupError
+from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
+from millrace_pipelines.warehouse.tables.find import find_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def spark_table(spark: SparkSession, location: str) -> DataFrame:
+    """The rows of the table's newest version; TableNotFoundError where there is none."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # a query without Spark needs none of it
+
+    table = Table.load(location, OsFileSystem())
+    schema = from_arrow_schema(table.schema)
+    paths = table.files()
+    if not paths:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.schema(schema).option("basePath", table.location)
+    return reader.parquet(*paths).select(*schema.fieldNames())
+
+
+@contextmanager
+def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
+    """Run SQL over a table, or over all tables below a folder, in DuckDB; the result, as it is read.
+
+    A table goes by the name of its folder, its dead letters by `<name>__dead_letters`. Of columns with one name the
+    later ones get a number: `id`, `id_1`.
+
+    Raises:
+        TableNotFoundError: No table of Millrace at the location or below.
+        QueryError: DuckDB refuses the query, and why.
+        SetupError: DuckDB is not installed.
+    """
+    try:
+        import duckdb  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise SetupError("queries need DuckDB: pip install 'millrace[query]'") from None
+    with duckdb.connect() as connection:
+        for name, table in _tables(location):
+            connection.register(name, table.dataset())
+        try:
+            result = connection.sql(sql)
+            yield _columns_apart(pa.RecordBatchReader.from_stream(pa.table({}) if result is None else result))
+        except duckdb.Error as error:
+            raise QueryError(str(error)) from error
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names, each once: one that was there before gets the first number that makes it new."""
+    found: list[str] = []
+    for name in names:
+        taken = {*names, *found} if name in found else ()
+        candidates = chain([name], (f"{name}_{number}" for number in count(1)))
+        found.append(next(one for one in candidates if one not in taken))
+    return found
+
+
+def _columns_apart(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    names = distinct_names(rows.schema.names)
+    if names == rows.schema.names:
+        return rows
+    schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, names, strict=True)])
+    return pa.RecordBatchReader.from_batches(schema, (batch.rename_columns(names) for batch in rows))
+
+
+def _tables(location: str) -> Iterator[tuple[str, Table]]:
+    locations = find_tables(location) if "://" not in location else [location]
+    if not locations:
+        raise TableNotFoundError(f"{location}: no table of Millrace here or below")
+    for one in _named_apart(locations):
+        for place in (one, dead_letters_dir(one)):
+            try:
+                yield os.path.basename(place.rstrip("/")), Table.load(place, OsFileSystem())
+            except TableNotFoundError:
+                if place == one:
+                    raise
+
+
+def _named_apart(locations: Sequence[str]) -> Sequence[str]:
+    names: dict[str, str] = {}
+    for location in locations:
+        other = names.setdefault(os.path.basename(location), location)
+        if other != location:
+            raise QueryError(f"{other} and {location} have the same name; query a folder that has one of them")
+    return locations
