@@ -18,6 +18,7 @@ import logging
 import resource
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from random import randrange
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from millrace.config import MAX_INT
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
-from millrace_broker.cluster.config_manager import ConfigManager, layers_of
+from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.config_sources import BrokerLayers
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
@@ -41,9 +42,11 @@ from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import APIS, warm_up
+from millrace_broker.identity import broker_id
+from millrace_broker.listeners import Address
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
-from millrace_broker.options import Address, BrokerOptions
+from millrace_broker.options import BrokerOptions
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.purgatory import Purgatory
@@ -93,7 +96,9 @@ class Broker:
         self._closing.push_async_callback(asyncio.to_thread, self._store.close)
         await asyncio.to_thread(self._store.start, self._on_change)
         view = self._store.view()
-        self._layers = layers_of(view, self._options.broker_id, self._options.properties)
+        self._options = await asyncio.to_thread(self._identified)
+        check_stored_restrictions(view, self._broker_id)
+        self._layers = layers_of(view, self._broker_id, self._options.properties)
         self._open_logs(view)
         self._replicas = ReplicaManager(self._logs, Purgatory(self._loop.call_later))
         self._closing.push_async_callback(self._checkpoint_high_watermarks)
@@ -182,7 +187,7 @@ class Broker:
             self._options.data_dirs,
             self._layers.log_defaults(),
             view.cluster_id,
-            self._options.broker_id,
+            self._broker_id,
         )
         self._logs.start()
         self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
@@ -221,7 +226,7 @@ class Broker:
         return AdminEndpoint(self, collectors, self._state)
 
     def _new_services(self) -> Services:
-        configs = ConfigManager(self._options.broker_id, self._layers, self._store, self._metadata)
+        configs = ConfigManager(self._broker_id, self._layers, self._store, self._metadata)
         topics = TopicManager(self._options.broker, self._store, self._metadata, configs.check_topic_config)
         consumer_groups = ConsumerGroups(
             self._options.consumer_groups, self._options.groups, lambda: self._metadata.view
@@ -235,9 +240,9 @@ class Broker:
             call_later=self._loop.call_later,
             replayers=consumer_groups.replayers,
         )
-        broker_id, config = self._options.broker_id, self._layers.broker_config()
+        own_id, config = self._broker_id, self._layers.broker_config()
         producer_ids = ProducerIds(
-            partial(self._store.reserve_producer_ids, broker_id),
+            partial(self._store.reserve_producer_ids, own_id),
             lambda: max(self._replicas.first_free_producer_id(), self._txns.first_free_producer_id()),
         )
         self._txns = TransactionCoordinator(
@@ -246,7 +251,7 @@ class Broker:
             self._metadata,
             topics,
             MarkerWriter(self._replicas, self._groups),
-            broker_id=broker_id,
+            broker_id=own_id,
             producer_ids=producer_ids,
             clock=SystemClock(),
             call_later=self._loop.call_later,
@@ -262,7 +267,7 @@ class Broker:
             self._zookeeper_offsets,
             configs,
             APIS,
-            broker_id,
+            own_id,
             FetchSessions(config.max_incremental_fetch_session_cache_slots, lambda: randrange(1, MAX_INT)),  # noqa: S311  # a session id is no secret, as in Kafka
             producer_ids,
             self._metrics.errors,
@@ -281,9 +286,23 @@ class Broker:
         return mover
 
     def _registration(self, bound: Address) -> BrokerInfo:
-        advertised = self._options.broker.advertised_listeners
-        address = Address.parse(advertised) if advertised else bound
-        return BrokerInfo(id=self._options.broker_id, host=address.host, port=address.port, rack=None)
+        address = self._options.advertised or bound
+        rack = self._options.broker.broker_rack or None
+        return BrokerInfo(id=self._broker_id, host=address.host, port=address.port, rack=rack)
+
+    @property
+    def _broker_id(self) -> int:
+        assert self._options.broker_id is not None, "known since the start"
+        return self._options.broker_id
+
+    def _identified(self) -> BrokerOptions:
+        """The options with the broker's id, which the folders or the cluster may have to say."""
+        options = self._options
+        highest_told = options.broker.reserved_broker_max_id
+        number = broker_id(
+            self._fs, options.data_dirs, options.broker_id, lambda: self._store.new_broker_id(highest_told)
+        )
+        return replace(options, broker_id=number, properties={**options.properties, "broker.id": str(number)})
 
     def _on_change(self, view: ClusterView) -> None:
         self._loop.call_soon_threadsafe(self._take, view)
@@ -326,7 +345,7 @@ class Broker:
             (NewLog(TopicPartition(topic.name, one.index), topic.topic_id, topic.config), one)
             for topic in topics
             for one in topic.partitions
-            if one.leader == self._options.broker_id
+            if one.leader == self._broker_id
         ]
         if any(self._logs.get(new.topic_partition) is None for new, _ in wanted):
             await asyncio.to_thread(self._replicas.make_logs, [new for new, _ in wanted])
@@ -338,7 +357,7 @@ class Broker:
     def _configure(self, view: ClusterView) -> None:
         if view.broker_configs == self._metadata.view.broker_configs:
             return
-        layers = layers_of(view, self._options.broker_id, self._options.properties)
+        layers = layers_of(view, self._broker_id, self._options.properties)
         self._services.configs.set_layers(layers)
         self._services.config = layers.broker_config()
         self._cleaner.reconfigure(_cleaner_config(self._services.config))
@@ -375,7 +394,7 @@ class Broker:
     def _state(self) -> dict[str, Any]:
         return {
             "status": "ok",
-            "broker_id": self._options.broker_id,
+            "broker_id": self._broker_id,
             "cluster_id": self._metadata.view.cluster_id,
             "partitions": len(self._replicas.partitions),
             "connections": self._server.connection_count,

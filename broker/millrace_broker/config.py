@@ -1,7 +1,6 @@
 """The broker's own configuration, under Kafka's names; the log's defaults are `storage.config`'s.
 
-from a file       names that Millrace does not know are reported and passed over, so that a Kafka
-                  broker's server.properties can be given as it is
+from a file       names that neither Millrace nor Kafka knows are reported and passed over, as Kafka does
 from NAME=VALUE   an unknown name is an error, since it was typed for this command
 """
 
@@ -13,17 +12,36 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from millrace.config import MAX_INT, MAX_LONG, ConfigTable, declared_keys, setting
+from millrace.errors import InvalidConfigError
 
 MAX_DOUBLE = sys.float_info.max
+QUEUED_BYTES = "queued.max.request.bytes"
+LEAST_QUEUED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """One field per property: `num_partitions` is `num.partitions`."""
 
-    broker_id: int = setting(1, "This broker's id in the cluster.", minimum=0, maximum=MAX_INT)
+    broker_id: int = setting(
+        -1,
+        "This broker's id in the cluster; -1: that of its folders, else a new one.",
+        minimum=-1,
+        maximum=MAX_INT,
+    )
+    node_id: int = setting(-1, "Another name of broker.id.", minimum=-1, maximum=MAX_INT)
+    broker_id_generation_enable: bool = setting(True, "Let ZooKeeper give an id to a broker that has none.")
+    reserved_broker_max_id: int = setting(
+        1000, "The highest id that an operator may give; generated ids come after it.", minimum=0, maximum=MAX_INT
+    )
+    broker_rack: str = setting("", "Where the broker stands, as clients are told.", has_default=False)
     listeners: str = setting("PLAINTEXT://127.0.0.1:9092", "Where the broker listens; port 0 takes a free one.")
+    listener_security_protocol_map: str = setting(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "The security protocol of each listener by its name; the listener's must be PLAINTEXT.",
+    )
     log_dirs: str = setting("", "The folders of the logs.", has_default=False)
+    log_dir: str = setting("", "The folders of the logs where log.dirs says none.", has_default=False)
     zookeeper_connect: str = setting("", "The cluster's ZooKeeper.", has_default=False)
     auto_create_topics_enable: bool = setting(True, "Create a topic that a client asks for and that does not exist.")
     delete_topic_enable: bool = setting(True, "Allow topics to be deleted.")
@@ -62,8 +80,8 @@ class BrokerConfig:
     )
     queued_max_request_bytes: int = setting(
         512 << 20,
-        "Bytes of requests cut short or in line, and of replies not yet taken, over all connections.",
-        minimum=1 << 20,
+        "Bytes of requests cut short or in line, and of replies not yet taken, over all connections; -1: no limit.",
+        minimum=-1,
     )
     request_log_slower_than_ms: int = setting(
         -1, "Requests that take so many milliseconds are logged; 0: all, -1: none.", minimum=-1
@@ -110,13 +128,22 @@ class BrokerConfig:
         "", "Bearer token of the admin endpoint; required where it listens beyond loopback.", is_secret=True
     )
     advertised_listeners: str = setting(
-        "", "PLAINTEXT://HOST:PORT that clients are told; the listening address if empty.", has_default=False
+        "", "PLAINTEXT://HOST:PORT that clients are told; where the broker listens if empty.", has_default=False
     )
+
+    @property
+    def queued_bytes_limit(self) -> int:
+        """`queued.max.request.bytes`, or more than any machine has where that is -1."""
+        return MAX_LONG if self.queued_max_request_bytes == -1 else self.queued_max_request_bytes
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
         """Parse; InvalidConfigError for an unknown name or a bad value."""
         values = BROKER_CONFIG.parse(properties)
+        if -1 < cast("int", values.get(QUEUED_BYTES, -1)) < LEAST_QUEUED_BYTES:
+            raise InvalidConfigError(
+                f"{QUEUED_BYTES}={values[QUEUED_BYTES]}: Invalid value, expected -1 or at least {LEAST_QUEUED_BYTES}"
+            )
         return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
 
 

@@ -9,12 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from millrace.config import MAX_INT, ConfigTable, declared_keys, setting
+from millrace.config import MAX_INT, ConfigTable, ConfigType, declared_keys, setting
 from millrace.errors import InvalidConfigError
 
 CLASSIC, CONSUMER = "classic", "consumer"
 UNIFORM, RANGE = "uniform", "range"
 MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
+PROTOCOLS = (CLASSIC, CONSUMER, "share", "streams", "unknown")  # which Kafka knows
+ASSIGNOR_CLASSES = {  # as Kafka 3.9 names its assignors
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": UNIFORM,
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": RANGE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,11 @@ class GroupConfig:
         50, "Partitions of the topic of committed offsets when it is created.", minimum=1, maximum=MAX_INT
     )
     offsets_topic_replication_factor: int = setting(
-        1, "Replicas of the topic of committed offsets when it is created.", minimum=1, maximum=32_767
+        1,
+        "Replicas of the topic of committed offsets when it is created.",
+        minimum=1,
+        maximum=32_767,
+        kind=ConfigType.SHORT,
     )
     offsets_topic_segment_bytes: int = setting(
         100 << 20,
@@ -88,7 +97,10 @@ class ConsumerGroupConfig:
     """What groups of the consumer group protocol obey."""
 
     group_coordinator_rebalance_protocols: str = setting(
-        "classic,consumer", "The group protocols that are served.", choices=(CLASSIC, CONSUMER), is_list=True
+        "classic,consumer",
+        "The group protocols that are served; of those that Kafka knows, classic and consumer can be.",
+        choices=PROTOCOLS,
+        is_list=True,
     )
     group_consumer_session_timeout_ms: int = setting(
         45_000, "Milliseconds without a heartbeat after which a member is put out.", minimum=1, maximum=MAX_INT
@@ -114,7 +126,7 @@ class ConsumerGroupConfig:
     group_consumer_assignors: str = setting(
         "uniform,range",
         "The server-side assignors that members may ask for; the first is for those that don't.",
-        choices=(UNIFORM, RANGE),
+        choices=(UNIFORM, RANGE, *ASSIGNOR_CLASSES),
         is_list=True,
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
@@ -127,6 +139,7 @@ class ConsumerGroupConfig:
         "bidirectional",
         "Whether a group with members may go from the classic protocol to the consumer protocol, or back.",
         choices=MIGRATION_POLICIES,
+        ignores_case=True,
     )
 
     @classmethod
@@ -137,13 +150,13 @@ class ConsumerGroupConfig:
         for time in ("session.timeout.ms", "heartbeat.interval.ms"):
             low, value, high = (int(values[f"group.consumer.{bound}{time}"]) for bound in ("min.", "", "max."))
             if not low <= value <= high:
-                raise InvalidConfigError(f"group.consumer.{time}={value}: not within {low} and {high}")
+                raise InvalidConfigError(f"group.consumer.{time}={value}: Invalid value, not within {low} and {high}")
         return config
 
     @property
     def assignors(self) -> tuple[str, ...]:
         """The server-side assignors by name, the default first."""
-        return tuple(self.group_consumer_assignors.split(","))
+        return tuple(ASSIGNOR_CLASSES.get(one, one) for one in self.group_consumer_assignors.split(","))
 
     @property
     def default_assignor(self) -> str:
@@ -158,12 +171,12 @@ class ConsumerGroupConfig:
     @property
     def may_upgrade(self) -> bool:
         """Whether a classic group with members may become a consumer group."""
-        return self.group_consumer_migration_policy in ("upgrade", "bidirectional")
+        return self.group_consumer_migration_policy.lower() in ("upgrade", "bidirectional")
 
     @property
     def may_downgrade(self) -> bool:
         """Whether a consumer group with members may become a classic group."""
-        return self.group_consumer_migration_policy in ("downgrade", "bidirectional")
+        return self.group_consumer_migration_policy.lower() in ("downgrade", "bidirectional")
 
 
 GROUP_CONFIG = ConfigTable(declared_keys(GroupConfig))

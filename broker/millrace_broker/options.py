@@ -2,67 +2,51 @@
 
     argument                    property
     --listen HOST:PORT          listeners=PLAINTEXT://HOST:PORT
-    --data DIR (repeatable)     log.dirs=DIR,DIR
+    --data DIR (repeatable)     log.dirs=DIR,DIR, else log.dir
     --zookeeper HOST:PORT/…     zookeeper.connect
     --standalone                -
     --id N                      broker.id
     --admin HOST:PORT           -
 
-An argument wins over the file, `--set` too. Every other property goes to the broker's or the log's table.
+An argument wins over the file, `--set` too. Every other property goes to the table that declares it.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.config import MAX_INT, MAX_PORT, parse_assignments, read_properties, whole_number
+from millrace.config import ConfigTable
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
+from millrace_broker.given import Given, broker_id_of, read_given
 from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig, GroupConfig
+from millrace_broker.listeners import PLAINTEXT, Address, Listener, parse_listener
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.txn_config import TRANSACTION_CONFIG, TransactionConfig
 
-logger = logging.getLogger(__name__)
-
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_ADMIN = "127.0.0.1:0"
-LISTENER_SCHEME = "PLAINTEXT://"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to listen; port 0 takes a free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """`HOST:PORT`, IPv6 hosts in brackets; InvalidConfigError else."""
-        host, separator, port = text.removeprefix(LISTENER_SCHEME).rpartition(":")
-        number = whole_number(port, MAX_PORT)
-        if not separator or number is None:
-            raise InvalidConfigError(f"{text!r}: expected HOST:PORT")
-        return cls(host=host.strip("[]") or "0.0.0.0", port=number)  # noqa: S104  # an empty host means all, as in Kafka
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+LISTENERS, ADVERTISED = "listeners", "advertised.listeners"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """All that a broker is told at its start."""
+    """All that a broker is told at its start.
+
+    `advertised` is None where clients are told the address that is listened on; `broker_id` is None where the folders
+    or the cluster know it.
+    """
 
     listen: Address
+    advertised: Address | None
     admin: Address
     data_dirs: tuple[str, ...]
     zookeeper: str | None
-    broker_id: int
+    broker_id: int | None
     broker: BrokerConfig
     groups: GroupConfig
     consumer_groups: ConsumerGroupConfig
@@ -79,7 +63,7 @@ def argument_parser() -> argparse.ArgumentParser:
     coordination = parser.add_mutually_exclusive_group()
     coordination.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="the cluster's ZooKeeper")
     coordination.add_argument("--standalone", action="store_true", help="one broker, no ZooKeeper, no JVM")
-    parser.add_argument("--id", metavar="N", type=int, help="this broker's id, default 1")
+    parser.add_argument("--id", metavar="N", type=int, help="this broker's id, default that of its folders")
     parser.add_argument("--config", metavar="FILE", type=Path, help="properties, by Kafka's names")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="one property")
     parser.add_argument("--admin", metavar="HOST:PORT", default=DEFAULT_ADMIN, help="health, metrics, maintenance")
@@ -89,64 +73,85 @@ def argument_parser() -> argparse.ArgumentParser:
 def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     """Everything checked; InvalidConfigError names what is wrong. Usage errors exit as argparse does."""
     parsed = argument_parser().parse_args(arguments)
-    file = read_properties(parsed.config) if parsed.config else {}
-    given = parse_assignments(parsed.set)
-    properties = _known(file, given)
-    zookeeper = parsed.zookeeper or properties.pop("zookeeper.connect", "")
+    given = read_given(parsed.config, [*parsed.set, *([] if parsed.id is None else [f"broker.id={parsed.id}"])])
+    zookeeper = None if parsed.standalone else parsed.zookeeper or _value(given, "zookeeper.connect")
     if not zookeeper and not parsed.standalone:
-        raise InvalidConfigError("give --zookeeper HOST:PORT, or --standalone for one broker without ZooKeeper")
-    data_dirs = [one for one in parsed.data or properties.pop("log.dirs", "").split(",") if one]
-    if not data_dirs:
-        raise InvalidConfigError("give --data DIR, the folder for logs")
-    listen = Address.parse(parsed.listen or properties.get("listeners", DEFAULT_LISTEN))
-    broker_id = parsed.id if parsed.id is not None else _broker_id(properties.get("broker.id", "1"))
-    directories = tuple(str(Path(one).absolute()) for one in data_dirs)
+        raise InvalidConfigError(
+            "give --zookeeper HOST:PORT or zookeeper.connect, or --standalone for one broker without ZooKeeper"
+        )
+    directories = _data_dirs(parsed.data, given)
+    if parsed.listen is not None:
+        given[LISTENERS] = Given(f"{PLAINTEXT}://{Address.parse(parsed.listen)}")
+    listener = _parsed_listener(LISTENERS, given)
+    properties = {name: one.value for name, one in given.items() if name not in ("zookeeper.connect", "log.dir")}
     properties |= {
-        "listeners": f"{LISTENER_SCHEME}{listen}",
-        "broker.id": str(broker_id),
+        LISTENERS: f"{listener.name}://{listener.address}",
         "log.dirs": ",".join(directories),
-        **({"zookeeper.connect": zookeeper} if zookeeper and not parsed.standalone else {}),
+        **({"zookeeper.connect": zookeeper} if zookeeper else {}),
     }
-    log_defaults = {name: value for name, value in properties.items() if name in LOG_CONFIG.keys}
-    LogConfig.from_properties(log_defaults, {})
-    return BrokerOptions(
-        listen=listen,
-        admin=Address.parse(parsed.admin),
-        data_dirs=directories,
-        zookeeper=None if parsed.standalone else zookeeper,
-        broker_id=broker_id,
-        broker=BrokerConfig.from_properties({n: v for n, v in properties.items() if n in BROKER_CONFIG.keys}),
-        groups=GroupConfig.from_properties({n: v for n, v in properties.items() if n in GROUP_CONFIG.keys}),
-        consumer_groups=ConsumerGroupConfig.from_properties(
-            {n: v for n, v in properties.items() if n in CONSUMER_GROUP_CONFIG.keys}
-        ),
-        transactions=TransactionConfig.from_properties(
-            {n: v for n, v in properties.items() if n in TRANSACTION_CONFIG.keys}
-        ),
-        log_defaults=log_defaults,
-        properties=properties,
-    )
+    log_defaults = _of(LOG_CONFIG, properties)
+    try:
+        LogConfig.from_properties(log_defaults, {}).check()
+        return BrokerOptions(
+            listen=listener.address,
+            advertised=_advertised(listener, given),
+            admin=Address.parse(parsed.admin),
+            data_dirs=directories,
+            zookeeper=zookeeper,
+            broker_id=broker_id_of(given),
+            broker=BrokerConfig.from_properties(_of(BROKER_CONFIG, properties)),
+            groups=GroupConfig.from_properties(_of(GROUP_CONFIG, properties)),
+            consumer_groups=ConsumerGroupConfig.from_properties(_of(CONSUMER_GROUP_CONFIG, properties)),
+            transactions=TransactionConfig.from_properties(_of(TRANSACTION_CONFIG, properties)),
+            log_defaults=log_defaults,
+            properties=properties,
+        )
+    except InvalidConfigError as error:  # of two properties that don't go together
+        name = str(error).partition("=")[0]
+        raise InvalidConfigError(f"{given.get(name, Given('')).place}{error}") from None
 
 
-def _known(file: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    known = {
-        *BROKER_CONFIG.keys,
-        *GROUP_CONFIG.keys,
-        *CONSUMER_GROUP_CONFIG.keys,
-        *TRANSACTION_CONFIG.keys,
-        *LOG_CONFIG.keys,
-    }
-    for name in given:
-        if name not in known:
-            raise InvalidConfigError(f"unknown property {name}")
-    for name in file:
-        if name not in known:
-            logger.warning("property %s of the file has no meaning here and is passed over", name)
-    return {name: value for name, value in {**file, **given}.items() if name in known}
+def _data_dirs(arguments: Sequence[str] | None, given: Mapping[str, Given]) -> tuple[str, ...]:
+    named = arguments or (_value(given, "log.dirs") or _value(given, "log.dir")).split(",")
+    directories = tuple(str(Path(one.strip()).absolute()) for one in named if one.strip())
+    if not directories:
+        raise InvalidConfigError("give --data DIR or log.dirs, the folder for logs")
+    return directories
 
 
-def _broker_id(text: str) -> int:
-    number = whole_number(text, MAX_INT)
-    if number is None:
-        raise InvalidConfigError(f"broker.id={text}: not a number from 0 to {MAX_INT}")
-    return number
+def _advertised(listener: Listener, given: Mapping[str, Given]) -> Address | None:
+    """Where clients reach the broker; None where that is the address that is listened on."""
+    if not _value(given, ADVERTISED):
+        if listener.address.is_every_address:
+            value, place = given[LISTENERS]
+            raise InvalidConfigError(
+                f"{place}{LISTENERS}={value}: Invalid value, every address is listened on "
+                f"and none of them can be told to clients; give {ADVERTISED}={listener.name}://HOST:PORT, "
+                "where clients reach this broker"
+            )
+        return None
+    name, address = _parsed_listener(ADVERTISED, given)
+    value, place = given[ADVERTISED]
+    if name != listener.name:
+        raise InvalidConfigError(f"{place}{ADVERTISED}={value}: Invalid value, {LISTENERS} has no listener {name}")
+    if address.is_every_address or not address.port:
+        raise InvalidConfigError(
+            f"{place}{ADVERTISED}={value}: Invalid value, no client can connect to it; give a host and a port"
+        )
+    return address
+
+
+def _parsed_listener(name: str, given: Mapping[str, Given]) -> Listener:
+    value, place = given.get(name, Given(f"{PLAINTEXT}://{DEFAULT_LISTEN}"))
+    try:
+        return parse_listener(value, _value(given, "listener.security.protocol.map"))
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"{place}{name}={value}: {error}") from None
+
+
+def _value(given: Mapping[str, Given], name: str) -> str:
+    return given.get(name, Given("")).value.strip()
+
+
+def _of(table: ConfigTable, properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name in table.keys}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from millrace.config import MAX_INT, ConfigTable, declared_keys, setting
+from millrace.config import MAX_INT, ConfigTable, ConfigType, declared_keys, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,11 @@ class TransactionConfig:
         50, "Partitions of the topic of transactions' states when it is created.", minimum=1, maximum=MAX_INT
     )
     transaction_state_log_replication_factor: int = setting(
-        1, "Replicas of the topic of transactions' states when it is created.", minimum=1, maximum=32_767
+        1,
+        "Replicas of the topic of transactions' states when it is created.",
+        minimum=1,
+        maximum=32_767,
+        kind=ConfigType.SHORT,
     )
     transaction_state_log_min_isr: int = setting(
         1, "min.insync.replicas of the topic of transactions' states.", minimum=1, maximum=MAX_INT

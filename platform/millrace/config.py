@@ -35,9 +35,11 @@ class ConfigType(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
@@ -54,24 +56,31 @@ class ConfigKey:
 
     A whole number whose maximum is 2³¹ - 1 is Kafka's INT, any other its LONG. A list is text with commas, each element
     of which `choices` or `pattern` holds. `has_default` is False where Kafka has null: another property says it.
+    `kind` is the type where default and bounds don't tell it: SHORT and CLASS. A property without effect is known so
+    that Kafka's files and tools can name it; nothing here obeys it.
     """
 
     name: str
     default: Value
     doc: str
     minimum: int | None = None
-    maximum: int | None = None
+    maximum: float | None = None
     choices: tuple[str, ...] | None = None
     pattern: str | None = None
     is_list: bool = False
     is_secret: bool = False
     is_dynamic: bool = False
     has_default: bool = True
+    has_effect: bool = True
+    ignores_case: bool = False
+    kind: ConfigType | None = None
     synonyms: tuple[Synonym, ...] = ()
 
     @property
     def type(self) -> ConfigType:
         """The protocol's name of the type."""
+        if self.kind is not None:
+            return self.kind
         match self.default:
             case bool():
                 return ConfigType.BOOLEAN
@@ -91,11 +100,14 @@ class ConfigKey:
         elements = [str(value)]
         if self.is_list:
             elements = [one.strip() for one in text.split(",")] if text.strip() else []
-        if self.choices is not None and not set(elements) <= set(self.choices):
-            raise InvalidConfigError(f"{self.name}={text}: expected one of {', '.join(self.choices)}")
+        if self.choices is not None and not set(map(self._folded, elements)) <= set(map(self._folded, self.choices)):
+            raise self._invalid(text, f"expected one of {', '.join(self.choices)}")
         if self.pattern is not None and not all(re.fullmatch(self.pattern, one) for one in elements):
-            raise InvalidConfigError(f"{self.name}={text}: does not have the form {self.pattern}")
+            raise self._invalid(text, f"does not have the form {self.pattern}")
         return ",".join(elements) if self.is_list else value
+
+    def _folded(self, text: str) -> str:
+        return text.lower() if self.ignores_case else text
 
     def _typed(self, text: str) -> Value:
         kind = type(self.default)
@@ -104,16 +116,21 @@ class ConfigKey:
                 return {"true": True, "false": False}[text.lower()]
             value = kind(text if kind is str else text.replace("_", "?"))  # Python alone takes 1_000 for a number
         except (ValueError, KeyError):
-            raise InvalidConfigError(f"{self.name}={text}: not of type {self.type.name}") from None
+            raise self._invalid(text, f"not of type {self.type.name}") from None
         if value != value:  # noqa: PLR0124 -- NaN alone is not equal to itself, and no bound holds it
-            raise InvalidConfigError(f"{self.name}={text}: not a number")
+            raise self._invalid(text, "not a number")
         return value
 
     def _check_bounds(self, value: float) -> None:
         if self.minimum is not None and value < self.minimum:
-            raise InvalidConfigError(f"{self.name}={value}: below the minimum {self.minimum}")
+            raise self._invalid(value, f"below the minimum {self.minimum}")
         if self.maximum is not None and value > self.maximum:
-            raise InvalidConfigError(f"{self.name}={value}: above the maximum {self.maximum}")
+            raise self._invalid(value, f"above the maximum {self.maximum}")
+
+    def _invalid(self, value: object, reason: str) -> InvalidConfigError:
+        """The refusal of a value, with the words that scripts of Kafka's tools look for; a secret is not repeated."""
+        said = self.name if self.is_secret else f"{self.name}={value}"
+        return InvalidConfigError(f"{said}: Invalid value, {reason}")
 
 
 def setting(default: Value, doc: str, **rules: Any) -> Any:
@@ -157,13 +174,25 @@ class ConfigTable:
             raise InvalidConfigError(f"unknown property {name}") from None
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """The properties of a file in Java's format; InvalidConfigError where it can't be read."""
+class PropertyLine(NamedTuple):
+    """A property of a file: its value, and the number of the line that it starts on."""
+
+    value: str
+    line: int
+
+
+def read_properties(path: Path) -> dict[str, PropertyLine]:
+    """The properties of a file in Java's format; of those with one name the last. InvalidConfigError."""
+    found, line = {}, 1
     try:
         with path.open(encoding="utf-8") as file:
-            return javaproperties.load(file)
+            for element in javaproperties.parse(file):
+                if isinstance(element, javaproperties.KeyValue):
+                    found[element.key] = PropertyLine(element.value, line)
+                line += element.source.count("\n")
     except (OSError, ValueError) as error:
-        raise InvalidConfigError(f"{path}: {error}") from error
+        raise InvalidConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return found
 
 
 def under_one_name(given: Iterable[tuple[str, Given]], synonyms: Mapping[str, str]) -> dict[str, Given]:

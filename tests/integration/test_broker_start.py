@@ -29,11 +29,14 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "--zookeeper HOST:PORT, or --standalone"),
+        ([], "--zookeeper HOST:PORT or zookeeper.connect, or --standalone"),
         (["--standalone"], "give --data DIR"),
         (["--standalone", "--data", "{dir}", "--listen", "nonsense"], "'nonsense': expected HOST:PORT"),
         (["--standalone", "--data", "{dir}", "--set", "no.such.name=1"], "unknown property no.such.name"),
-        (["--standalone", "--data", "{dir}", "--set", "num.partitions=zero"], "num.partitions=zero: not of type INT"),
+        (
+            ["--standalone", "--data", "{dir}", "--set", "num.partitions=zero"],
+            "num.partitions=zero: Invalid value, not of type INT",
+        ),
         (["--standalone", "--data", "{dir}", "--set", "log.retention.ms=soon"], "log.retention.ms=soon"),
         (["--standalone", "--data", "{dir}", "--config", "{dir}/none"], "No such file"),
         (["--standalone", "--data", "{dir}", "--admin", "0.0.0.0:0", "--listen", "127.0.0.1:0"], "admin.token"),

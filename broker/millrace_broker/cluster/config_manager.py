@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from millrace.config import MAX_INT, whole_number
 from millrace.errors import InvalidConfigError, InvalidRequestError, MetadataTimeoutError, UnknownTopicError
+from millrace.zk import paths
 from millrace_broker.cluster.config_changes import Operation, apply_operations
 from millrace_broker.cluster.config_sources import (
     BROKER_KEYS,
@@ -29,6 +30,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
+from millrace_broker.restrictions import check_unrestricted
 from millrace_broker.storage.config import TOPIC_CONFIG
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,16 @@ def layers_of(view: ClusterView, broker_id: int, static: Properties) -> BrokerLa
             logger.warning("configuration of broker %s, passed over: %s", entity, "; ".join(wrong))
         layers.append(known)
     return BrokerLayers(static, *layers)
+
+
+def check_stored_restrictions(view: ClusterView, broker_id: int) -> None:
+    """Raise InvalidConfigError where the cluster has stored a restriction for this broker, which it would not obey."""
+    for entity in (ALL_BROKERS, str(broker_id)):
+        for name, text in view.broker_configs.get(entity, {}).items():
+            try:
+                check_unrestricted(name, text)
+            except InvalidConfigError as error:
+                raise InvalidConfigError(f"{paths.broker_config(entity)} of the cluster: {error}") from None
 
 
 class ConfigManager:

@@ -22,17 +22,24 @@ from millrace.config import ConfigKey, ConfigType, value_text
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG
+from millrace_broker.kafka_properties import BROKER
+from millrace_broker.restrictions import check_unrestricted, shown
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
 from millrace_broker.txn_config import TRANSACTION_CONFIG
+from millrace_broker.without_effect import keys_without_effect
 
 Properties = Mapping[str, str]
-BROKER_KEYS: Mapping[str, ConfigKey] = {
+OBEYED_KEYS: Mapping[str, ConfigKey] = {
     **BROKER_CONFIG.keys,
     **GROUP_CONFIG.keys,
     **CONSUMER_GROUP_CONFIG.keys,
     **TRANSACTION_CONFIG.keys,
     **LOG_CONFIG.keys,
+}
+BROKER_KEYS: Mapping[str, ConfigKey] = {
+    **OBEYED_KEYS,
+    **{key.name: key for key in keys_without_effect(BROKER, OBEYED_KEYS)},
 }
 _UNITS = {synonym.name: synonyms for synonyms in BROKER_SYNONYMS.values() for synonym in synonyms}
 
@@ -164,11 +171,13 @@ def split_known(properties: Properties) -> tuple[dict[str, str], list[str]]:
 
 def check_live(name: str, text: str) -> None:
     """Raise InvalidConfigError for a broker's property that is unknown, has a bad value, or is fixed at the start."""
+    check_unrestricted(name, text)
     key = BROKER_KEYS.get(name)
     if key is None:
-        raise InvalidConfigError(f"{name}={text}: no property of this broker has this name")
+        raise InvalidConfigError(f"{shown(name, text)}: no property of this broker has this name")
     if not key.is_dynamic:
-        raise InvalidConfigError(f"{name}={text}: cannot update these configs dynamically, they are read at the start")
+        refused = "cannot update these configs dynamically, they are read at the start"
+        raise InvalidConfigError(f"{shown(name, text)}: {refused}")
     key.parse(text)
 
 

@@ -28,6 +28,7 @@ from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo,
 FILE = "metadata.json"
 PRODUCER_IDS_FILE = "latest_producer_id_block"
 FORMAT_VERSION = 1
+STANDALONE_ID = 1
 
 
 class LocalStore:
@@ -57,6 +58,10 @@ class LocalStore:
                 self._save()
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{self._path}: {error}") from error
+
+    def new_broker_id(self, highest_told: int) -> int:  # noqa: ARG002 -- the one broker needs no such care
+        """The id of a broker that is alone."""
+        return STANDALONE_ID
 
     def register_broker(self, broker: BrokerInfo) -> None:
         """Take note of the one broker."""

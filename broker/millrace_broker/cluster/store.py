@@ -21,6 +21,10 @@ class MetadataStore(Protocol):
         """Connect, and make the cluster's id if there is none. ZooKeeperError or StorageError where that fails."""
         ...
 
+    def new_broker_id(self, highest_told: int) -> int:
+        """An id that no broker has had, above those that operators give."""
+        ...
+
     def register_broker(self, broker: BrokerInfo) -> None:
         """Announce a live broker until `close`. BrokerIdTakenError if another live one has its id."""
         ...

@@ -89,6 +89,10 @@ class ZooKeeperStore:
             self._view = ClusterView(cluster_id, -1, {}, {})
         self._refresh(None)
 
+    def new_broker_id(self, highest_told: int) -> int:
+        """The next of `/brokers/seqid`, whose version counts, as Kafka takes it. ZooKeeperError."""
+        return highest_told + self.session.next_version(paths.BROKER_SEQUENCE)
+
     def register_broker(self, broker: BrokerInfo) -> None:
         """Hold `/brokers/ids/[id]`; waits for the session of a killed process to expire. BrokerIdTakenError else."""
         registration = codec.BrokerRegistration(

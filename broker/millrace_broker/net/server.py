@@ -40,7 +40,7 @@ class Server:
         self.metrics = metrics
         config = services.config
         self.scratch = bytearray(SCRATCH_BYTES)
-        self.memory = MemoryInFlight(config.queued_max_request_bytes, self._reclaim_memory)
+        self.memory = MemoryInFlight(config.queued_bytes_limit, self._reclaim_memory)
         self.request_log = RequestLog(config.request_log_slower_than_ms)
         self._admission = Admission(_last_descriptors())
         self._connections: set[Connection] = set()

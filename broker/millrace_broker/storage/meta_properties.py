@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 import javaproperties
 
+from millrace.config import MAX_INT, whole_number
 from millrace.errors import InconsistentClusterIdError, StorageError
 from millrace.fs import FileSystem, read_file, write_file_durably, write_files_durably
 from millrace_broker.storage.failures import storage_errors
@@ -43,6 +44,16 @@ def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id
             raise InconsistentClusterIdError(
                 f"{path}: the folder belongs to {name} {found.get(name)}, this broker has {name} {expected[name]}"
             )
+
+
+def read_broker_id(fs: FileSystem, directory: str) -> int | None:
+    """The id of the broker that a data folder belongs to; None where `meta.properties` isn't there or has none."""
+    path = os.path.join(directory, META_PROPERTIES)
+    with storage_errors(path):
+        if not fs.exists(path):
+            return None
+        found = _parse_properties(path, read_file(fs, path))
+    return whole_number(found.get("broker.id", ""), MAX_INT)
 
 
 def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:

@@ -2,6 +2,7 @@
 
 /cluster/id                                   the cluster's id, created once
 /brokers/ids/[id]                             ephemeral: a live broker
+/brokers/seqid                                its version counts the ids that brokers were given
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /config/topics/[topic]                        the topic's own configuration
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"

@@ -200,6 +200,11 @@ class ZooKeeperSession:
             raise self._error(path, error) from error
         return True
 
+    def next_version(self, path: str) -> int:
+        """Write a node anew, making it if it is not there; how often it was, so a number that no one else is given."""
+        self.ensure(path)
+        return int(self._wait(self._client.set_async(path, b""), path).version)
+
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Names of a node's children; none if there is no such node."""
         result = self._client.get_children_async(path, watch=self._node_changed if watch else None)

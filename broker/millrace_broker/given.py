@@ -1,0 +1,118 @@
+"""What the operator gave: the properties of the file and of `--set`, each with the place where it stands.
+
+`--set` wins over the file. `zk.connect` is `zookeeper.connect` and `node.id` is `broker.id`. Every error names the
+property, its value unless that is a secret, and where it stands: `FILE:LINE: NAME=VALUE: reason`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from millrace.config import parse_assignments, read_properties
+from millrace.errors import InvalidConfigError
+from millrace_broker.cluster.config_sources import BROKER_KEYS
+from millrace_broker.restrictions import check_unrestricted
+
+logger = logging.getLogger(__name__)
+
+OTHER_NAMES = {"zk.connect": "zookeeper.connect", "node.id": "broker.id"}
+# What asks for something that is not there, and would be half accepted if it were passed over.
+UNSERVED = {
+    "process.roles": "this file is of a KRaft node, and this broker is coordinated by ZooKeeper; remove process.roles "
+    "and what begins with controller., and give zookeeper.connect, or --standalone for one broker by itself",
+    "zookeeper.metadata.migration.enable": "there is no KRaft controller to migrate to",
+    "remote.log.storage.system.enable": "there is no tiered storage",
+}
+REPLICATION_FACTORS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+
+
+class Given(NamedTuple):
+    """A property's value, and its place as an error begins with it: `FILE:LINE: `, or nothing for `--set`."""
+
+    value: str
+    place: str = ""
+
+
+def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given]:
+    """All that is given and known, checked one by one. InvalidConfigError."""
+    typed = {name: Given(value) for name, value in parse_assignments(assignments).items()}
+    written = {} if file is None else {
+        name: Given(one.value, f"{file}:{one.line}: ") for name, one in read_properties(file).items()
+    }  # fmt: skip
+    for name, (value, place) in (*written.items(), *typed.items()):
+        _check_served(name, value, place)
+    known = {**_by_kafkas_names(written), **_by_kafkas_names(typed)}
+    for name, (value, place) in tuple(known.items()):
+        if name not in BROKER_KEYS:
+            _pass_over(name, place)
+            del known[name]
+        else:
+            _check_value(name, value, place)
+    return known
+
+
+def broker_id_of(given: Mapping[str, Given]) -> int | None:
+    """`broker.id`; None where it is absent or -1. InvalidConfigError where Kafka would refuse it."""
+    value, place = given.get("broker.id", Given("-1"))
+    number = int(value)
+    generates = given.get("broker.id.generation.enable", Given("true")).value.strip().lower() == "true"
+    highest = int(given.get("reserved.broker.max.id", Given("1000")).value)
+    if number == -1 and not generates:
+        raise InvalidConfigError(f"{place}broker.id={value}: Invalid value, broker.id.generation.enable is false")
+    if number > highest and generates:
+        raise InvalidConfigError(
+            f"{place}broker.id={value}: Invalid value, ids above reserved.broker.max.id={highest} are those that "
+            "brokers without one are given"
+        )
+    return None if number == -1 else number
+
+
+def _check_served(name: str, value: str, place: str) -> None:
+    asks = value.strip().lower() not in ("", "false")
+    try:
+        check_unrestricted(name, value)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"{place}{error}") from None
+    if name in UNSERVED and asks:
+        raise InvalidConfigError(f"{place}{name}={value}: Invalid value, {UNSERVED[name]}")
+
+
+def _by_kafkas_names(given: Mapping[str, Given]) -> dict[str, Given]:
+    named: dict[str, Given] = {}
+    for name, one in given.items():
+        kafkas = OTHER_NAMES.get(name, name)
+        other = given.get(kafkas)
+        if kafkas != name and other is not None and other.value.strip() != one.value.strip():
+            raise InvalidConfigError(
+                f"{one.place}{name}={one.value}: Invalid value, {kafkas} is given as {other.value} and means the same"
+            )
+        named[kafkas] = one
+    return named
+
+
+def _check_value(name: str, value: str, place: str) -> None:
+    try:
+        BROKER_KEYS[name].parse(value)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"{place}{error}") from None
+    if name in REPLICATION_FACTORS and int(value) > 1:
+        raise InvalidConfigError(
+            f"{place}{name}={value}: Invalid value, a partition has one replica here; set 1 or remove the property"
+        )
+
+
+def _pass_over(name: str, place: str) -> None:
+    """A name that neither Kafka nor Millrace knows: refused where it was typed, as Kafka passed over in a file."""
+    near = difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.8)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if not place:
+        raise InvalidConfigError(f"unknown property {name}{hint}")
+    logger.warning("%sunknown property %s is passed over%s", place, name, hint)

@@ -1,0 +1,119 @@
+"""Where the broker listens and what clients are told: `listeners` and `advertised.listeners` in Kafka's form.
+
+    NAME://HOST:PORT     an IPv6 host in brackets; without a host, every address of the machine is listened on
+
+A listener's name is the name of its security protocol, or what `listener.security.protocol.map` has for it; only
+PLAINTEXT is served, and one listener. Of an address that means every address nothing can be told to clients, so
+`advertised.listeners` must then say where they reach the broker.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millrace.config import MAX_PORT, whole_number
+from millrace.errors import InvalidConfigError
+
+PLAINTEXT = "PLAINTEXT"
+PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 -- compared with, not bound to
+LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<address>.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """`HOST:PORT`, IPv6 hosts in brackets; InvalidConfigError else."""
+        host, separator, port = text.removeprefix(f"{PLAINTEXT}://").rpartition(":")
+        number = whole_number(port, MAX_PORT)
+        if not separator or number is None:
+            raise InvalidConfigError(f"{text!r}: expected HOST:PORT")
+        return cls(host=host.strip("[]") or ALL_ADDRESSES[0], port=number)
+
+    @property
+    def is_every_address(self) -> bool:
+        """Whether it stands for all addresses of the machine, which no client can connect to."""
+        return self.host in ALL_ADDRESSES
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Listener(NamedTuple):
+    """One listener."""
+
+    name: str
+    address: Address
+
+
+def parse_listener(text: str, protocols: str = "") -> Listener:
+    """The one listener of a list; `protocols` is `listener.security.protocol.map`.
+
+    Raises InvalidConfigError for another form, several listeners, and a listener that is not PLAINTEXT.
+    """
+    found = [one.strip() for one in text.split(",") if one.strip()]
+    if not found:
+        raise InvalidConfigError("Invalid value, expected PLAINTEXT://HOST:PORT")
+    listeners = [_listener(one) for one in found]
+    for name, _ in listeners:
+        _check_protocol(name, protocols)
+    if len(listeners) > 1:
+        raise InvalidConfigError(f"Invalid value, {len(listeners)} listeners are given and one is served here")
+    return listeners[0]
+
+
+def check_plaintext(text: str) -> None:
+    """Raise InvalidConfigError for a list with a listener that has the name of another protocol."""
+    for one in text.split(","):
+        name = one.partition("://")[0].strip().upper()
+        if name in PROTOCOLS:
+            _check_protocol(name, "")
+
+
+def check_protocol_map(text: str) -> None:
+    """Raise InvalidConfigError where a listener would be encrypted or authenticated, or the form is another.
+
+    The pairs of Kafka's default, such as SSL:SSL, restrict nothing as long as no listener has their name.
+    """
+    for name, protocol in _pairs(text).items():
+        if protocol not in PROTOCOLS:
+            raise InvalidConfigError(f"Invalid value, {protocol} is no security protocol")
+        if protocol not in (PLAINTEXT, name):
+            raise InvalidConfigError(f"Invalid value, listener {name} would be {protocol}, only PLAINTEXT is served")
+
+
+def _listener(text: str) -> Listener:
+    match = LISTENER.fullmatch(text)
+    if match is not None:
+        try:
+            return Listener(match["name"].upper(), Address.parse(match["address"]))
+        except InvalidConfigError:
+            pass
+    raise InvalidConfigError("Invalid value, expected PLAINTEXT://HOST:PORT")
+
+
+def _check_protocol(name: str, protocols: str) -> None:
+    protocol = _pairs(protocols).get(name, name if name in PROTOCOLS else None)
+    if protocol is None:
+        raise InvalidConfigError(f"Invalid value, listener.security.protocol.map has no protocol for listener {name}")
+    if protocol != PLAINTEXT:
+        raise InvalidConfigError(f"Invalid value, listener {name} would be {protocol}, only PLAINTEXT is served")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = {}
+    for one in text.split(","):
+        if one.strip():
+            name, separator, protocol = (part.strip().upper() for part in one.partition(":"))
+            if not separator or not name:
+                raise InvalidConfigError("Invalid value, expected NAME:PROTOCOL,…")
+            pairs[name] = protocol
+    return pairs

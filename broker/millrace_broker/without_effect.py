@@ -1,0 +1,70 @@
+"""The properties that Kafka knows and nothing here obeys: checked, stored and described, each with a reason.
+
+So a file, a tool or a cluster of Kafka's finds what it names, and a value that Kafka refuses is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from millrace.config import ConfigKey
+from millrace_broker.kafka_properties import kafka_properties, key_without_effect
+from millrace_broker.restrictions import restriction
+
+# Why a property has no effect here, by the beginning of its name; the longest that fits counts.
+REASONS = {
+    "": "Kafka's own way of working, which has no counterpart here",
+    "add.partitions.to.txn.": "brokers do not verify transactions at one another",
+    "alter.log.dirs.replication.quota.": "the throttle of moves between folders has no windows",
+    "auto.leader.rebalance.": "a partition has one replica",
+    "background.threads": "an event loop takes the place of thread pools",
+    "broker.heartbeat.": "there is no KRaft controller",
+    "broker.rack": "a partition has one replica",
+    "broker.session.": "there is no KRaft controller",
+    "client.quota.": "there are no quotas",
+    "controlled.shutdown.": "a partition has one replica",
+    "controller.": "there is no KRaft controller",
+    "early.start.": "there is no KRaft controller",
+    "eligible.leader.": "a partition has one replica",
+    "follower.": "a partition has one replica",
+    "group.share.": "share groups are not served",
+    "group.streams.": "streams groups are not served",
+    "initial.broker.": "there is no KRaft controller",
+    "inter.broker.": "brokers send nothing to one another",
+    "internal.metadata.": "there is no KRaft controller",
+    "kafka.metrics.": "metrics are served at /metrics",
+    "leader.": "a partition has one replica",
+    "log.local.": "there is no tiered storage",
+    "max.connection.creation.": "connections are limited in number only",
+    "metadata.": "there is no KRaft controller",
+    "metric": "metrics are served at /metrics",
+    "num.io.": "an event loop takes the place of thread pools",
+    "num.network.": "an event loop takes the place of thread pools",
+    "num.replica.": "a partition has one replica",
+    "process.roles": "there is no KRaft controller",
+    "quota.": "there are no quotas",
+    "remote.": "there is no tiered storage",
+    "replica.": "a partition has one replica",
+    "replication.": "a partition has one replica",
+    "share.": "share groups are not served",
+    "streams.": "streams groups are not served",
+    "telemetry.": "clients send no metrics",
+    "unclean.": "a partition has one replica",
+}
+
+
+def keys_without_effect(scope: str, obeyed: Collection[str]) -> tuple[ConfigKey, ...]:
+    """The properties of a scope that are none of those that are obeyed."""
+    return tuple(
+        key_without_effect(row, f"Without effect here: {reason(name)}.")
+        for (area, name), row in kafka_properties().items()
+        if area == scope and name not in obeyed
+    )
+
+
+def reason(name: str) -> str:
+    """Why a property has no effect, as the end of a sentence."""
+    restricted = restriction(name)
+    if restricted is not None:
+        return f"{restricted} is not served, and a value that asks for it stops the start"
+    return REASONS[max((one for one in REASONS if name.startswith(one)), key=len)]

@@ -1,0 +1,265 @@
+"""What the broker makes of its file and arguments: a property works, or one sentence names it and where it stands."""
+
+import pytest
+
+from millrace.errors import InvalidConfigError
+from millrace_broker.options import parse_options
+
+# The uncommented lines of config/server.properties as Kafka 3.9 ships it.
+SHIPPED = """
+broker.id=0
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kafka-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.retention.check.interval.ms=300000
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+"""
+# The same of config/server.properties of Kafka 4.1, as far as it matters.
+SHIPPED_KRAFT = """process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+log.dirs=/tmp/kraft-combined-logs
+"""
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Parses a file of these lines, and arguments."""
+
+    def parse(lines="", *arguments):
+        file = tmp_path / "server.properties"
+        file.write_text(lines, encoding="utf-8")
+        return parse_options(["--config", str(file), *arguments])
+
+    return parse
+
+
+@pytest.fixture
+def refused(options, tmp_path):
+    """The sentence that stops the start, without the folder of the file."""
+
+    def parse(lines, *arguments):
+        with pytest.raises(InvalidConfigError) as error:
+            options(lines, "--standalone", "--data", "d", *arguments)
+        return str(error.value).replace(f"{tmp_path}/", "")
+
+    return parse
+
+
+def test_kafkas_file_as_it_is_shipped(options, caplog):
+    found = options(SHIPPED)
+    assert (found.broker_id, found.zookeeper, found.data_dirs) == (0, "localhost:2181", ("/tmp/kafka-logs",))
+    assert found.broker.num_partitions == 1
+    assert caplog.messages == []
+
+
+def test_a_file_of_a_kraft_node_is_called_one(refused):
+    said = refused(SHIPPED_KRAFT)
+    assert said.startswith(
+        "server.properties:1: process.roles=broker,controller: Invalid value, this file is of a KRaft"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "access control"),
+        ("super.users=User:admin", "access control"),
+        ("allow.everyone.if.no.acl.found=false", "access control"),
+        ("security.inter.broker.protocol=SSL", "PLAINTEXT"),
+        ("ssl.client.auth=required", "TLS"),
+        ("ssl.no.such.property=x", "TLS"),
+        ("sasl.enabled.mechanisms=SCRAM-SHA-512", "SASL"),
+        ("listener.name.internal.ssl.keystore.location=/k", "security of a listener"),
+        ("listener.security.protocol.map=INTERNAL:SSL", "listener INTERNAL would be SSL"),
+        ("listeners=SASL_SSL://:9093", "listener SASL_SSL would be SASL_SSL"),
+        ("advertised.listeners=SSL://host:9093", "listener SSL would be SSL"),
+        ("principal.builder.class=com.example.Builder", "authentication"),
+        ("delegation.token.expiry.time.ms=1", "delegation tokens"),
+        ("zookeeper.set.acl=true", "ZooKeeper"),
+        ("zookeeper.ssl.client.enable=true", "TLS"),
+        ("password.encoder.iterations=5000", "passwords"),
+        ("create.topic.policy.class.name=com.example.Policy", "policy"),
+        ("connections.max.reauth.ms=1000", "authentication"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [(), ("--listen", "127.0.0.1:0")], ids=["", "listen"])
+def test_what_would_restrict_access_stops_the_start(refused, lines, said, arguments):
+    sentence = refused(f"num.partitions=1\n{lines}\n", *arguments)
+    assert sentence.startswith(f"server.properties:2: {lines}: Invalid value, ")
+    assert said in sentence
+    with pytest.raises(InvalidConfigError, match=r"^" + lines.partition("=")[0].replace(".", r"\.")):
+        parse_options(["--standalone", "--data", "d", "--set", lines])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ssl.keystore.password", "sasl.jaas.config", "listener.name.x.ssl.key.password", "delegation.token.master.key"],
+)
+def test_a_secret_is_not_repeated(refused, name):
+    sentence = refused(f"{name}=hush")
+    assert sentence.startswith(f"server.properties:1: {name}: Invalid value")
+    assert "hush" not in sentence
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "super.users=",
+        "ssl.client.auth=none",
+        "sasl.enabled.mechanisms=GSSAPI",
+        "ssl.endpoint.identification.algorithm=",
+        "allow.everyone.if.no.acl.found=true",
+        "security.inter.broker.protocol=PLAINTEXT",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "max.connections.per.ip=10",
+        "connection.failed.authentication.delay.ms=5",
+    ],
+)
+def test_what_restricts_nothing_passes(options, lines):
+    assert options(lines, "--standalone", "--data", "d").listen.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "host", "port", "advertised"),
+    [
+        ("", "127.0.0.1", 9092, None),
+        ("listeners=PLAINTEXT://:9094\nadvertised.listeners=PLAINTEXT://kafka.example.com:9", "0.0.0.0", 9094,
+         "kafka.example.com:9"),
+        ("listeners=PLAINTEXT://[::1]:9092", "::1", 9092, None),
+        ("listeners=plaintext://[::]:1\nadvertised.listeners=PLAINTEXT://[2001:db8::1]:2", "::", 1, "[2001:db8::1]:2"),
+        ("listeners=INTERNAL://h:1\nlistener.security.protocol.map=INTERNAL:PLAINTEXT", "h", 1, None),
+    ],
+)  # fmt: skip
+def test_listeners(options, lines, host, port, advertised):
+    found = options(lines, "--standalone", "--data", "d")
+    assert (found.listen.host, found.listen.port) == (host, port)
+    assert (found.advertised and str(found.advertised)) == advertised
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("listeners=PLAINTEXT://:9092", "advertised.listeners=PLAINTEXT://HOST:PORT"),
+        ("listeners=PLAINTEXT://0.0.0.0:9092", "none of them can be told to clients"),
+        ("listeners=PLAINTEXT://[::]:9092", "none of them can be told to clients"),
+        ("listeners=PLAINTEXT://a:1,PLAINTEXT://b:2", "2 listeners are given and one is served"),
+        ("listeners=EXTERNAL://a:1", "no protocol for listener EXTERNAL"),
+        ("listeners=a:1", "expected PLAINTEXT://HOST:PORT"),
+        ("listeners=PLAINTEXT://a", "expected PLAINTEXT://HOST:PORT"),
+        ("listeners=PLAINTEXT://a:70000", "expected PLAINTEXT://HOST:PORT"),
+        ("advertised.listeners=PLAINTEXT://0.0.0.0:9092", "no client can connect to it"),
+        ("advertised.listeners=PLAINTEXT://a:0", "no client can connect to it"),
+        ("listener.security.protocol.map=A:PLAINTEXT\nadvertised.listeners=A://a:1", "listeners has no listener A"),
+    ],
+)
+def test_listeners_that_stop_the_start(refused, lines, said):
+    sentence = refused(lines)
+    assert sentence.startswith(
+        f"server.properties:{lines.count(chr(10)) + 1}: {lines.splitlines()[-1]}: Invalid value, "
+    )
+    assert said in sentence
+
+
+def test_an_argument_that_listens_everywhere_needs_what_clients_are_told(refused):
+    assert "advertised.listeners=PLAINTEXT://HOST:PORT" in refused("", "--listen", "0.0.0.0:9092")
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "folders"),
+    [
+        ("log.dir=/a", (), ("/a",)),
+        ("log.dir=/a\nlog.dirs=/b, /c,", (), ("/b", "/c")),
+        ("log.dirs=\nlog.dir=/a,/b", (), ("/a", "/b")),
+        ("log.dirs=/b", ("--data", "/d"), ("/d",)),
+        ("log.dirs=/b\nlog.dirs=/c", (), ("/c",)),
+    ],
+)
+def test_folders(options, lines, arguments, folders):
+    assert options(lines, "--standalone", *arguments).data_dirs == folders
+
+
+def test_no_folder_is_said(options):
+    with pytest.raises(InvalidConfigError, match=r"--data DIR or log\.dirs"):
+        options("", "--standalone")
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "number"),
+    [
+        ("", (), None),
+        ("broker.id=-1", (), None),
+        ("broker.id=0", (), 0),
+        ("node.id=7", (), 7),
+        ("broker.id=3\nnode.id=3", (), 3),
+        ("broker.id=3", ("--id", "4"), 4),
+        ("broker.id=5000\nbroker.id.generation.enable=false", (), 5000),
+        ("broker.id=5000\nreserved.broker.max.id=5000", (), 5000),
+    ],
+)
+def test_the_brokers_id(options, lines, arguments, number):
+    assert options(lines, "--standalone", "--data", "d", *arguments).broker_id == number
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("broker.id=-2", "below the minimum -1"),
+        ("broker.id=one", "not of type INT"),
+        ("broker.id=1001", "ids above reserved.broker.max.id=1000"),
+        ("offsets.topic.replication.factor=3", "a partition has one replica here"),
+        ("transaction.state.log.replication.factor=3", "a partition has one replica here"),
+        ("default.replication.factor=2", "a partition has one replica here"),
+        ("remote.log.storage.system.enable=true", "no tiered storage"),
+        ("zookeeper.metadata.migration.enable=true", "no KRaft controller"),
+        ("num.io.threads=0", "below the minimum 1"),
+        ("group.share.max.groups=40000", "above the maximum 100"),
+        ("queued.max.request.bytes=5", "expected -1 or at least"),
+        ("group.consumer.heartbeat.interval.ms=99999", "not within 5000 and 15000"),
+        ("inter.broker.protocol.version=latest", "does not have the form"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_its_line(refused, lines, said):
+    sentence = refused(f"# a remark\n\n{lines}")
+    assert sentence.startswith(f"server.properties:3: {lines}: Invalid value, ")
+    assert said in sentence
+
+
+def test_the_last_of_two_lines_counts_and_is_the_one_that_is_named(options, refused):
+    assert options("num.partitions=2\nnum.partitions=3", "--standalone", "--data", "d").broker.num_partitions == 3
+    assert refused("num.partitions=2\nnum.partitions=x").startswith("server.properties:2: num.partitions=x: ")
+
+
+def test_a_line_is_counted_where_it_begins(refused):
+    assert refused("log.dirs=/a,\\\n  /b\nnum.partitions=x").startswith("server.properties:3: ")
+
+
+def test_zk_connect_is_zookeeper_connect(options, refused):
+    assert options("zk.connect=a:1/x", "--data", "d").zookeeper == "a:1/x"
+    assert options("zk.connect=a:1\nzookeeper.connect=a:1", "--data", "d").zookeeper == "a:1"
+    assert options("zookeeper.connect=a:1", "--data", "d", "--set", "zk.connect=b:1").zookeeper == "b:1"
+    assert options("", "--data", "d", "--set", "zk.connect=b:1").zookeeper == "b:1"
+    assert refused("zookeeper.connect=a:1\nzk.connect=b:1") == (
+        "server.properties:2: zk.connect=b:1: Invalid value, zookeeper.connect is given as a:1 and means the same"
+    )
+
+
+def test_a_misspelt_name_is_passed_over_in_a_file_and_refused_where_it_is_typed(options, refused, caplog):
+    options("log.retention.hour=24", "--standalone", "--data", "d")
+    [said] = caplog.messages
+    assert said.endswith(":1: unknown property log.retention.hour is passed over; did you mean log.retention.hours?")
+    assert "unknown property log.retention.hour; did you mean log.retention.hours?" in refused(
+        "", "--set", "log.retention.hour=24"
+    )
