@@ -1,4 +1,4 @@
-"""The command line of the broker (spec J), and the properties that say the same in a file.
+"""The command line of the broker, and the properties that say the same in a file.
 
     argument                    property
     --listen HOST:PORT          listeners=PLAINTEXT://HOST:PORT
@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from millrace import __version__, kernel
 from millrace.config import ConfigTable
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
@@ -58,6 +59,8 @@ class BrokerOptions:
 def argument_parser() -> argparse.ArgumentParser:
     """The arguments."""
     parser = argparse.ArgumentParser(prog="millrace broker", description="Store logs and speak the Kafka protocol.")
+    version = f"millrace {__version__} (record kernel: {kernel.description})"
+    parser.add_argument("-V", "--version", action="version", version=version, help="show the version and exit")
     parser.add_argument("--listen", metavar="HOST:PORT", help=f"default {DEFAULT_LISTEN}; port 0: a free one")
     parser.add_argument("--data", metavar="DIR", action="append", help="where logs lie; may be given several times")
     coordination = parser.add_mutually_exclusive_group()

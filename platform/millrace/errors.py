@@ -410,10 +410,11 @@ class ProducerClosedError(ClientError):
 
 
 class BrokerError(ClientError):
-    """The broker answered with an error code; `broker_code` is that code."""
+    """The broker answered with an error code; `broker_code` is that code, and its name stands behind the message."""
 
     def __init__(self, broker_code: int, message: str) -> None:
-        super().__init__(f"{message}: {error_name(broker_code)}")
+        name = f"({error_name(broker_code)})"
+        super().__init__(message if message.endswith(name) else f"{message} {name}")
         self.broker_code = broker_code
 
 

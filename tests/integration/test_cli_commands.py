@@ -110,6 +110,43 @@ def test_topics_from_creation_to_deletion(millrace, topic):
     assert created not in json.loads(millrace("topics", "list", "--json"))
 
 
+def test_several_topics_in_one_command(broker, millrace, topic):
+    first, second = f"{topic}-a", f"{topic}-b"
+    assert millrace("topics", "create", first, second) == (
+        f"created {first} with 1 partition(s)\ncreated {second} with 1 partition(s)\n".encode()
+    )
+    described = rows(millrace("topics", "describe", first, second, "--json"))
+    assert [one["topic"] for one in described] == [first, second]
+    result = run("topics", "delete", first, "nothing", second, "--bootstrap", broker.bootstrap)
+    assert (result.returncode, result.stdout) == (1, f"deleted {first}\ndeleted {second}\n".encode())
+    assert result.stderr == b"millrace: topic nothing does not exist\n"
+
+
+def test_a_topics_description_has_the_properties_that_differ_from_their_defaults(millrace, topic):
+    millrace("topics", "create", topic, "--config", "retention.ms=1000")
+    [described] = rows(millrace("topics", "describe", topic, "--json"))
+    assert {"property": "retention.ms", "value": "1000", "from": "topic"} in described["properties"]
+    assert "default" not in {one["from"] for one in described["properties"]}
+    lines = millrace("topics", "describe", topic).decode().splitlines()
+    assert ["property", "value", "from"] in [line.split() for line in lines]
+    assert ["retention.ms", "1000", "topic"] in [line.split() for line in lines]
+
+
+def test_an_address_comes_from_the_environment_or_a_profile(broker, tmp_path, topic):
+    (tmp_path / "millrace").mkdir()
+    profile = f'[profiles.test]\nbootstrap = "{broker.bootstrap}"\n'
+    (tmp_path / "millrace" / "config.toml").write_text(profile, encoding="utf-8")
+    for variables in (
+        {"MILLRACE_BOOTSTRAP": broker.bootstrap},
+        {"MILLRACE_PROFILE": "test", "XDG_CONFIG_HOME": str(tmp_path)},
+    ):
+        result = subprocess.run(
+            [MILLRACE, "topics", "list"], env={**os.environ, **variables}, capture_output=True, timeout=TIMEOUT_S,
+            check=False,
+        )  # fmt: skip
+        assert (result.returncode, result.stderr) == (0, b"")
+
+
 def test_lines_come_back_as_they_were(millrace, topic):
     lines = b"plain\n\n\xff\xfe not text\n last "
     assert millrace("produce", topic, stdin=lines) == f"4 record(s) acknowledged by {topic}\n".encode()

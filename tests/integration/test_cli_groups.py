@@ -69,8 +69,8 @@ def test_a_group_is_described(millrace):
 
 
 def test_what_can_not_be_done_is_said(millrace):
-    not_empty = "millrace: group readers: the group is not empty: NON_EMPTY_GROUP\n"
-    not_there = "millrace: group nobody: the group id does not exist: GROUP_ID_NOT_FOUND\n"
+    not_empty = "millrace: group readers: the group is not empty (NON_EMPTY_GROUP)\n"
+    not_there = "millrace: group nobody: the group id does not exist (GROUP_ID_NOT_FOUND)\n"
     assert millrace("delete", "readers", status=1) == not_empty
     assert millrace("describe", "nobody", status=1) == not_there
 
@@ -84,3 +84,15 @@ def test_a_group_without_members_is_deleted(millrace, consumed):
         assert json.loads(millrace("delete", "simple", "--json")) == {"deleted": "simple"}
         with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
             Groups(cluster).delete("simple")
+
+
+def test_several_groups_are_deleted_and_described_in_one_command(millrace, consumed):
+    for name in ("first", "second"):
+        simple = Consumer({"bootstrap.servers": consumed.bootstrap, "group.id": name, "enable.auto.commit": False})
+        simple.commit(offsets=[TopicPartition("events", 0, 1)], asynchronous=False)
+        simple.close()
+    described = [json.loads(line) for line in millrace("describe", "first", "readers", "--json").splitlines()]
+    assert [one["group"] for one in described] == ["first", "readers"]
+    said = millrace("delete", "first", "nobody", "second", status=1)
+    assert said == "millrace: group nobody: the group id does not exist (GROUP_ID_NOT_FOUND)\n"
+    assert [one["group"] for one in json.loads(millrace("list", "--json"))] == ["readers"]

@@ -10,18 +10,22 @@ from urllib.request import Request, urlopen
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace.ports import free_port
 from millrace.records.record import NewRecord
+from millrace_ops.cli.app import app
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.tables.find import find_tables
+from millrace_pipelines.warehouse.tables.query import query
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
@@ -101,3 +105,21 @@ def test_a_topic_is_loaded_into_a_bucket(environment, broker):
 def test_other_stores_are_refused(location):
     with pytest.raises(WarehouseError, match="a table is a folder, or s3://bucket/path"):
         store_at(location, FS)
+
+
+def test_tables_of_a_bucket_are_found(environment):
+    for topic in ("flights", "deep/weather"):
+        commit(make(f"s3://warehouse/found/{topic}"), 0)
+    make("s3://warehouse/found/flights__dead_letters")
+    assert find_tables("s3://warehouse/found/") == ["s3://warehouse/found/deep/weather", "s3://warehouse/found/flights"]
+    assert find_tables("s3://warehouse/found/flights") == ["s3://warehouse/found/flights"]
+    assert set(find_tables("s3://warehouse")) >= set(find_tables("s3://warehouse/found"))
+    shown = CliRunner().invoke(app, ["warehouse", "tables", "s3://warehouse/found", "--json"], prog_name="millrace")
+    assert [(one["location"], one["rows"]) for one in json.loads(shown.stdout)] == [
+        ("s3://warehouse/found/deep/weather", 1),
+        ("s3://warehouse/found/flights", 1),
+    ]
+    with query("s3://warehouse/found", "SELECT count(*) AS rows FROM weather, flights") as rows:
+        assert rows.read_all().to_pylist() == [{"rows": 1}]
+    with pytest.raises(WarehouseError, match="gs://bucket"):
+        find_tables("gs://bucket")

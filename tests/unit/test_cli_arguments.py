@@ -1,5 +1,6 @@
 """What is typed wrong is said, before any broker is asked."""
 
+import re
 import socket
 
 import pytest
@@ -106,3 +107,38 @@ def test_the_brokers_own_help_is_passed_through(run):
     result = run("broker", "--help")
     assert result.exit_code == 0
     assert "--standalone" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["reload", "backfill"])
+def test_a_reload_and_a_backfill_have_the_settings_of_their_session(run, monkeypatch, command):
+    given = []
+
+    def reload_topic(options, *_, **__):
+        given.append(options.spark_settings)
+        raise InvalidConfigError("enough")
+
+    monkeypatch.setattr("millrace_pipelines.warehouse.load.reload.reload_topic", reload_topic)
+    run("warehouse", command, "t", "--table", "d", "--conf", "spark.a=b=c", "--conf", "spark.d=")
+    assert given == [{"spark.a": "b=c", "spark.d": ""}]
+    assert "--conf" in run("warehouse", command, "t", "--table", "d", "--conf", "spark.a").stderr
+
+
+def every_command(command=None, path=()):
+    command = command or typer.main.get_group(app)
+    if not hasattr(command, "commands"):
+        return [path]
+    below = [one for name, each in command.commands.items() for one in every_command(each, (*path, name))]
+    return [path, *below] if path else below
+
+
+@pytest.mark.parametrize("path", every_command(), ids=" ".join)
+def test_help_names_what_a_user_types_and_no_internals(run, path):
+    text = run(*path, "-h").stdout
+    assert text == run(*path, "--help").stdout
+    assert not re.search(r"\b(str|int|float|bool|Path|None|True|False)\b|<(path|file)>|list\[|millrace_|spec ", text)
+
+
+@pytest.mark.parametrize("arguments", [("-V",), ("broker", "-V"), ("broker", "--version")])
+def test_the_version_is_told(run, arguments):
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (0, f"millrace {__version__} (record kernel: {kernel.description})\n")

@@ -3,6 +3,7 @@
 import pytest
 
 from millrace.client.answers import TYPED_ERRORS, check, is_retriable
+from millrace.error_sentences import error_sentence
 from millrace.errors import BrokerError, ErrorCode, OffsetOutOfRangeError, TopicExistsError
 
 
@@ -27,13 +28,27 @@ def test_any_other_code_is_kept():
     error = caught(74_000)
     assert isinstance(error, BrokerError)
     assert error.broker_code == 74_000
-    assert str(error) == "topic t: error 74000"
+    assert str(error) == "topic t: the broker refuses for a reason that has no name here (error 74000)"
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_every_code_is_a_sentence_with_its_name_in_brackets(code):
+    sentence = error_sentence(code)
+    assert sentence.endswith(f" ({code.name})")
+    assert len(sentence.removesuffix(f" ({code.name})").split()) > 2
+
+
+def test_a_brokers_own_message_has_the_name_behind_it_once():
+    assert str(caught(ErrorCode.INVALID_REQUEST, message="it makes no sense")) == (
+        "topic t: it makes no sense (INVALID_REQUEST)"
+    )
+    assert str(caught(ErrorCode.NON_EMPTY_GROUP, "group g")) == ("group g: the group is not empty (NON_EMPTY_GROUP)")
 
 
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (None, "topic t: it already exists: TOPIC_ALREADY_EXISTS"),
+        (None, "topic t: it already exists (TOPIC_ALREADY_EXISTS)"),
         ("it is there", "topic t: it is there"),
         ("topic t exists", "topic t exists"),
     ],

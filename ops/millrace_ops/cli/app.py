@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from millrace import __version__, kernel
 from millrace_ops.cli import (
@@ -27,18 +28,17 @@ from millrace_ops.cli import (
     warehouse_modes,
     warehouse_upkeep,
 )
+from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.profile import use_profile
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-app = typer.Typer(
-    no_args_is_help=True,
+app = Commands(
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # else "[/chroot]" in a help text is taken for markup
     help="A log platform: a broker that speaks the Kafka protocol, and its topics as warehouse tables.",
 )
-app.command("broker", context_settings=AS_GIVEN, add_help_option=False)(broker.broker)
+app.command("broker", cls=TyperCommand, context_settings=AS_GIVEN, add_help_option=False)(broker.broker)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")

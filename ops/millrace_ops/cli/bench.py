@@ -27,7 +27,7 @@ class Benchmark(StrEnum):
 
 
 def bench(
-    name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
+    name: Annotated[Benchmark, typer.Argument(help=f"What to measure: {', '.join(Benchmark)}.", show_default=False)],
     *,
     peer: Annotated[
         str | None,

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.errors import InvalidConfigError, SetupError
+from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from millrace.client import Configs, Property, ResourceKind
 
-app = typer.Typer(no_args_is_help=True, help="Describe and change the configuration of topics and brokers.")
+app = Commands(help="Describe and change the configuration of topics and brokers.")
 Topic = Annotated[str | None, typer.Option(metavar="TOPIC", help="The configuration of a topic.")]
 Broker = Annotated[str | None, typer.Option(metavar="ID", help="Of a broker; `all`: the live one of all brokers.")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Properties.")]
-Values = Annotated[list[str], typer.Argument(metavar="NAME=VALUE…", help="Properties and their new values.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Properties.")]
+Values = Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="Properties and their new values.")]
 ALL_BROKERS = "all"
 
 

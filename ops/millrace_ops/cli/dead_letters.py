@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.config import MAX_INT, MAX_LONG
+from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import json_bytes, print_json, print_table
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters.letters import Selection
     from millrace_pipelines.warehouse.load.replay import ReplayReport
 
-app = typer.Typer(no_args_is_help=True, help="Records that did not fit a table's columns: list, show, replay.")
+app = Commands(help="Records that did not fit a table's columns: list, show, replay.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
 OfReason = Annotated[str | None, typer.Option("--reason", help="Only letters of this reason, as `list` names it.")]
 OfPartition = Annotated[int | None, typer.Option("--partition", min=0, max=MAX_INT, help="Only letters of this one.")]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
-from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.output import print_json, print_table, print_tables
+from millrace_ops.cli.several import for_each
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
     from millrace.client.groups import GroupListing
 
 ZOOKEEPER = "zookeeper"
-app = typer.Typer(no_args_is_help=True, help="List, describe and delete consumer groups.")
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+app = Commands(help="List, describe and delete consumer groups.")
+Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="The groups' ids.")]
 
 
 @app.command("list")
@@ -38,39 +41,65 @@ def list_groups(
 
 @app.command()
 def describe(
-    name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, *, zookeeper: ZooKeeper = None, as_json: Json = False
+    names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, *, zookeeper: ZooKeeper = None, as_json: Json = False
 ) -> None:
-    """Show a group's partitions: how far it has come, how much is left, and who consumes them."""
+    """Show groups' partitions: how far each has come, how much is left, and who consumes them.
+
+    With --zookeeper also what ZooKeeper has of a group: a group that moves its offsets is in both places.
+    """
+    from millrace.client import Cluster
+
+    with Cluster(bootstrap) as cluster:
+        for_each(names, partial(_describe, cluster, zookeeper, as_json))
+
+
+@app.command()
+def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """Delete groups that have no members, and their committed offsets."""
     from millrace.client import Cluster, Groups
 
-    if zookeeper is not None:
-        _describe_in_zookeeper(name, zookeeper, bootstrap, as_json)
-        return
+    def delete_one(name: str) -> None:
+        Groups(cluster).delete(name)
+        print_json({"deleted": name}) if as_json else print(f"deleted {name}")
+
     with Cluster(bootstrap) as cluster:
-        group = Groups(cluster).describe(name)
-        owners = {partition: member.member_id for member in group.members for partition in member.partitions}
-        committed = {one: found.offset for one, found in Groups(cluster).offsets(name).items()}
-        rows = _partitions(cluster, committed, owners)
+        for_each(names, delete_one)
+
+
+def _describe(cluster: Cluster, zookeeper: str | None, as_json: bool, name: str) -> None:
+    """Print what the coordinator and ZooKeeper have of a group; GroupIdNotFoundError where neither has anything."""
+    from millrace.errors import BrokerError, ErrorCode, GroupIdNotFoundError
+
+    found = []
+    try:
+        found.append(_in_coordinator(cluster, name))
+    except BrokerError as error:
+        if zookeeper is None or error.broker_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+    if zookeeper is not None and (coordinated := _of_zookeeper(cluster, zookeeper, name)):
+        found.append(coordinated)
+    if not found:
+        raise GroupIdNotFoundError(f"there is no group {name}, neither at the broker nor in ZooKeeper")
+    for group in found:
+        if as_json:
+            print_json(group)
+        else:
+            print(f"{name}  {group['state']}  {group['protocol'] or group['type'] or 'no members'}")
+            print_tables(group["members"], group["partitions"])
+
+
+def _in_coordinator(cluster: Cluster, name: str) -> dict[str, Any]:
+    from millrace.client import Groups
+
+    group = Groups(cluster).describe(name)
+    owners = {partition: member.member_id for member in group.members for partition in member.partitions}
+    committed = {one: found.offset for one, found in Groups(cluster).offsets(name).items()}
     members = [
         {"member": one.member_id, "instance": one.instance_id, "client": one.client_id, "host": one.client_host}
         for one in group.members
     ]
-    if as_json:
-        summary = {"group": name, "state": group.state, "type": group.protocol_type, "protocol": group.protocol}
-        print_json({**summary, "members": members, "partitions": rows})
-        return
-    print(f"{name}  {group.state}  {group.protocol or group.protocol_type or 'no members'}")
-    _print_tables(members, rows)
-
-
-@app.command()
-def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """Delete a group that has no members, and its committed offsets."""
-    from millrace.client import Cluster, Groups
-
-    with Cluster(bootstrap) as cluster:
-        Groups(cluster).delete(name)
-    print_json({"deleted": name}) if as_json else print(f"deleted {name}")
+    summary = {"group": name, "state": group.state, "type": group.protocol_type, "protocol": group.protocol}
+    return {**summary, "members": members, "partitions": _partitions(cluster, committed, owners)}
 
 
 def _in_zookeeper(zookeeper: str) -> list[GroupListing]:
@@ -85,10 +114,8 @@ def _in_zookeeper(zookeeper: str) -> list[GroupListing]:
     return [GroupListing(name, ZOOKEEPER, "Stable" if has_members else "Empty") for name, has_members in found]
 
 
-def _describe_in_zookeeper(name: str, zookeeper: str, bootstrap: str, as_json: bool) -> None:
-    from millrace.client import Cluster
+def _of_zookeeper(cluster: Cluster, zookeeper: str, name: str) -> dict[str, Any] | None:
     from millrace.client.connector.group_offsets import describe_zookeeper_group, open_session
-    from millrace.errors import GroupIdNotFoundError
 
     session = open_session(zookeeper)
     try:
@@ -96,18 +123,13 @@ def _describe_in_zookeeper(name: str, zookeeper: str, bootstrap: str, as_json: b
     finally:
         session.close()
     if not (group.members or group.offsets):
-        raise GroupIdNotFoundError(f"group {name} is not in ZooKeeper")
-    with Cluster(bootstrap) as cluster:
-        offsets = {(one.topic, one.number): offset for one, offset in group.offsets.items()}
-        owners = {(one.topic, one.number): owner for one, owner in group.owners.items()}
-        rows = _partitions(cluster, offsets, owners)
+        return None
+    offsets = {(one.topic, one.number): offset for one, offset in group.offsets.items()}
+    owners = {(one.topic, one.number): owner for one, owner in group.owners.items()}
     state = "Stable" if group.members else "Empty"
+    summary = {"group": name, "state": state, "type": ZOOKEEPER, "protocol": None}
     members = [{"member": member} for member in group.members]
-    if as_json:
-        print_json({"group": name, "state": state, "type": ZOOKEEPER, "members": members, "partitions": rows})
-        return
-    print(f"{name}  {state}  {ZOOKEEPER}")
-    _print_tables(members, rows)
+    return {**summary, "members": members, "partitions": _partitions(cluster, offsets, owners)}
 
 
 def _partitions(
@@ -135,13 +157,3 @@ def _partitions(
             }
         )
     return rows
-
-
-def _print_tables(*tables: list[dict[str, Any]]) -> None:
-    for table in tables:
-        if table:
-            print_table(tuple(table[0]), (tuple(_shown(cell) for cell in row.values()) for row in table))
-
-
-def _shown(cell: object) -> object:
-    return "-" if cell is None else cell

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.histories.finding import Anomaly
@@ -16,7 +17,7 @@ from millrace_ops.histories.finding import Anomaly
 if TYPE_CHECKING:
     from millrace_ops.histories.finding import Finding
 
-app = typer.Typer(no_args_is_help=True, help="Histories of sends and polls: is the log what its clients were told?")
+app = Commands(help="Histories of sends and polls: is the log what its clients were told?")
 
 
 @app.callback()
@@ -28,7 +29,8 @@ def history() -> None:
 def check(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A history, one event a line.")],
     allow: Annotated[
-        list[Anomaly] | None, typer.Option("--allow", help="A kind of anomaly that what was tested may have.")
+        list[Anomaly] | None,
+        typer.Option("--allow", metavar="ANOMALY", help="A kind of anomaly that what was tested may have; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.errors import GroupIdNotFoundError, SetupError
+from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
 from millrace_ops.cli.output import print_json, print_table
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from millrace.client.connector import Partition
     from millrace.client.connector.group_offsets import GroupOffsets
 
-app = typer.Typer(no_args_is_help=True, help="Export, import, reset and migrate a group's committed offsets.")
+app = Commands(help="Export, import, reset and migrate a group's committed offsets.")
 
 
 class Store(StrEnum):

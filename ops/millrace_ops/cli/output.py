@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +22,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         _draw_table(columns, texts, is_number)
     else:
         _print_plain_table([tuple(columns), *texts], is_number)
+
+
+def print_tables(*tables: Sequence[Mapping[str, object]]) -> None:
+    """Tables below each other; one without rows is left out."""
+    for number, rows in enumerate(filter(None, tables)):
+        if number:
+            print()
+        print_table(tuple(rows[0]), (tuple(row.values()) for row in rows))
 
 
 def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]) -> None:

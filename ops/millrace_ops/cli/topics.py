@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, SetupError
+from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.confirm import confirm
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.output import print_json, print_table, print_tables
+from millrace_ops.cli.several import for_each
 
 if TYPE_CHECKING:
     from millrace.client import Cluster, TopicMetadata
 
 MAX_SHORT = 2**15 - 1
 ALL_RECORDS = -1
-app = typer.Typer(no_args_is_help=True, help="List, create, describe, extend and delete topics.")
+app = Commands(help="List, create, describe, extend and delete topics.")
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' names.")]
 
 
 @app.command("list")
@@ -37,7 +41,7 @@ def list_topics(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False)
 
 @app.command()
 def create(
-    name: Name,
+    names: Names,
     *,
     partitions: Annotated[int, typer.Option(min=-1, max=MAX_INT, help="How many; -1: the broker's default.")] = -1,
     replication_factor: Annotated[
@@ -47,30 +51,28 @@ def create(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Create a topic."""
+    """Create topics."""
     from millrace.client import Admin, Cluster
     from millrace.config import parse_assignments
 
     properties = parse_assignments(config or ())
-    with Cluster(bootstrap) as cluster:
+
+    def create_one(name: str) -> None:
         Admin(cluster).create_topic(name, partitions, replication_factor, properties)
         topic = cluster.metadata([name]).topic(name)
-    print_json(_summary(topic)) if as_json else print(f"created {name} with {len(topic.partitions)} partition(s)")
+        print_json(_summary(topic)) if as_json else print(f"created {name} with {len(topic.partitions)} partition(s)")
+
+    with Cluster(bootstrap) as cluster:
+        for_each(names, create_one)
 
 
 @app.command()
-def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """Show a topic's partitions: leaders, replicas, offsets."""
+def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """Show topics' partitions (leaders, replicas, offsets) and the properties that differ from their defaults."""
     from millrace.client import Cluster
 
     with Cluster(bootstrap) as cluster:
-        topic = cluster.metadata([name]).topic(name)
-        rows = [_partition(cluster, topic, index) for index in topic.partitions]
-    if as_json:
-        print_json({**_summary(topic), "partitions": rows})
-    else:
-        print(f"{name}  id {topic.topic_id or 'unknown'}")
-        print_table(tuple(rows[0]), (tuple(row.values()) for row in rows))
+        for_each(names, partial(_describe, cluster, as_json))
 
 
 @app.command()
@@ -123,13 +125,33 @@ def delete_records(
 
 
 @app.command()
-def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """Delete a topic and all its records."""
+def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """Delete topics and all their records."""
     from millrace.client import Admin, Cluster
 
-    with Cluster(bootstrap) as cluster:
+    def delete_one(name: str) -> None:
         Admin(cluster).delete_topic(name)
-    print_json({"deleted": name}) if as_json else print(f"deleted {name}")
+        print_json({"deleted": name}) if as_json else print(f"deleted {name}")
+
+    with Cluster(bootstrap) as cluster:
+        for_each(names, delete_one)
+
+
+def _describe(cluster: Cluster, as_json: bool, name: str) -> None:
+    from millrace.client import Configs, ResourceKind
+
+    topic = cluster.metadata([name]).topic(name)
+    partitions = [_partition(cluster, topic, index) for index in topic.partitions]
+    properties = [
+        {"property": one.name, "value": one.value, "from": one.source}
+        for one in Configs(cluster).describe(ResourceKind.TOPIC, name)
+        if one.source != "default"
+    ]
+    if as_json:
+        print_json({**_summary(topic), "partitions": partitions, "properties": properties})
+    else:
+        print(f"{name}  id {topic.topic_id or 'unknown'}")
+        print_tables(partitions, properties)
 
 
 def _summary(topic: TopicMetadata) -> Mapping[str, object]:

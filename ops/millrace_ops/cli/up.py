@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 def up(
     *,
     directory: Annotated[str, typer.Option("--dir", help="Holds all state; made if missing.")] = ".millrace/up",
-    listen: Annotated[str, typer.Option(help="The broker's HOST:PORT; port 0 takes a free one.")] = "127.0.0.1:9092",
-    admin: Annotated[str, typer.Option(help="HOST:PORT for health, metrics and maintenance.")] = "127.0.0.1:9644",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the broker listens; port 0 takes a free one.")
+    ] = "127.0.0.1:9092",
+    admin: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where health, metrics and maintenance are served.")
+    ] = "127.0.0.1:9644",
     dagster_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of Dagster's UI; 0 takes a free one.")
     ] = 3000,
     dagster: Annotated[bool, typer.Option(help="Run Dagster too.")] = True,
     zookeeper: Annotated[
-        str | None, typer.Option(help="HOST:PORT[/chroot] of a ZooKeeper that runs already; else one is started.")
+        str | None,
+        typer.Option(metavar="HOST:PORT[/chroot]", help="A ZooKeeper that runs already; else one is started."),
     ] = None,
     master: Annotated[str, typer.Option(help="The Spark master that loads run on.")] = "local[*,3]",
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_ops.cli import warehouse_read
+from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_pipelines.spark.choices import Isolation, Reader
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.load.options import LoadReport
     from millrace_pipelines.warehouse.load.progress import LoadListener
 
-app = typer.Typer(no_args_is_help=True, help="Load topics into Delta tables, each offset exactly once.")
+app = Commands(help="Load topics into Delta tables, each offset exactly once.")
 Settings = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the Spark session; repeatable.")
 ]
@@ -102,7 +103,7 @@ def load(
         table=table,
         bootstrap=bootstrap,
         master=master,
-        spark_settings=dict(map(_setting, conf or ())),
+        spark_settings=spark_settings(conf),
         schema=schema,
         isolation=isolation,
         reader=reader,
@@ -131,11 +132,15 @@ for command in warehouse_read.COMMANDS:
     app.command()(command)
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
-    return name, value
+def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
+    """The settings that `--conf` gives; typer.BadParameter for what is none."""
+    settings = {}
+    for text in conf or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
+        settings[name] = value
+    return settings
 
 
 def _print_report(report: LoadReport) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
-from millrace_ops.cli.warehouse import AcceptKeyless, shown_listener
+from millrace_ops.cli.warehouse import AcceptKeyless, Settings, shown_listener, spark_settings
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.ledger.selection import Selection
@@ -79,6 +79,7 @@ def reload(
     table: Table,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     master: Master = None,
+    conf: Settings = None,
     schema: Schema = None,
     partition: Partitions = None,
     from_offset: Annotated[int | None, typer.Option(min=0, help="The first offset.")] = None,
@@ -107,6 +108,7 @@ def reload(
         table=table,
         bootstrap=bootstrap,
         master=master,
+        spark_settings=spark_settings(conf),
         schema=schema,
         accept_lost_offsets=accept_lost_offsets,
         accept_keyless_records=accept_keyless_records,
@@ -120,6 +122,7 @@ def backfill(
     table: Table,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     master: Master = None,
+    conf: Settings = None,
     partition: Partitions = None,
     from_offset: Annotated[int | None, typer.Option(min=0, help="The first offset; by default the log's.")] = None,
     accept_lost_offsets: AcceptLost = False,
@@ -133,7 +136,12 @@ def backfill(
         partitions=tuple(partition) if partition else None, from_offset=from_offset, until_table_begins=True
     )
     options = LoadOptions(
-        topic=topic, table=table, bootstrap=bootstrap, master=master, accept_lost_offsets=accept_lost_offsets
+        topic=topic,
+        table=table,
+        bootstrap=bootstrap,
+        master=master,
+        spark_settings=spark_settings(conf),
+        accept_lost_offsets=accept_lost_offsets,
     )
     _run(options, selection, as_json=as_json)
 

@@ -15,8 +15,8 @@ import typer
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import json_bytes, print_json, print_table
 
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
-Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder of tables, or a table.")]
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
+Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder or a bucket (s3://…) of tables, or a table.")]
 Beside = Annotated[
     str | None, typer.Option("--bootstrap", metavar="HOST:PORT[,...]", help="Brokers, to ask the topics too.")
 ]
@@ -122,4 +122,6 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(value: Any) -> object:
-    return "" if value is None else value
+    """A value for a table: what has parts as JSON has it, bytes as text where they are."""
+    plain = _plain(value)
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (dict, list)) else plain

@@ -103,7 +103,7 @@ class Admin:
         try:
             until_done(lambda: self.topics().get(name))
         except RetryError as error:
-            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name}: the metadata does not follow") from error
+            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name}: the change was not seen in time") from error
 
 
 def _is_led(topic: TopicMetadata | None) -> bool:

@@ -134,7 +134,7 @@ class Cluster:
         for one, broker in self.metadata([]).brokers.items():
             if str(one) == broker_id:
                 return self._connection(broker.address)
-        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}")
+        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
 
     def on_controller(self, action: Callable[[Connection], Result]) -> Result:
         """Run an action on the controller's connection, again while the cluster changes controllers."""

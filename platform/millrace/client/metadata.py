@@ -80,7 +80,7 @@ class ClusterMetadata:
             raise AbsentTopicError(f"topic {topic} has no partition {partition}; it has {len(partitions)}")
         broker = self.brokers.get(partitions[partition].leader)
         if broker is None:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader at present")
         return broker
 
 

@@ -144,6 +144,20 @@ def store_at(location: str, disk: FileSystem) -> Store:
     return Store(f"s3://{root}", _s3(), root, storage_options=_delta_options())
 
 
+def bucket_at(location: str) -> tuple[pafs.FileSystem, str] | None:
+    """The file system of a bucket and the path in it; None for a folder of this machine.
+
+    Raises:
+        WarehouseError: A kind of address that is not served.
+    """
+    address = urlsplit(location)
+    if len(address.scheme) < 2 or "://" not in location:
+        return None
+    if address.scheme != S3 or not address.netloc:
+        raise WarehouseError(f"{location}: tables are in a folder, or in s3://bucket or below")
+    return _s3(), f"{address.netloc}{address.path}".rstrip("/")
+
+
 def _s3() -> pafs.FileSystem:
     return pafs.S3FileSystem(
         region=os.environ.get("AWS_REGION"), endpoint_override=os.environ.get("AWS_ENDPOINT_URL") or None

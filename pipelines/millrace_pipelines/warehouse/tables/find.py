@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow.fs as pafs
+
 from millrace.errors import UnknownTopicError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.read import TopicSource, describe_topic, log_offsets
 from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, bucket_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
@@ -31,8 +33,12 @@ class TableFacts:
 
 
 def find_tables(directory: str) -> list[str]:
-    """The folders of all tables of topics below a folder, itself included; those of dead letters belong to theirs."""
-    return sorted(_tables_below(os.path.abspath(directory)))
+    """The places of all tables of topics in or below a folder or a bucket; those of dead letters belong to theirs."""
+    bucket = bucket_at(directory)
+    if bucket is None:
+        return sorted(_tables_below(os.path.abspath(directory)))
+    filesystem, root = bucket
+    return sorted(_tables_in_bucket(filesystem, root))
 
 
 def describe_table(location: str, bootstrap: str | None = None) -> TableFacts:
@@ -90,6 +96,18 @@ def _tables_below(directory: str) -> Iterator[str]:
         folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
     for folder in folders:
         yield from _tables_below(folder)
+
+
+def _tables_in_bucket(filesystem: pafs.FileSystem, path: str) -> Iterator[str]:
+    found = filesystem.get_file_info(pafs.FileSelector(path))
+    folders = [info.path for info in found if info.type is pafs.FileType.Directory]
+    if f"{path}/{LOG_DIRECTORY}" in folders:
+        location = f"s3://{path}"
+        if not path.endswith(DEAD_LETTERS_SUFFIX) and _is_loaded(location):
+            yield location
+        return
+    for folder in folders:
+        yield from _tables_in_bucket(filesystem, folder)
 
 
 def _is_loaded(directory: str) -> bool:

@@ -79,7 +79,7 @@ def _columns_apart(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 def _tables(location: str) -> Iterator[tuple[str, Table]]:
-    locations = find_tables(location) if "://" not in location else [location]
+    locations = find_tables(location)
     if not locations:
         raise TableNotFoundError(f"{location}: no table of Millrace here or below")
     for one in _named_apart(locations):

@@ -1,0 +1,54 @@
+"""How commands explain themselves: each value goes by the name that a user knows, never by a type of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperOption
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Command(TyperCommand):
+    """A command whose usage and help name arguments and values of options in capitals."""
+
+    def __init__(self, name: str | None, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        for one in self.params:
+            if isinstance(one, TyperOption) and not one.is_flag and not one.type_descriptor.is_choice:
+                one.metavar = one.metavar or max(one.opts, key=len).strip("-").replace("-", "_").upper()
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The line of usage behind the command's name."""
+        names = [_name(one) if one.required else f"[{_name(one)}]" for one in self._arguments(ctx)]
+        return [self.options_metavar or "", *names]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, each with what it means."""
+        records = [(one, record) for one in self.get_params(ctx) if (record := one.get_help_record(ctx))]
+        arguments = [(_name(one), text) for one, (_, text) in records if isinstance(one, TyperArgument)]
+        options = [record for one, record in records if not isinstance(one, TyperArgument)]
+        for title, lines in (("Arguments", arguments), ("Options", options)):
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+
+    def _arguments(self, ctx: Any) -> list[TyperArgument]:
+        return [one for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
+
+
+class Commands(typer.Typer):
+    """A group of such commands, which shows its help where none of them is named."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(no_args_is_help=True, rich_markup_mode=None, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
+        """Register a function as a command."""
+        return super().command(name, **{"cls": Command, **settings})
+
+
+def _name(argument: TyperArgument) -> str:
+    return (argument.metavar or argument.name.upper()) + ("..." if argument.nargs != 1 else "")
