@@ -9,8 +9,14 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 
 from millrace import Producer, SimpleConsumer
 from millrace.client import Admin, Cluster
-from millrace.client.simple_consumer import LATEST, FetchRequest
-from millrace.errors import OffsetOutOfRangeError, RecordTooLargeError, SetupError, UnknownTopicError
+from millrace.client.simple_consumer import EARLIEST, LATEST, FetchRequest, OffsetStorage
+from millrace.errors import (
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    SetupError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+)
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
 
@@ -128,7 +134,32 @@ def test_simple_consumer_on_apache_kafka(kafka_39_broker):
         assert isinstance(beyond, OffsetOutOfRangeError)
         assert isinstance(absent, UnknownTopicError)
         assert consumer.get_offsets_before("simple", 0, LATEST, 2) == [3, 0]
-        assert consumer.get_offsets_before("simple", 0, 2000, 2) == [1, 0]
+        assert consumer.get_offsets_before("simple", 0, 2000, 2) == [], "its segment was written to today"
+        assert consumer.get_offsets_before("simple", 0, 2**62, 9) == [3, 0]
+        for storage in OffsetStorage:
+            consumer.commit_offsets("readers", {("simple", 0): 2}, storage=storage)
+            found = consumer.fetch_offsets("readers", [("simple", 0), ("simple", 1)], storage=storage)
+            assert found == {("simple", 0): 2, ("simple", 1): None}
+
+
+@pytest.mark.peers
+def test_simple_consumer_on_an_apache_kafka_without_version_zero(find_peer, tmp_path):
+    with KafkaBroker(find_peer("4.1"), tmp_path / "kraft") as broker, SimpleConsumer(broker.bootstrap) as consumer:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("simple", 1)
+        with Producer(broker_list=broker.bootstrap) as producer:
+            for number in range(3):
+                producer.send("simple", b"v", partition=0, timestamp_ms=1000 * (number + 1))
+                producer.flush()
+        assert consumer.get_offsets_before("simple", 0, LATEST, 9) == [3, 0]
+        assert consumer.get_offsets_before("simple", 0, EARLIEST, 9) == [0]
+        assert consumer.get_offsets_before("simple", 0, 2000, 9) == [1, 0]
+        consumer.commit_offsets("readers", {("simple", 0): 2})
+        assert consumer.fetch_offsets("readers", [("simple", 0)]) == {("simple", 0): 2}
+        with pytest.raises(UnsupportedVersionError, match="keeps no offsets in ZooKeeper"):
+            consumer.commit_offsets("readers", {("simple", 0): 2}, storage="zookeeper")
+        with pytest.raises(UnsupportedVersionError, match="keeps no offsets in ZooKeeper"):
+            consumer.fetch_offsets("readers", [("simple", 0)], storage="zookeeper")
 
 
 @pytest.fixture(scope="module")

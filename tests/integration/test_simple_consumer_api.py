@@ -1,5 +1,7 @@
 """What the documented low-level consumer offers: multifetch, offsets before a time, iterators over message sets."""
 
+from uuid import uuid4
+
 import confluent_kafka
 import pytest
 
@@ -8,6 +10,8 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.client.simple_consumer import EARLIEST, LATEST, FetchedData, FetchRequest, IsolationLevel
 from millrace.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace.zk.session import ZooKeeperSession
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +70,70 @@ def test_multifetch_answers_each_partition_by_itself(consumer):
     assert empty.records == b""
 
 
-def test_offsets_before(consumer):
-    assert consumer.get_offsets_before("simple-consumer", 0, LATEST, 10) == [50, 0]
-    assert consumer.get_offsets_before("simple-consumer", 0, LATEST, 1) == [50]
-    assert consumer.get_offsets_before("simple-consumer", 0, EARLIEST, 10) == [0]
-    assert consumer.get_offsets_before("simple-consumer", 0, 2000, 10) == [20, 0]
-    assert consumer.get_offsets_before("simple-consumer", 0, 9000, 10) == [50, 0]
-    with pytest.raises(InvalidRequestError):
-        consumer.get_offsets_before("simple-consumer", 0, LATEST, 0)
+@pytest.fixture(scope="module")
+def segments(broker_session):
+    """A topic whose segments begin at 0, 10, 20, 30 and 40, of the times 0, 1000, 2000, 3000 and 4000."""
+    with Cluster(broker_session.bootstrap) as cluster:
+        Admin(cluster).create_topic("segments", 1, config={"segment.bytes": "600"})
+        for batch in range(5):
+            SyncProducer(cluster).send("segments", 0, [NewRecord(bytes(40), None, 1000 * batch) for _ in range(10)])
+    return "segments"
+
+
+@pytest.mark.parametrize(
+    ("time", "max_num_offsets", "found"),
+    [
+        (LATEST, 10, [50, 40, 30, 20, 10, 0]),
+        (LATEST, 3, [50, 40, 30]),
+        (EARLIEST, 10, [0]),
+        (2000, 10, [20, 10, 0]),
+        (2000, 2, [20, 10]),
+        (1999, 10, [10, 0]),
+        (-5000, 10, []),
+        (2**62, 2, [50, 40]),
+    ],
+)
+def test_offsets_before_a_time_are_the_starts_of_segments(consumer, segments, time, max_num_offsets, found):
+    assert consumer.get_offsets_before(segments, 0, time, max_num_offsets) == found
+
+
+def test_offsets_before_that_can_not_be_asked_for(consumer, segments):
+    for wrong in (0, -1, 2**31):
+        with pytest.raises(InvalidRequestError, match="max_num_offsets"):
+            consumer.get_offsets_before(segments, 0, LATEST, wrong)
+    with pytest.raises(UnknownTopicError, match="segments has no partition 7"):
+        consumer.get_offsets_before(segments, 7, LATEST, 1)
+
+
+@pytest.mark.parametrize("storage", ["kafka", "zookeeper"])
+def test_offsets_are_committed_and_fetched(consumer, segments, storage):
+    group = f"simple-{storage}"
+    asked = [(segments, 0), ("simple-consumer", 2)]
+    assert consumer.fetch_offsets(group, asked, storage=storage) == dict.fromkeys(asked)
+    consumer.commit_offsets(group, {(segments, 0): 20}, storage=storage)
+    consumer.commit_offsets(group, {(segments, 0): 30}, storage=storage)
+    assert consumer.fetch_offsets(group, asked, storage=storage) == {(segments, 0): 30, ("simple-consumer", 2): None}
+    with pytest.raises(UnknownTopicError, match="segments-7"):
+        consumer.commit_offsets(group, {(segments, 7): 1}, storage=storage)
+    with pytest.raises(InvalidRequestError, match="-1"):
+        consumer.commit_offsets(group, {(segments, 0): -1}, storage=storage)
+
+
+def test_offsets_have_two_places(tmp_path, zookeeper):
+    chroot = f"{zookeeper.address}/{uuid4().hex}"
+    with BrokerProcess(tmp_path / "data", zookeeper=chroot) as broker, SimpleConsumer(broker.bootstrap) as consumer:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("t", 1)
+        consumer.commit_offsets("g", {("t", 0): 5})
+        consumer.commit_offsets("g", {("t", 0): 7}, storage="zookeeper")
+        assert consumer.fetch_offsets("g", [("t", 0)]) == {("t", 0): 5}
+        assert consumer.fetch_offsets("g", [("t", 0)], storage="zookeeper") == {("t", 0): 7}
+        session = ZooKeeperSession(
+            chroot, session_timeout_ms=18_000, connection_timeout_ms=18_000, on_change=lambda _: None
+        )
+        session.start()
+        assert session.get("/consumers/g/offsets/t/0") == b"7"
+        session.close()
 
 
 def test_out_of_range_is_not_an_unknown_partition(consumer):

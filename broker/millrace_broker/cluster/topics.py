@@ -126,7 +126,7 @@ def check_new_partitions(count: int) -> None:
     """PolicyViolationError where one request asks for more than a broker makes in one go."""
     if count > MAX_NEW_PARTITIONS:
         raise PolicyViolationError(
-            f"excessively large number of partitions per request: {count} are new, {MAX_NEW_PARTITIONS} are allowed"
+            f"excessively large number of partitions per request: {count} new partitions, of {MAX_NEW_PARTITIONS}"
         )
 
 

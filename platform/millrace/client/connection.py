@@ -128,6 +128,16 @@ class Connection:
             self.close()
             raise
 
+    def serves(self, api_key: ApiKey, version: int) -> bool:
+        """Whether the broker takes an API in a version."""
+        theirs = self._broker_versions.get(api_key)
+        return theirs is not None and theirs.minimum <= version <= theirs.maximum
+
+    def exchange(self, api_key: ApiKey, version: int, message: bytes) -> memoryview:
+        """Send an encoded message of a version that the broker serves, and return the encoded answer, as `request`."""
+        self._send_encoded(api_key, version, message)
+        return self._receive(api_key, version, 0.0)
+
     def send(self, api_key: ApiKey, fields: Fields) -> None:
         """Send a message that has no answer: Produce with acks=0."""
         self._send(api_key, self.version(api_key), fields)
@@ -161,9 +171,12 @@ class Connection:
         raise UnsupportedVersionError(f"the broker at {self.address} serves no version of API_VERSIONS known here")
 
     def _send(self, api_key: ApiKey, version: int, fields: Fields) -> None:
+        self._send_encoded(api_key, version, encode_request(api_key, version, fields))
+
+    def _send_encoded(self, api_key: ApiKey, version: int, message: bytes) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, version, self._correlation_id, self._client_id)
-        frame = framed(header, encode_request(api_key, version, fields))
+        frame = framed(header, message)
         self._socket.settimeout(self._timeout_s)
         try:
             self._socket.sendall(frame)

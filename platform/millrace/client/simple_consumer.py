@@ -1,4 +1,4 @@
-"""Reads by offset, without a group and without state (spec E1): the caller keeps the offsets.
+"""Reads by offset, without state (spec E1): the caller keeps the offsets, itself or with a group's.
 
 An answer holds whole batches as they lie in the log, the first of which may begin below the asked offset, the last
 of which may be cut short. Brokers return the first batch whole even above the limit (KIP-74); for one that does
@@ -8,14 +8,17 @@ not, the limit is doubled until the batch is whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from enum import IntEnum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum, StrEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
+from millrace.client.groups import GroupOffset, Groups
+from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
+from millrace.config import MAX_INT
 from millrace.errors import ClientError, InvalidRequestError, MillraceError, RecordTooLargeError
 from millrace.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, check_crc, walk
 from millrace.records.committed import AbortedTransactions
@@ -36,6 +39,13 @@ class IsolationLevel(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+class OffsetStorage(StrEnum):
+    """Where a group's offsets are: with its coordinator, or in ZooKeeper; named as a connector's `offsets.storage`."""
+
+    KAFKA = "kafka"
+    ZOOKEEPER = "zookeeper"
 
 
 class AbortedTransaction(NamedTuple):
@@ -211,19 +221,53 @@ class SimpleConsumer:
                 return
 
     def get_offsets_before(self, topic: str, partition: int, time: int, max_num_offsets: int) -> list[int]:
-        """At most so many offsets to begin from, in descending order, all of records older than `time` in ms.
+        """The start of every segment last written to before or at `time` in ms, newest first, at most so many.
 
-        For LATEST the log's end comes first, for EARLIEST there is its beginning alone. Brokers of this protocol's age
-        know an offset for any time, so there is that of the time, and the log's beginning.
+        For LATEST the log's end comes first, for EARLIEST there is its beginning alone; a time before 1970 has none.
+        Apache Kafka from 4.0 on tells nothing of segments: there it is the first offset of that time (for LATEST, and
+        where no record is so young, the log's end), and the log's beginning.
         """
-        if max_num_offsets <= 0:
-            raise InvalidRequestError(f"max_num_offsets={max_num_offsets}: at least one is to be asked for")
-        earliest = self.earliest(topic, partition)
-        if time == EARLIEST:
-            return [earliest]
-        found = self.latest(topic, partition) if time == LATEST else self.offset_for_time(topic, partition, time)
-        newest = self.latest(topic, partition) if found is None else found
-        return list(dict.fromkeys((newest, earliest)))[:max_num_offsets]
+        if not 0 < max_num_offsets <= MAX_INT:
+            raise InvalidRequestError(f"max_num_offsets={max_num_offsets}: 1 to {MAX_INT} can be asked for")
+        if time < EARLIEST:
+            return []
+        starts = segment_starts(self._cluster, topic, partition, time, max_num_offsets)
+        return self._two_offsets(topic, partition, time)[:max_num_offsets] if starts is None else starts
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], int],
+        *,
+        storage: OffsetStorage | str = OffsetStorage.KAFKA,
+    ) -> None:
+        """Commit offsets by (topic, partition) for a group that has no members.
+
+        Raises the error of a partition that can't be committed, after all others were; UnsupportedVersionError where
+        the cluster keeps none in ZooKeeper.
+        """
+        for (topic, partition), offset in offsets.items():
+            if offset < 0:
+                raise InvalidRequestError(f"{offset} is no offset of {topic}-{partition}")
+        if OffsetStorage(storage) is OffsetStorage.ZOOKEEPER:
+            commit_to_zookeeper(self._cluster, group_id, offsets)
+        else:
+            Groups(self._cluster).commit(group_id, {key: GroupOffset(offset, "") for key, offset in offsets.items()})
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]],
+        *,
+        storage: OffsetStorage | str = OffsetStorage.KAFKA,
+    ) -> dict[tuple[str, int], int | None]:
+        """A group's committed offsets of these partitions, None where it has none. Raises as `commit_offsets` does."""
+        wanted = list(partitions)
+        if OffsetStorage(storage) is OffsetStorage.ZOOKEEPER:
+            found = fetch_from_zookeeper(self._cluster, group_id, wanted)
+        else:
+            found = {key: one.offset for key, one in Groups(self._cluster).offsets(group_id, wanted).items()}
+        return {key: offset if (offset := found.get(key, NO_OFFSET)) != NO_OFFSET else None for key in wanted}
 
     def earliest(self, topic: str, partition: int) -> int:
         """The log start offset."""
@@ -249,6 +293,15 @@ class SimpleConsumer:
             return EpochEnd(int(field(answer, "leader_epoch", NO_OFFSET)), int(answer.end_offset))
 
         return self._cluster.on_leader(topic, partition, action)
+
+    def _two_offsets(self, topic: str, partition: int, time: int) -> list[int]:
+        """What a broker that knows one offset for any time can say: that of the time, and the log's beginning."""
+        earliest = self.earliest(topic, partition)
+        if time == EARLIEST:
+            return [earliest]
+        found = None if time == LATEST else self.offset_for_time(topic, partition, time)
+        newest = self.latest(topic, partition) if found is None else found
+        return list(dict.fromkeys((newest, earliest)))
 
     def _multifetch_from(
         self, connection: Connection, requests: Sequence[FetchRequest], limits: dict[str, int]

@@ -21,6 +21,7 @@ from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
 
 NO_TIMESTAMP = -1
+NO_OFFSET = -1
 
 
 class OffsetToCommit(NamedTuple):
@@ -62,6 +63,15 @@ class OffsetFetchRequest(NamedTuple):
     topics: tuple[TopicToFetch, ...]
 
 
+class OffsetAnswered(NamedTuple):
+    """What an answer says of one partition; OffsetCommit's has no offset."""
+
+    topic: str
+    partition_index: int
+    offset: int
+    error_code: int
+
+
 def decode_offset_commit(version: int, body: memoryview | bytes) -> OffsetCommitRequest:
     """The message; MalformedRequestError where the bytes are no such message."""
     decoder = Decoder(body)
@@ -99,6 +109,67 @@ def encode_offset_fetch(topics: Iterable[Mapping[str, Any]]) -> Parts:
         out.int16(partition["error_code"])
 
     return _encode(topics, put)
+
+
+def encode_offset_commit_request(group_id: str, offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """Version 0, as a client sends it: offsets by topic and partition."""
+
+    def put(out: Encoder, key: tuple[str, int]) -> None:
+        out.int64(offsets[key])
+        out.string("")
+
+    return _encode_request(group_id, offsets, put)
+
+
+def encode_offset_fetch_request(group_id: str, partitions: Iterable[tuple[str, int]]) -> bytes:
+    """Version 0, as a client sends it."""
+    return _encode_request(group_id, partitions, lambda _out, _key: None)
+
+
+def decode_offset_commit_response(body: memoryview | bytes) -> list[OffsetAnswered]:
+    """The answer in version 0; MalformedRequestError where the bytes are none."""
+    return _decode_response(body, "OFFSET_COMMIT", lambda _: NO_OFFSET)
+
+
+def decode_offset_fetch_response(body: memoryview | bytes) -> list[OffsetAnswered]:
+    """The answer in version 0; MalformedRequestError where the bytes are none."""
+
+    def offset(read: Decoder) -> int:
+        found = read.int64()
+        read.nullable_string()
+        return found
+
+    return _decode_response(body, "OFFSET_FETCH", offset)
+
+
+def _encode_request(
+    group_id: str, partitions: Iterable[tuple[str, int]], put: Callable[[Encoder, tuple[str, int]], None]
+) -> bytes:
+    out = Encoder(flexible=False)
+    out.string(group_id)
+    listed = list(partitions)
+    out.array_length(len(listed))
+    for key in listed:
+        topic, partition = key
+        out.string(topic)
+        out.array_length(1)
+        out.int32(partition)
+        put(out, key)
+    return out.joined()
+
+
+def _decode_response(body: memoryview | bytes, name: str, offset: Callable[[Decoder], int]) -> list[OffsetAnswered]:
+    read = Decoder(body)
+    answered: list[OffsetAnswered] = []
+    try:
+        for _ in range(read.array_length()):
+            topic = read.string()
+            answered += [
+                OffsetAnswered(topic, read.int32(), offset(read), read.int16()) for _ in range(read.array_length())
+            ]
+    except CorruptRecordError as error:
+        raise MalformedRequestError(f"{name} v0 answer can't be decoded: {error}") from error
+    return answered
 
 
 def _encode(topics: Iterable[Mapping[str, Any]], put: Callable[[Encoder, Mapping[str, Any]], None]) -> Parts:

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from millrace.errors import MalformedRequestError
+from millrace.errors import CorruptRecordError, MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
 
 FIRST_FLEXIBLE = 6
+CONSUMER = -1  # the replica id of who is none
 
 
 class OffsetWanted(NamedTuple):
@@ -72,6 +73,33 @@ def _wanted(read: Decoder, version: int) -> OffsetWanted:
     max_count = read.int32() if version == 0 else 1
     read.tagged_fields()
     return OffsetWanted(index, timestamp, max_count, current_leader_epoch)
+
+
+def encode_offsets_before_request(topic: str, partition: int, timestamp: int, max_count: int) -> bytes:
+    """Version 0 for one partition, as a consumer sends it."""
+    out = Encoder(flexible=False)
+    out.int32(CONSUMER)
+    out.array_length(1)
+    out.string(topic)
+    out.array_length(1)
+    out.int32(partition)
+    out.int64(timestamp)
+    out.int32(max_count)
+    return out.joined()
+
+
+def decode_offsets_before_response(body: memoryview | bytes) -> OffsetListed:
+    """The answer in version 0 of one partition; MalformedRequestError where the bytes are none."""
+    read = Decoder(body)
+    try:
+        for _ in range(read.array_length()):
+            read.string()
+            for _ in range(read.array_length()):
+                index, code = read.int32(), read.int16()
+                return OffsetListed(index, code, offsets=[read.int64() for _ in range(read.array_length())])
+    except CorruptRecordError as error:
+        raise MalformedRequestError(f"LIST_OFFSETS v0 answer can't be decoded: {error}") from error
+    raise MalformedRequestError("LIST_OFFSETS v0 answer has no partition")
 
 
 def encode_list_offsets_response(version: int, topics: Sequence[tuple[str, Sequence[OffsetListed]]]) -> Parts:
