@@ -6,7 +6,7 @@ Defaults are Kafka's, but one: `offsets.topic.replication.factor` is 1 here, sin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from millrace.config import MAX_INT, ConfigTable, ConfigType, declared_keys, setting
@@ -15,7 +15,7 @@ from millrace.errors import InvalidConfigError
 CLASSIC, CONSUMER = "classic", "consumer"
 UNIFORM, RANGE = "uniform", "range"
 MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
-PROTOCOLS = (CLASSIC, CONSUMER, "share", "streams", "unknown")  # which Kafka knows
+PROTOCOLS = (CLASSIC, CONSUMER, "streams")  # the last is among Kafka 4.1's by default, and is not served
 ASSIGNOR_CLASSES = {  # as Kafka 3.9 names its assignors
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": UNIFORM,
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": RANGE,
@@ -93,12 +93,32 @@ class GroupConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnGroupConfig:
+    """What one consumer group may have for itself, in place of the broker's `group.consumer.*`."""
+
+    consumer_session_timeout_ms: int = setting(
+        45_000,
+        "Milliseconds without a heartbeat after which a member of the group is put out.",
+        minimum=1,
+        maximum=MAX_INT,
+        is_dynamic=True,
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        5_000,
+        "Milliseconds between two heartbeats, as members of the group are told.",
+        minimum=1,
+        maximum=MAX_INT,
+        is_dynamic=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupConfig:
     """What groups of the consumer group protocol obey."""
 
     group_coordinator_rebalance_protocols: str = setting(
         "classic,consumer",
-        "The group protocols that are served; of those that Kafka knows, classic and consumer can be.",
+        "The group protocols that are served: classic and consumer; streams may be named and is not served.",
         choices=PROTOCOLS,
         is_list=True,
     )
@@ -147,11 +167,29 @@ class ConsumerGroupConfig:
         """Parse; InvalidConfigError for an unknown name, a bad value, or a time outside of its own bounds."""
         values = CONSUMER_GROUP_CONFIG.parse_with_defaults(properties)
         config = cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
-        for time in ("session.timeout.ms", "heartbeat.interval.ms"):
-            low, value, high = (int(values[f"group.consumer.{bound}{time}"]) for bound in ("min.", "", "max."))
-            if not low <= value <= high:
-                raise InvalidConfigError(f"group.consumer.{time}={value}: Invalid value, not within {low} and {high}")
+        config.check_times("group.consumer.")
         return config
+
+    def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
+        """This configuration with a group's own times; InvalidConfigError where they are out of bounds."""
+        values = OWN_CONFIG.parse({name: text for name, text in own.items() if name in OWN_CONFIG.keys})
+        config = replace(self, **{f"group_{name.replace('.', '_')}": cast("Any", one) for name, one in values.items()})
+        config.check_times("consumer.")
+        session, heartbeat = config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
+        if session <= heartbeat:
+            raise InvalidConfigError(
+                f"consumer.session.timeout.ms={session}: Invalid value, not above the heartbeat's {heartbeat}"
+            )
+        return config
+
+    def check_times(self, prefix: str) -> None:
+        """Raise InvalidConfigError, with the properties' names after `prefix`, for a time outside of its bounds."""
+        for time in ("session.timeout.ms", "heartbeat.interval.ms"):
+            field = time.replace(".", "_")
+            value = getattr(self, f"group_consumer_{field}")
+            low, high = (getattr(self, f"group_consumer_{bound}_{field}") for bound in ("min", "max"))
+            if not low <= value <= high:
+                raise InvalidConfigError(f"{prefix}{time}={value}: Invalid value, not within {low} and {high}")
 
     @property
     def assignors(self) -> tuple[str, ...]:
@@ -180,4 +218,5 @@ class ConsumerGroupConfig:
 
 
 GROUP_CONFIG = ConfigTable(declared_keys(GroupConfig))
+OWN_CONFIG = ConfigTable(declared_keys(OwnGroupConfig))
 CONSUMER_GROUP_CONFIG = ConfigTable(declared_keys(ConsumerGroupConfig))

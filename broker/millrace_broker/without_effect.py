@@ -34,6 +34,7 @@ REASONS = {
     "internal.metadata.": "there is no KRaft controller",
     "kafka.metrics.": "metrics are served at /metrics",
     "leader.": "a partition has one replica",
+    "local.": "there is no tiered storage",
     "log.local.": "there is no tiered storage",
     "max.connection.creation.": "connections are limited in number only",
     "metadata.": "there is no KRaft controller",

@@ -9,13 +9,14 @@ from millrace_broker.cluster.config_sources import (
     BrokerLayers,
     ConfigSource,
     broker_entries,
+    check_live,
     check_topic_config,
     cluster_entries,
     topic_entries,
 )
 from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
 
-TOPIC, BROKER, CLUSTER, STATIC, DEFAULT = ConfigSource
+TOPIC, BROKER, CLUSTER, STATIC, DEFAULT, _ = ConfigSource
 
 
 def topic_entry(name, topic, **layers):
@@ -103,8 +104,8 @@ def test_all_brokers_have_what_is_live_for_all_of_them():
 
 
 def test_what_a_topic_has_and_nobody_knows_is_left_out():
-    names = {one.key.name for one in topic_entries({"message.format.version": "3.0"}, BrokerLayers())}
-    assert "message.format.version" not in names
+    names = {one.key.name for one in topic_entries({"no.such.property": "3.0"}, BrokerLayers())}
+    assert "no.such.property" not in names
     assert "segment.bytes" in names
 
 
@@ -126,3 +127,14 @@ def test_a_topics_configuration_is_checked_with_what_holds_below_it():
     check_topic_config(layers, {"min.compaction.lag.ms": "10"})
     with pytest.raises(InvalidConfigError, match=r"min\.compaction\.lag\.ms=11"):
         check_topic_config(layers, {"min.compaction.lag.ms": "11"})
+
+
+def test_what_kafka_changes_live_is_changed_live_without_effect():
+    check_live("num.io.threads", "3")
+    entry = broker_entry("num.io.threads", cluster={"num.io.threads": "3"})
+    assert (entry.value, entry.source, entry.is_read_only) == ("3", CLUSTER, False)
+    assert entry.key.doc == "Without effect here: an event loop takes the place of thread pools."
+    with pytest.raises(InvalidConfigError, match=r"num\.io\.threads=0: Invalid value"):
+        check_live("num.io.threads", "0")
+    with pytest.raises(InvalidConfigError, match="cannot update these configs dynamically"):
+        check_live("socket.send.buffer.bytes", "1")

@@ -21,6 +21,8 @@ def test_the_topic_properties_without_a_broker_synonym_are_kafkas() -> None:
         "remote.storage.enable",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
+        "message.format.version",
+        "internal.segment.bytes",
     }
     assert "log.segment.bytes" in BROKER_CONFIG.keys
 
@@ -129,3 +131,12 @@ def test_compaction_has_kafkas_properties_at_both_levels() -> None:
     assert (config.max_compaction_lag_ms, config.delete_retention_ms) == (2, 3)
     assert config.roll_ms == 2
     assert LogConfig.from_properties(broker, {"cleanup.policy": "delete"}).roll_ms == config.segment_ms
+
+
+def test_the_older_name_of_the_times_bounds_is_each_that_has_no_value_of_its_own() -> None:
+    broker = {"log.message.timestamp.difference.max.ms": "100"}
+    assert LogConfig.from_properties(broker, {}).message_timestamp_before_max_ms == 100
+    config = LogConfig.from_properties(
+        {}, {"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "3"}
+    )
+    assert (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) == (7, 3)

@@ -26,6 +26,7 @@ from millrace_broker.cluster.config_sources import (
     split_known,
     topic_entries,
 )
+from millrace_broker.cluster.group_configs import GROUP_KEYS, check_group_config, check_group_name, group_entries
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import check_topic_name
@@ -78,6 +79,7 @@ class ConfigManager:
     def set_layers(self, layers: BrokerLayers) -> None:
         """Take other layers. Most topics have the same few configurations, so their entries are kept."""
         self._layers = layers
+        self._consumer_groups = layers.consumer_group_config()
         self._entries_of: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = {}
 
     def check_topic_config(self, config: Properties) -> None:
@@ -127,6 +129,25 @@ class ConfigManager:
             config = apply_operations(before, operations, BROKER_KEYS)
             await self._set_broker(entity, config, validate_only=validate_only)
 
+    def describe_group(self, name: str) -> list[ConfigEntry]:
+        """A group's every property, whether the group is there or not. InvalidRequestError."""
+        check_group_name(name)
+        return group_entries(self._metadata.view.group_configs.get(name, {}), self._consumer_groups)
+
+    async def replace_group(self, name: str, config: Properties, *, validate_only: bool) -> None:
+        """AlterConfigs for a group."""
+        check_group_name(name)
+        async with self._changing:
+            await self._set_group(name, config, validate_only=validate_only)
+
+    async def change_group(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
+        """IncrementalAlterConfigs for a group."""
+        check_group_name(name)
+        async with self._changing:
+            before = self._metadata.view.group_configs.get(name, {})
+            config = apply_operations(before, operations, GROUP_KEYS)
+            await self._set_group(name, config, validate_only=validate_only)
+
     def _topic_config(self, name: str) -> Mapping[str, str]:
         check_topic_name(name)
         topic = self._metadata.view.topics.get(name)
@@ -149,6 +170,12 @@ class ConfigManager:
         if not validate_only:
             await asyncio.to_thread(self._store.set_topic_config, name, config)
             await self._until(lambda view: name not in view.topics or view.topics[name].config == config, name)
+
+    async def _set_group(self, name: str, config: Properties, *, validate_only: bool) -> None:
+        check_group_config(config, self._consumer_groups)
+        if not validate_only:
+            await asyncio.to_thread(self._store.set_group_config, name, config)
+            await self._until(lambda view: view.group_configs.get(name) == config, f"group {name}")
 
     async def _set_broker(self, entity: str, config: Properties, *, validate_only: bool) -> None:
         kept = self._metadata.view.broker_configs.get(entity, {})

@@ -1,6 +1,7 @@
 """Where the value of a property comes from: Kafka's order of precedence, as DescribeConfigs shows it.
 
     topic                    /config/topics/[topic]
+    group                    /config/groups/[group]
     broker, live             /config/brokers/[id]
     all brokers, live        /config/brokers/<default>
     broker, at its start     its file and arguments
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from millrace.config import ConfigKey, ConfigType, value_text
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
-from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG
+from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
 from millrace_broker.kafka_properties import BROKER
 from millrace_broker.restrictions import check_unrestricted, shown
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
@@ -52,6 +53,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -106,6 +108,12 @@ class BrokerLayers:
             {name: value for name, value in self.effective().items() if name in BROKER_CONFIG.keys}
         )
 
+    def consumer_group_config(self) -> ConsumerGroupConfig:
+        """The part that consumer groups obey."""
+        return ConsumerGroupConfig.from_properties(
+            {name: value for name, value in self.effective().items() if name in CONSUMER_GROUP_CONFIG.keys}
+        )
+
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
         """What each layer says of a broker's property, its other units after it."""
         names = [one.name for one in _UNITS.get(name, ())] or [name]
@@ -131,7 +139,8 @@ def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEnt
     known = {name: value for name, value in topic.items() if name in TOPIC_CONFIG.keys}
     config = LogConfig.from_properties(layers.log_defaults(), known)
     for key in TOPIC_CONFIG.keys.values():
-        value = value_text(getattr(config, key.name.replace(".", "_")))
+        is_given = key.has_default or key.name in known
+        value = value_text(getattr(config, key.name.replace(".", "_"))) if is_given else None
         synonyms = layers.synonyms(key.synonyms[0].name) if key.synonyms else ()
         if key.name in known:
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.TOPIC), *synonyms)

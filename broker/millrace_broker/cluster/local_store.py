@@ -2,7 +2,7 @@
 
     metadata.json   {"version": 1, "cluster_id": …,
                      "topics": {name: {"topic_id": hex, "partitions": n, "config": {…}}},
-                     "broker_configs": {"1": {…}, "<default>": {…}}}
+                     "broker_configs": {"1": {…}, "<default>": {…}}, "group_configs": {group: {…}}}
 
 `latest_producer_id_block`, beside it, is `producer_ids`' document. Each file is replaced as a whole, so a crash leaves
 it as it was before or after a change. The one broker leads every partition, whatever its id; that a directory's broker
@@ -44,6 +44,7 @@ class LocalStore:
         self._topics: dict[str, dict[str, Any]] = {}
         self._infos: dict[str, tuple[dict[str, Any], int, TopicInfo]] = {}
         self._broker_configs: dict[str, dict[str, str]] = {}
+        self._group_configs: dict[str, dict[str, str]] = {}
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
@@ -72,13 +73,14 @@ class LocalStore:
     def view(self) -> ClusterView:
         """The broker, if it is registered, and all topics; one that has not changed is the object of before."""
         with self._lock:
-            broker, topics, broker_configs = self._broker, self._topics, self._broker_configs
+            broker, topics = self._broker, self._topics
+            broker_configs, group_configs = self._broker_configs, self._group_configs
             leader = -1 if broker is None else broker.id
             infos = {name: self._info(name, fields, leader) for name, fields in topics.items()}
             self._infos = infos
         brokers = {} if broker is None else {broker.id: broker}
         values = {name: info for name, (_, _, info) in infos.items()}
-        return ClusterView(self._cluster_id, leader, brokers, values, broker_configs)
+        return ClusterView(self._cluster_id, leader, brokers, values, broker_configs, group_configs)
 
     def create_topic(self, topic: TopicInfo) -> None:
         """Add a topic, durably. TopicExistsError if its name is taken."""
@@ -118,6 +120,11 @@ class LocalStore:
         with self._lock:
             self._replace(broker_configs={**self._broker_configs, entity: dict(config)})
 
+    def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
+        """Replace a group's configuration, durably."""
+        with self._lock:
+            self._replace(group_configs={**self._group_configs, group_id: dict(config)})
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Take the next block of producer ids. StorageError where the file can't be read or written."""
         path = os.path.join(self._directory, PRODUCER_IDS_FILE)
@@ -140,6 +147,7 @@ class LocalStore:
         self._cluster_id = document["cluster_id"]
         self._topics = document["topics"]
         self._broker_configs = document.get("broker_configs", {})
+        self._group_configs = document.get("group_configs", {})
         for name, fields in self._topics.items():
             _topic_info(name, fields, -1)
 
@@ -161,15 +169,17 @@ class LocalStore:
         *,
         topics: dict[str, dict[str, Any]] | None = None,
         broker_configs: dict[str, dict[str, str]] | None = None,
+        group_configs: dict[str, dict[str, str]] | None = None,
     ) -> None:
         """Take other content, unless it can't be written, and tell of it."""
-        before = self._topics, self._broker_configs
+        before = self._topics, self._broker_configs, self._group_configs
         self._topics = self._topics if topics is None else topics
         self._broker_configs = self._broker_configs if broker_configs is None else broker_configs
+        self._group_configs = self._group_configs if group_configs is None else group_configs
         try:
             self._save()
         except OSError as error:
-            self._topics, self._broker_configs = before
+            self._topics, self._broker_configs, self._group_configs = before
             raise StorageError(f"{self._path}: {error}") from error
         self._on_change(self.view())
 
@@ -177,6 +187,8 @@ class LocalStore:
         document: dict[str, Any] = {"version": FORMAT_VERSION, "cluster_id": self._cluster_id, "topics": self._topics}
         if self._broker_configs:
             document["broker_configs"] = self._broker_configs
+        if self._group_configs:
+            document["group_configs"] = self._group_configs
         write_file_durably(self._fs, self._path, json.dumps(document, indent=1).encode())
 
 

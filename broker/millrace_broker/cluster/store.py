@@ -53,6 +53,10 @@ class MetadataStore(Protocol):
         """Replace the live configuration of a broker, by its id as text, or of `ALL_BROKERS`."""
         ...
 
+    def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
+        """Replace the configuration of a group."""
+        ...
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Take the next block of producer ids, at or above `at_least`; durable before it returns."""
         ...

@@ -47,7 +47,8 @@ class TopicInfo:
 class ClusterView:
     """Everything at one moment. `controller_id` is the lowest id of a live broker, -1 if none is.
 
-    `broker_configs` are the live properties by broker id as text, and those of all brokers under `ALL_BROKERS`.
+    `broker_configs` are the live properties by broker id as text, and those of all brokers under `ALL_BROKERS`;
+    `group_configs` are the properties that groups have for themselves, by group.
     """
 
     cluster_id: str
@@ -55,3 +56,4 @@ class ClusterView:
     brokers: Mapping[int, BrokerInfo]
     topics: Mapping[str, TopicInfo]
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

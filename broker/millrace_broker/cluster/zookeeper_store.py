@@ -171,6 +171,11 @@ class ZooKeeperStore:
         self._set_config(paths.broker_config(entity), f"brokers/{entity}", config)
         self._refresh(frozenset())
 
+    def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
+        """Replace `/config/groups/[group]`, which Kafka knows nothing of: brokers see it without a notification."""
+        self.session.put(paths.group_config(group_id), codec.encode_config(config))
+        self._refresh(frozenset())
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Take the next block of producer ids; another broker may be faster, then the one after. ZooKeeperError."""
         for _ in range(RESERVE_ATTEMPTS):
@@ -246,8 +251,9 @@ class ZooKeeperStore:
                 self._delete_wanted()
             notified = self._read_notifications()
             topics = self._read_topics(None if changed is None else changed | notified)
-            configs = self._read_broker_configs()
-            view = ClusterView(self._view.cluster_id, min(brokers, default=-1), brokers, topics, configs)
+            configs = self._read_configs(paths.BROKER_CONFIGS)
+            groups = self._read_configs(paths.GROUP_CONFIGS)
+            view = ClusterView(self._view.cluster_id, min(brokers, default=-1), brokers, topics, configs, groups)
             if view != self._view:
                 self._view = view
                 self._listener(view)
@@ -276,15 +282,16 @@ class ZooKeeperStore:
                     logger.exception("a notification is passed over")
         return frozenset(changed)
 
-    def _read_broker_configs(self) -> dict[str, Mapping[str, str]]:
-        entities = sorted(self.session.children(paths.BROKER_CONFIGS, watch=True))
+    def _read_configs(self, parent: str) -> dict[str, Mapping[str, str]]:
+        """The configurations of brokers or groups by name."""
+        entities = sorted(self.session.children(parent, watch=True))
         configs: dict[str, Mapping[str, str]] = {}
-        for entity, data in zip(entities, self._read(paths.broker_config(one) for one in entities), strict=True):
+        for entity, data in zip(entities, self._read(f"{parent}/{one}" for one in entities), strict=True):
             if data is not None:
                 try:
                     configs[entity] = codec.decode_config(data)
                 except ZooKeeperError:
-                    logger.exception("the configuration of broker %s is passed over", entity)
+                    logger.exception("%s/%s is passed over", parent, entity)
         return configs
 
     def _read_topics(self, changed: frozenset[str] | None) -> dict[str, TopicInfo]:

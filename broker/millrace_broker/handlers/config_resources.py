@@ -16,6 +16,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    GROUP = 32
 
 
 def unserved(number: int) -> InvalidRequestError:

@@ -3,7 +3,7 @@
     v0  "is default" for a source      v1  source, synonyms (KIP-226)
     v3  type and documentation (KIP-569)      v4  flexible
 
-Topics and this broker by name, all brokers by the empty broker name. Loggers have no levels to tell.
+Topics, groups and this broker by name, all brokers by the empty broker name. Loggers have no levels to tell.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ def _entries(services: Services, resource: Any) -> Sequence[ConfigEntry]:
         case ResourceType.BROKER_LOGGER:
             services.configs.describe_broker(resource.resource_name)
             return []
+        case ResourceType.GROUP:
+            return services.configs.describe_group(resource.resource_name)
         case number:
             raise unserved(number)
 

@@ -39,6 +39,8 @@ async def _alter(services: Services, resource: Any, *, validate_only: bool) -> N
             await services.configs.replace_topic(resource.resource_name, config, validate_only=validate_only)
         case ResourceType.BROKER:
             await services.configs.replace_broker(resource.resource_name, config, validate_only=validate_only)
+        case ResourceType.GROUP:
+            await services.configs.replace_group(resource.resource_name, config, validate_only=validate_only)
         case number:
             raise unserved(number)
 

@@ -40,6 +40,8 @@ async def _alter(services: Services, resource: Any, *, validate_only: bool) -> N
             await services.configs.change_topic(resource.resource_name, operations, validate_only=validate_only)
         case ResourceType.BROKER:
             await services.configs.change_broker(resource.resource_name, operations, validate_only=validate_only)
+        case ResourceType.GROUP:
+            await services.configs.change_group(resource.resource_name, operations, validate_only=validate_only)
         case number:
             raise unserved(number)
 

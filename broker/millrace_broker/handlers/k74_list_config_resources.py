@@ -1,7 +1,7 @@
 """ListConfigResources, versions 0 and 1 (KIP-714, KIP-1142): the names of what can have a configuration.
 
 v0 lists client metrics alone, of which there are none. v1 lists topics, brokers, their loggers, client metrics, groups,
-or those of them that are asked for; UNSUPPORTED_VERSION for any other type. No group has a configuration of its own.
+or those of them that are asked for; UNSUPPORTED_VERSION for any other type.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ResourceType
 
-CLIENT_METRICS, GROUP = 16, 32
-LISTED = (*ResourceType, CLIENT_METRICS, GROUP)
+CLIENT_METRICS = 16
+LISTED = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, CLIENT_METRICS, ResourceType.GROUP)
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -41,6 +41,8 @@ def _names(services: Services, kind: int) -> Iterable[str]:
     view = services.metadata.view
     if kind == ResourceType.TOPIC:
         return view.topics
+    if kind == ResourceType.GROUP:
+        return [name for name, config in view.group_configs.items() if config]
     return map(str, view.brokers) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else ()
 
 

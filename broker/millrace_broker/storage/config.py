@@ -3,9 +3,8 @@
 A topic's own property wins over the broker's synonym, that over the default. Among synonyms of different units
 the finest wins, as in Kafka (`log.retention.ms` before `.minutes` before `.hours`). The defaults are Kafka 3.9's.
 
-These are known and shown as Kafka shows them, and change nothing here: `unclean.leader.election.enable` and the
-throttled replicas, since a partition has one replica; `local.retention.*` and `remote.log.*`, since there is no tiered
-storage, which `remote.storage.enable=true` is refused for.
+A field with `has_effect=False` is known and shown as Kafka shows it, and changes nothing here: a partition has one
+replica, and there is no tiered storage, which `remote.storage.enable=true` is refused for.
 """
 
 from __future__ import annotations
@@ -54,6 +53,14 @@ class LogConfig:
 
     segment_bytes: int = _log_setting(
         1 << 30, "Size at which a segment is rolled.", "log.segment.bytes", minimum=14, maximum=MAX_INT
+    )
+    internal_segment_bytes: int = _log_setting(
+        0,
+        "Without effect here: segment.bytes has no higher bound that Kafka's own tests would have to pass by.",
+        minimum=0,
+        maximum=MAX_INT,
+        has_default=False,
+        has_effect=False,
     )
     segment_ms: int = _log_setting(
         _WEEK_MS,
@@ -130,6 +137,18 @@ class LogConfig:
         "log.message.timestamp.after.max.ms",
         minimum=0,
     )
+    message_timestamp_difference_max_ms: int = _log_setting(
+        MAX_LONG,
+        "The older name of both bounds of a record's time; each holds where its own property does not.",
+        "log.message.timestamp.difference.max.ms",
+        minimum=0,
+    )
+    message_format_version: str = _log_setting(
+        "3.0-IV1",
+        "Without effect here: records are kept in the format in which they are sent, v2 at the latest.",
+        pattern=r"\d+\.\d+(\.\d+)?(-IV\d+)?",
+        has_effect=False,
+    )
     message_downconversion_enable: bool = _log_setting(
         True,
         "Give records to old consumers in a format that they know; otherwise they get an error.",
@@ -162,7 +181,7 @@ class LogConfig:
         maximum=MAX_INT,
     )
     unclean_leader_election_enable: bool = _log_setting(
-        False, "Let a replica lead that is not in sync.", "unclean.leader.election.enable"
+        False, "Let a replica lead that is not in sync.", "unclean.leader.election.enable", has_effect=False
     )
     preallocate: bool = _log_setting(False, "Take a segment's room on the disk when it is begun.", "log.preallocate")
     cleanup_policy: str = _log_setting(
@@ -201,25 +220,39 @@ class LogConfig:
         minimum=0,
     )
     leader_replication_throttled_replicas: str = _log_setting(
-        "", "Replicas whose leaders send slowly: PARTITION:BROKER,… or *.", is_list=True, pattern=THROTTLED_REPLICAS
+        "",
+        "Replicas whose leaders send slowly: PARTITION:BROKER,… or *.",
+        is_list=True,
+        pattern=THROTTLED_REPLICAS,
+        has_effect=False,
     )
     follower_replication_throttled_replicas: str = _log_setting(
-        "", "Replicas whose followers fetch slowly: PARTITION:BROKER,… or *.", is_list=True, pattern=THROTTLED_REPLICAS
+        "",
+        "Replicas whose followers fetch slowly: PARTITION:BROKER,… or *.",
+        is_list=True,
+        pattern=THROTTLED_REPLICAS,
+        has_effect=False,
     )
-    remote_storage_enable: bool = _log_setting(False, "Keep old segments in tiered storage, of which there is none.")
-    remote_log_copy_disable: bool = _log_setting(False, "Copy no more segments to tiered storage.")
-    remote_log_delete_on_disable: bool = _log_setting(False, "Delete what is in tiered storage when it is turned off.")
+    remote_storage_enable: bool = _log_setting(
+        False, "Keep old segments in tiered storage, of which there is none.", has_effect=False
+    )
+    remote_log_copy_disable: bool = _log_setting(False, "Copy no more segments to tiered storage.", has_effect=False)
+    remote_log_delete_on_disable: bool = _log_setting(
+        False, "Delete what is in tiered storage when it is turned off.", has_effect=False
+    )
     local_retention_ms: int = _log_setting(
         AS_THE_WHOLE_LOG,
         "retention.ms of what tiered storage has a copy of; -2: the same.",
         "log.local.retention.ms",
         minimum=AS_THE_WHOLE_LOG,
+        has_effect=False,
     )
     local_retention_bytes: int = _log_setting(
         AS_THE_WHOLE_LOG,
         "retention.bytes of what tiered storage has a copy of; -2: the same.",
         "log.local.retention.bytes",
         minimum=AS_THE_WHOLE_LOG,
+        has_effect=False,
     )
     producer_id_expiration_ms: int = _log_setting(
         _DAY_MS,
@@ -250,7 +283,7 @@ class LogConfig:
 
         Raises InvalidConfigError for an unknown topic property and for a value out of range.
         """
-        values = _broker_values(broker_defaults) | TOPIC_CONFIG.parse(topic_overrides)
+        values = _with_both_bounds(_broker_values(broker_defaults) | TOPIC_CONFIG.parse(topic_overrides))
         return cls(**{name.replace(".", "_"): value for name, value in values.items()})  # type: ignore[arg-type]  # the table types each
 
     def check(self) -> None:
@@ -281,6 +314,7 @@ def _synonym_key(key: ConfigKey, index: int) -> ConfigKey:
         maximum=MAX_INT if scaled else key.maximum,
         choices=key.choices,
         is_list=key.is_list,
+        has_effect=key.has_effect,
         is_dynamic=index == 0,
         has_default=index == len(key.synonyms) - 1 and name != "log.flush.interval.ms",
         doc=f"Default of {key.name}, in units of {factor} ms." if scaled else key.doc,
@@ -303,6 +337,16 @@ BROKER_CONFIG = ConfigTable(
         *(_synonym_key(key, index) for key in TOPIC_CONFIG.keys.values() for index in range(len(key.synonyms))),
     )
 )
+
+
+def _with_both_bounds(values: dict[str, Value]) -> dict[str, Value]:
+    """`message.timestamp.difference.max.ms` is each bound that nothing else limits, as in Kafka 3.9."""
+    difference = values.get("message.timestamp.difference.max.ms", MAX_LONG)
+    if difference != MAX_LONG:
+        for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+            if values.get(name, MAX_LONG) == MAX_LONG:
+                values[name] = difference
+    return values
 
 
 def _broker_values(properties: Mapping[str, str]) -> dict[str, Value]:

@@ -1,4 +1,4 @@
-"""`millrace configs`: describe, set and unset properties of topics and brokers."""
+"""`millrace configs`: describe, set and unset properties of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from millrace_ops.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from millrace.client import Configs, Property, ResourceKind
 
-app = Commands(help="Describe and change the configuration of topics and brokers.")
+app = Commands(help="Describe and change the configuration of topics, brokers and groups.")
 Topic = Annotated[str | None, typer.Option(metavar="TOPIC", help="The configuration of a topic.")]
 Broker = Annotated[str | None, typer.Option(metavar="ID", help="Of a broker; `all`: the live one of all brokers.")]
+Group = Annotated[str | None, typer.Option(metavar="GROUP", help="Of a group, whether it is there or not.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Properties.")]
 Values = Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="Properties and their new values.")]
 ALL_BROKERS = "all"
@@ -29,12 +30,13 @@ def describe(
     *,
     topic: Topic = None,
     broker: Broker = None,
+    group: Group = None,
     everything: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Show each property's value and where it comes from."""
-    with _opened(bootstrap, topic, broker) as (configs, kind, name):
+    with _opened(bootstrap, topic=topic, broker=broker, group=group) as (configs, kind, name):
         found = [one for one in configs.describe(kind, name) if everything or one.source != "default"]
     if as_json:
         print_json([_row(one) for one in found])
@@ -48,13 +50,14 @@ def set_(
     *,
     topic: Topic = None,
     broker: Broker = None,
+    group: Group = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Set properties; others stay as they are."""
     from millrace.config import parse_assignments
 
-    _change(bootstrap, topic, broker, parse_assignments(values), [], as_json=as_json)
+    _change(bootstrap, parse_assignments(values), [], as_json=as_json, topic=topic, broker=broker, group=group)
 
 
 @app.command()
@@ -63,17 +66,18 @@ def unset(
     *,
     topic: Topic = None,
     broker: Broker = None,
+    group: Group = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Give properties back to what holds without them."""
-    _change(bootstrap, topic, broker, {}, names, as_json=as_json)
+    _change(bootstrap, {}, names, as_json=as_json, topic=topic, broker=broker, group=group)
 
 
 def _change(
-    bootstrap: str, topic: str | None, broker: str | None, values: Mapping[str, str], names: list[str], *, as_json: bool
+    bootstrap: str, values: Mapping[str, str], names: list[str], *, as_json: bool, **subject: str | None
 ) -> None:
-    with _opened(bootstrap, topic, broker) as (configs, kind, name):
+    with _opened(bootstrap, **subject) as (configs, kind, name):
         _check_known(configs.describe(kind, name), names)
         configs.change(kind, name, values, names)
         changed = [one for one in configs.describe(kind, name) if one.name in (*values, *names)]
@@ -91,16 +95,16 @@ def _check_known(described: list[Property], names: list[str]) -> None:
 
 
 @contextmanager
-def _opened(bootstrap: str, topic: str | None, broker: str | None) -> Iterator[tuple[Configs, ResourceKind, str]]:
+def _opened(bootstrap: str, **subject: str | None) -> Iterator[tuple[Configs, ResourceKind, str]]:
     from millrace.client import Cluster, Configs, ResourceKind
 
-    if (topic is None) == (broker is None):
-        raise SetupError("give --topic TOPIC or --broker ID")
+    named = [(kind, name) for kind, name in subject.items() if name is not None]
+    if len(named) != 1:
+        raise SetupError("give one of --topic TOPIC, --broker ID and --group GROUP")
+    [(kind, name)] = named
     with Cluster(bootstrap) as cluster:
-        if topic is not None:
-            yield Configs(cluster), ResourceKind.TOPIC, topic
-        else:
-            yield Configs(cluster), ResourceKind.BROKER, "" if broker == ALL_BROKERS else broker or ""
+        is_of_all = kind == "broker" and name == ALL_BROKERS
+        yield Configs(cluster), ResourceKind[kind.upper()], "" if is_of_all else name
 
 
 def _row(one: Property) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Configurations of topics and brokers, described and changed (KIP-133, KIP-226, KIP-339)."""
+"""Configurations of topics, brokers and groups, described and changed (KIP-133, KIP-226, KIP-339)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.wire.api import ApiKey
 
-SOURCES = {1: "topic", 2: "broker, live", 3: "all brokers, live", 4: "broker, at its start", 5: "default"}
+SOURCES = {1: "topic", 2: "broker, live", 3: "all brokers, live", 4: "broker, at its start", 5: "default", 8: "group"}
 SET, DELETE = 0, 1
 
 
@@ -20,6 +20,7 @@ class ResourceKind(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 @dataclass(frozen=True, slots=True)

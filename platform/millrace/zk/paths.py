@@ -7,6 +7,7 @@
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /config/topics/[topic]                        the topic's own configuration
 /config/brokers/[id]                          a broker's live configuration; that of all is named <default>
+/config/groups/[group]                        a group's own configuration; Kafka keeps none in ZooKeeper
 /config/changes/config_change_[sequence]      which configuration was changed
 /admin/delete_topics/[topic]                  a topic that shall be deleted
 /consumers/[group]/ids/[consumer]             ephemeral: a live member and what it subscribes
@@ -24,11 +25,15 @@ TOPICS = "/brokers/topics"
 CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 CONSUMERS = "/consumers"
 PRODUCER_IDS = "/latest_producer_id_block"
-PERSISTENT = ("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETE_TOPICS)
+PERSISTENT = (
+    *("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS),
+    *(CONFIG_CHANGES, DELETE_TOPICS),
+)
 
 
 def is_name(text: str) -> bool:
@@ -54,6 +59,11 @@ def topic_config(name: str) -> str:
 def broker_config(entity: str) -> str:
     """The live configuration of a broker id, or of `<default>`."""
     return f"{BROKER_CONFIGS}/{entity}"
+
+
+def group_config(group_id: str) -> str:
+    """A group's own configuration."""
+    return f"{GROUP_CONFIGS}/{group_id}"
 
 
 def config_change(sequence: str = "") -> str:

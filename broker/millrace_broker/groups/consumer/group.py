@@ -12,12 +12,14 @@ protocol `join`, from when they are told to join again, and `sync`, from then on
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from millrace.errors import ErrorCode, GroupError, MillraceError
+from millrace.errors import ErrorCode, GroupError, InvalidConfigError, MillraceError
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.group_config import CONSUMER, ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
@@ -48,6 +50,10 @@ TIMERS = (SESSION, REBALANCE, JOIN, SYNC)
 
 Decision = Callable[[int], Effects]
 
+logger = logging.getLogger(__name__)
+
+KEPT_CONFIGURATIONS = 1000
+
 
 class Refusal(NamedTuple):
     """A heartbeat that is answered with an error."""
@@ -63,6 +69,20 @@ class Home:
     config: ConsumerGroupConfig
     classic_config: GroupConfig
     view: Callable[[], ClusterView]
+
+    def config_of(self, group_id: str) -> ConsumerGroupConfig:
+        """What the group obeys: its own times, else the broker's."""
+        own = self.view().group_configs.get(group_id)
+        return _with_own(self.config, tuple(own.items())) if own else self.config
+
+
+@lru_cache(maxsize=KEPT_CONFIGURATIONS)
+def _with_own(config: ConsumerGroupConfig, own: tuple[tuple[str, str], ...]) -> ConsumerGroupConfig:
+    try:
+        return config.of_group(dict(own))
+    except InvalidConfigError as error:  # another tool wrote it into ZooKeeper
+        logger.warning("a group's own configuration is passed over: %s", error)
+        return config
 
 
 class _Outcome(NamedTuple):
@@ -366,7 +386,7 @@ class ConsumerGroup:
         return self._append([*self.tombstones(), classic.record()], _Outcome(self.state, succeeded, refuse))
 
     def _begin(self, now_ms: int) -> Change:
-        change = Change(self.state, Surroundings(self._home.config, self._home.view(), now_ms))
+        change = Change(self.state, Surroundings(self._home.config_of(self.group_id), self._home.view(), now_ms))
         if self._predecessor is not None and not self._predecessor.is_empty:
             check_upgrade(self._predecessor, self._home.config)
             upgrade(change, self._predecessor)
@@ -402,7 +422,9 @@ class ConsumerGroup:
     def _session(self, member: Member) -> SetTimer:
         classic = member.metadata.classic
         timeout_ms = (
-            self._home.config.group_consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+            self._home.config_of(self.group_id).group_consumer_session_timeout_ms
+            if classic is None
+            else classic.session_timeout_ms
         )
         return SetTimer((SESSION, member.member_id), timeout_ms)
 

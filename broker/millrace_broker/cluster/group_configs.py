@@ -1,0 +1,50 @@
+"""The properties that one group may have for itself (KIP-848): described, checked and changed.
+
+    group             /config/groups/[group], or `group_configs` of a standalone broker
+    the broker's      group.consumer.*
+
+The consumer ones are obeyed with the next heartbeat. Those of share and streams groups are known and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millrace.config import ConfigKey, ConfigTable, value_text
+from millrace.errors import InvalidRequestError
+from millrace.zk import paths
+from millrace_broker.cluster.config_sources import ConfigEntry, ConfigSource, ConfigSynonym, Properties
+from millrace_broker.group_config import OWN_CONFIG, ConsumerGroupConfig
+from millrace_broker.kafka_properties import GROUP
+from millrace_broker.without_effect import keys_without_effect
+
+GROUP_KEYS: Mapping[str, ConfigKey] = {
+    **OWN_CONFIG.keys,
+    **{key.name: key for key in keys_without_effect(GROUP, OWN_CONFIG.keys)},
+}
+
+
+def group_entries(own: Properties, config: ConsumerGroupConfig) -> list[ConfigEntry]:
+    """Every property of a group; what is not its own is the broker's."""
+    defaults = {
+        "consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
+        "consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
+    }
+    entries = []
+    for name, key in GROUP_KEYS.items():
+        default = value_text(defaults.get(name, key.default))
+        value, source = (own[name], ConfigSource.GROUP) if name in own else (default, ConfigSource.DEFAULT)
+        entries.append(ConfigEntry(key, value, source, (ConfigSynonym(name, value, source),)))
+    return entries
+
+
+def check_group_name(name: str) -> None:
+    """InvalidRequestError where a group can't have a configuration."""
+    if not paths.is_name(name):
+        raise InvalidRequestError(f"group name {name!r} is invalid: it must be the name of a node of ZooKeeper")
+
+
+def check_group_config(own: Properties, config: ConsumerGroupConfig) -> None:
+    """Raise InvalidConfigError for what a group may not have."""
+    ConfigTable(GROUP_KEYS.values()).parse(own)
+    config.of_group(own)
