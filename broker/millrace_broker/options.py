@@ -27,6 +27,7 @@ from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, Co
 from millrace_broker.listeners import PLAINTEXT, Address, Listener, parse_listener
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.delete_policies import check_policies
 from millrace_broker.txn_config import TRANSACTION_CONFIG, TransactionConfig
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
@@ -94,7 +95,9 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     }
     log_defaults = _of(LOG_CONFIG, properties)
     try:
-        LogConfig.from_properties(log_defaults, {}).check()
+        defaults = LogConfig.from_properties(log_defaults, {})
+        defaults.check()
+        check_policies(defaults)
         return BrokerOptions(
             listen=listener.address,
             advertised=_advertised(listener, given),

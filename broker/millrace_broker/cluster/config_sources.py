@@ -27,6 +27,8 @@ from millrace_broker.kafka_properties import BROKER
 from millrace_broker.restrictions import check_unrestricted, shown
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
+from millrace_broker.storage.delete_policies import PROPERTY as POLICIES
+from millrace_broker.storage.delete_policies import check_policies
 from millrace_broker.txn_config import TRANSACTION_CONFIG
 from millrace_broker.without_effect import keys_without_effect
 
@@ -188,6 +190,8 @@ def check_live(name: str, text: str) -> None:
         refused = "cannot update these configs dynamically, they are read at the start"
         raise InvalidConfigError(f"{shown(name, text)}: {refused}")
     key.parse(text)
+    if name == POLICIES:
+        check_policies(LogConfig.from_properties({name: text}, {}))
 
 
 def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:
@@ -195,7 +199,10 @@ def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:
     unknown = next((name for name in topic if name not in TOPIC_CONFIG.keys), None)
     if unknown is not None:
         raise InvalidConfigError(f"unknown topic config name: {unknown}")
-    LogConfig.from_properties(layers.log_defaults(), topic).check()
+    config = LogConfig.from_properties(layers.log_defaults(), topic)
+    config.check()
+    if POLICIES in topic:
+        check_policies(config)
 
 
 def _said(layer: Properties, source: ConfigSource, names: list[str]) -> list[ConfigSynonym]:

@@ -39,6 +39,7 @@ _WEEK_MS = 7 * _DAY_MS
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 GZIP_LEVELS = ("-1", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+POLICY_NAME = r"[A-Za-z0-9._-]+"
 THROTTLED_REPLICAS = r"|\*|\d+:\d+"
 
 
@@ -175,7 +176,7 @@ class LogConfig:
     )
     min_insync_replicas: int = _log_setting(
         1,
-        "In-sync replicas without which a write with acks=all is refused.",
+        "In-sync replicas without which acks=all is refused; no more are asked for than the partition has.",
         "min.insync.replicas",
         minimum=1,
         maximum=MAX_INT,
@@ -190,6 +191,13 @@ class LogConfig:
         "log.cleanup.policy",
         choices=(DELETE, COMPACT),
         is_list=True,
+    )
+    millrace_delete_policies: str = _log_setting(
+        "time,size",
+        "Policies that let old segments go where cleanup.policy has delete, by name; Kafka has no such property.",
+        "millrace.delete.policies",
+        is_list=True,
+        pattern=POLICY_NAME,
     )
     min_cleanable_dirty_ratio: float = _log_setting(
         0.5,
@@ -273,6 +281,11 @@ class LogConfig:
         return DELETE in self.cleanup_policy.split(",")
 
     @property
+    def delete_policies(self) -> tuple[str, ...]:
+        """The names in `millrace.delete.policies`."""
+        return tuple(filter(None, self.millrace_delete_policies.split(",")))
+
+    @property
     def roll_ms(self) -> int:
         """`segment.ms`, or less: only closed segments are compacted, so `max.compaction.lag.ms` closes them too."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
@@ -313,6 +326,7 @@ def _synonym_key(key: ConfigKey, index: int) -> ConfigKey:
         minimum=key.minimum,
         maximum=MAX_INT if scaled else key.maximum,
         choices=key.choices,
+        pattern=key.pattern,
         is_list=key.is_list,
         has_effect=key.has_effect,
         is_dynamic=index == 0,

@@ -34,6 +34,7 @@ from millrace.records.control import EndTransactionMarker, encode_marker
 from millrace_broker.storage import lookup
 from millrace_broker.storage.append_time import stamped
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
+from millrace_broker.storage.delete_policies import deletable_of
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.flushing import Flushing
@@ -46,7 +47,6 @@ from millrace_broker.storage.placement import Append, LogAppendInfo, Placement, 
 from millrace_broker.storage.producer_state import Turn, next_turn
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
-from millrace_broker.storage.retention import deletable, policies_of
 from millrace_broker.storage.rolling import Rolling
 from millrace_broker.storage.segment import LogSegment
 from millrace_broker.storage.segment_list import SegmentList
@@ -376,9 +376,9 @@ class Log:
 
     def _apply_retention(self, up_to_offset: int | None) -> RetentionReport:
         before = [] if self._closed else [facts_of(segment) for segment in self._list.now]
-        reasons = deletable(
+        reasons = deletable_of(
+            self.config,
             before,
-            policies_of(self.config),
             log_start_offset=self.log_start_offset,
             up_to_offset=self.log_end_offset if up_to_offset is None else up_to_offset,
             now_ms=self._clock.now_ms(),

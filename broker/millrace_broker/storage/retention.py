@@ -1,7 +1,7 @@
 """Which segments may go: pure choices over what is known of each segment (spec B6).
 
 Whole segments only, the oldest first, and only as long as each next one may go too. A policy says of one segment
-why it may go, or None; any policy's word is enough.
+why it may go, or None; any policy's word is enough. `storage.delete_policies` finds those that a log names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LogFacts:
 
 
 class RetentionPolicy(Protocol):
-    """One rule."""
+    """One rule, made for a log's settings anew for each pass over the log."""
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
         """Why the segment may go; None if it stays as far as this rule goes."""
@@ -49,11 +49,11 @@ class ByLogStartOffset:
         return "below the log start offset" if segment.next_offset <= log.log_start_offset else None
 
 
-@dataclass(frozen=True, slots=True)
 class ByTime:
     """Its newest record is older than `retention_ms`. Without timestamps nothing is old."""
 
-    retention_ms: int
+    def __init__(self, config: LogConfig) -> None:
+        self.retention_ms = config.retention_ms
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
         """`older than retention.ms`, or None."""
@@ -61,11 +61,11 @@ class ByTime:
         return "older than retention.ms" if known and log.now_ms - segment.max_timestamp > self.retention_ms else None
 
 
-@dataclass(frozen=True, slots=True)
 class BySize:
     """Without it the log still holds `retention_bytes` or more."""
 
-    retention_bytes: int
+    def __init__(self, config: LogConfig) -> None:
+        self.retention_bytes = config.retention_bytes
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
         """`above retention.bytes`, or None."""
@@ -73,13 +73,6 @@ class BySize:
         return (
             "above retention.bytes" if limited and log.size_bytes - segment.size_bytes >= self.retention_bytes else None
         )
-
-
-def policies_of(config: LogConfig) -> tuple[RetentionPolicy, ...]:
-    """The policies that a log's settings ask for; a log that is only compacted goes by its start alone."""
-    if not config.is_deleted:
-        return (ByLogStartOffset(),)
-    return ByLogStartOffset(), ByTime(config.retention_ms), BySize(config.retention_bytes)
 
 
 def deletable(
