@@ -1,6 +1,7 @@
 """The one wiring place: a broker made of its parts, from start to drained stop.
 
-    start   metadata store → logs opened and recovered → socket bound → partitions led → registered → serving
+    start   metadata store → logs opened and recovered → socket bound → registered → leader epochs raised →
+            partitions led → serving
     stop    the same backwards: connections drained → logs synced, checkpointed and closed → registration given up
 
 What has been started is on `_closing`, so a start that fails half-way is undone as a stop is.
@@ -30,6 +31,7 @@ from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.config_sources import BrokerLayers
+from millrace_broker.cluster.leader_epochs import raised_leader_epochs
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
@@ -78,6 +80,7 @@ class Broker:
         self._newest: ClusterView | None = None
         self._changed = asyncio.Event()
         self._stopping = False
+        self._epochs_are_raised = False
         self._led: Mapping[str, TopicInfo] = {}
         self._loop: asyncio.AbstractEventLoop
         self._logs: LogManager
@@ -112,7 +115,8 @@ class Broker:
         self._closing.callback(self._txns.led.close)
         bound = Address(host=host, port=port)
         await asyncio.to_thread(self._store.register_broker, self._registration(bound))
-        await self._apply(self._newest or self._store.view())
+        await asyncio.to_thread(self._raise_leader_epochs)
+        await self._apply(self._store.view())
         self._closing.push_async_callback(self._stop_following, asyncio.create_task(self._follow()))
         await self._server.serve()
         return bound
@@ -190,7 +194,7 @@ class Broker:
             self._broker_id,
         )
         self._logs.start()
-        self._closing.push_async_callback(asyncio.to_thread, self._logs.close)
+        self._closing.push_async_callback(self._close_logs)
         cleaner_config = _cleaner_config(self._layers.broker_config())
         self._cleaner = LogCleaner(self._fs, SystemClock(), self._logs, cleaner_config)
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
@@ -199,6 +203,17 @@ class Broker:
         for topic_partition in self._logs.logs():
             if topic_partition.topic not in view.topics:
                 logger.warning("%s is on the disk but no topic of the cluster; left as it is", topic_partition)
+
+    async def _close_logs(self) -> None:
+        await asyncio.to_thread(self._logs.close, epochs_are_raised=self._epochs_are_raised)
+
+    def _raise_leader_epochs(self) -> None:
+        """Before anything is led: a log that was not stopped cleanly may have lost what others have read of it."""
+        raised = raised_leader_epochs(self._store.view(), self._broker_id, self._logs)
+        if raised:
+            logger.info("the leader epochs of %d partitions are raised", len(raised))
+            self._store.raise_leader_epochs(raised)
+        self._epochs_are_raised = True
 
     @property
     def _admin_address_file(self) -> str:

@@ -1,5 +1,6 @@
 """What a load can't have, it says: gaps, topics made anew, cut logs. And what it goes on without is on record."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -205,8 +206,37 @@ def test_a_cut_log_stops_the_load_or_begins_another_ledger(spark, tmp_path):
             load_topic(options, spark=spark)
         send(broker, "cut", 0, 2, b"instead")
         report = load_topic(accepting, spark=spark)
-        assert [(span.partition, span.from_offset, span.until_offset) for span in report.ranges] == [(0, 0, 12)]
+        assert [(span.partition, span.from_offset, span.until_offset) for span in report.ranges] == [(0, 10, 12)]
         ledger = read_ledger(options.table)
         assert (ledger.generation, ledger.next_offset(0), ledger.next_offset(1)) == (1, 12, 10)
-        assert skipped(tmp_path) == [(0, 12, 20, "log truncated")]
+        assert skipped(tmp_path) == [(0, 10, 20, "log truncated")]
         assert load_topic(options, spark=spark).version is None
+
+
+@pytest.mark.parametrize("has_grown", [True, False])
+def test_a_log_that_was_cut_and_has_grown_past_the_ledger_stops_the_load(spark, tmp_path, has_grown):
+    table = str(tmp_path / "t")
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("cut", 1)
+        options = LoadOptions(topic="cut", table=table, bootstrap=broker.bootstrap)
+        for value in (b"a", b"b"):
+            send(broker, "cut", 0, 10, value)
+        assert load_topic(options, spark=spark).rows == 20
+        broker.kill()
+        segment = tmp_path / "broker" / "cut-0" / f"{0:020d}.log"
+        with segment.open("r+b") as file:
+            file.truncate(segment.stat().st_size // 2)
+        (tmp_path / "broker" / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+        broker.start()
+        new = 15 if has_grown else 0
+        if has_grown:
+            send(broker, "cut", 0, new, b"new")
+        with pytest.raises(LogTruncatedError, match=r"partition 0: the log agrees up to offset 10.*up to 19"):
+            load_topic(options, spark=spark)
+        report = load_topic(replace(options, accept_truncated_log=True), spark=spark)
+        assert report.rows == new
+        assert skipped(tmp_path) == [(0, 10, 20, "log truncated")]
+        values = ds.dataset(Table.load(table, OsFileSystem()).files()).to_table(columns=["value"])["value"].to_pylist()
+        assert sorted(values) == [b"a"] * 10 + [b"b"] * 10 + [b"new"] * new
+        assert audit(table) == []

@@ -12,11 +12,12 @@ import pytest
 from millrace.errors import BrokerIdTakenError, TopicExistsError, UnknownTopicError, ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace.zk.session import Create, Delete, ZooKeeperSession
+from millrace.zk.session import Create, Delete, SetData, ZooKeeperSession
 from millrace_broker.cluster import zookeeper_store
 from millrace_broker.cluster.topics import assign_replicas
 from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+from millrace_broker.storage import TopicPartition
 
 SESSION_TIMEOUT_MS = 4000
 WAIT_S = 120
@@ -305,3 +306,42 @@ def test_a_transaction_is_all_or_nothing_and_names_what_stood_in_the_way(raw):
     assert raw.transact([Create("/a", b"1"), Create("/b", b"2")]) is None
     assert raw.transact([Create("/c"), Create("/a"), Create("/d")]) == "/a"
     assert raw.get_many(["/a", "/c", "/d"]) == [b"1", None, None]
+
+
+def leader_epochs(view, name="events"):
+    return [partition.leader_epoch for partition in view.topics[name].partitions]
+
+
+def test_raised_leader_epochs_are_seen_by_all_and_never_go_back(observe, monkeypatch):
+    monkeypatch.setattr(zookeeper_store, "NODES_PER_TRANSACTION", 3)
+    one, other = observe(), observe()
+    one.store.register_broker(broker(1))
+    one.store.create_topic(topic("events", 8))
+    one.store.raise_leader_epochs({TopicPartition("events", index): index for index in range(8)})
+    assert leader_epochs(one.store.view()) == list(range(8))
+    other.until(lambda view: "events" in view.topics and leader_epochs(view) == list(range(8)))
+    one.store.raise_leader_epochs(
+        {TopicPartition("events", 7): 3, TopicPartition("events", 0): 9, TopicPartition("gone", 0): 1}
+    )
+    assert leader_epochs(one.store.view()) == [9, *range(1, 8)]
+    assert {each.leader for each in one.store.view().topics["events"].partitions} == {1}
+
+
+def test_a_state_that_another_changes_meanwhile_is_read_again(observe, raw, monkeypatch):
+    store = observe().store
+    store.register_broker(broker(1))
+    store.create_topic(topic("events", 2))
+    path = paths.partition_state("events", 0)
+    read = store.session.nodes
+
+    def changed_after_the_read(wanted, **how):
+        found = read(wanted, **how)
+        if wanted[:1] == [path] and not how and not done:
+            done.append(True)
+            raw.transact([SetData(path, found[0].data.replace(b'"leader_epoch":0', b'"leader_epoch":5'))])
+        return found
+
+    done = []
+    monkeypatch.setattr(store.session, "nodes", changed_after_the_read)
+    store.raise_leader_epochs({TopicPartition("events", index): 3 for index in range(2)})
+    assert (done, leader_epochs(store.view())) == ([True], [5, 3])

@@ -12,6 +12,7 @@ from millrace.fs import OsFileSystem
 from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
+from millrace_broker.storage import TopicPartition
 
 DATA_DIR = "/data"
 BROKER = BrokerInfo(1, "localhost", 9092)
@@ -179,3 +180,27 @@ def test_what_is_changed_must_be_there_as_it_was_seen(tmp_path):
         store.add_partitions("x", topic("x", 2).partitions[1:])
     with pytest.raises(InvalidPartitionsError):
         store.add_partitions("t", topic("t", 2).partitions[1:])
+
+
+def epochs(store, name):
+    return [partition.leader_epoch for partition in store.view().topics[name].partitions]
+
+
+def test_raised_leader_epochs_are_kept_and_never_go_back(tmp_path):
+    first = started(OsFileSystem(), tmp_path)
+    first.register_broker(BROKER)
+    first.create_topic(topic("a"))
+    first.create_topic(topic("b"))
+    first.raise_leader_epochs({TopicPartition("a", 1): 4, TopicPartition("gone", 0): 1, TopicPartition("a", 9): 1})
+    first.raise_leader_epochs({TopicPartition("a", 1): 3, TopicPartition("a", 0): 1})
+    first.add_partitions("a", [PartitionInfo(2, 1, 0, (1,), (1,))])
+    second = started(OsFileSystem(), tmp_path)
+    second.register_broker(BROKER)
+    assert (epochs(second, "a"), epochs(second, "b")) == ([1, 4, 0], [0, 0])
+
+
+def test_a_file_of_before_without_leader_epochs_is_read(tmp_path):
+    first = started(OsFileSystem(), tmp_path)
+    first.create_topic(topic("a"))
+    assert "leader_epochs" not in (tmp_path / "metadata.json").read_text()
+    assert epochs(started(OsFileSystem(), tmp_path), "a") == [0, 0]

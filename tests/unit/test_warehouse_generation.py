@@ -66,5 +66,9 @@ def test_a_newer_leader_epoch_says_where_a_log_was_cut(log, epoch_end, end):
     assert agreed_end(log, epoch_end) == end
 
 
+def test_a_newer_epoch_says_where_the_log_was_cut_though_it_has_not_grown():
+    assert agreed_end(LogOffsets(3, 10), 10, has_newer_epoch=True) == AgreedEnd(10, 10)
+
+
 def test_a_leader_of_an_older_epoch_agrees_on_nothing():
     assert agreed_end(LogOffsets(3, 20), None, has_older_epoch=True) == AgreedEnd(3, 3)

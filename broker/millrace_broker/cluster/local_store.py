@@ -1,12 +1,12 @@
 """Metadata of a standalone broker: one JSON file in its data directory, no ZooKeeper, no JVM.
 
     metadata.json   {"version": 1, "cluster_id": …,
-                     "topics": {name: {"topic_id": hex, "partitions": n, "config": {…}}},
+                     "topics": {name: {"topic_id": hex, "partitions": n, "leader_epochs": [e, …], "config": {…}}},
                      "broker_configs": {"1": {…}, "<default>": {…}}, "group_configs": {group: {…}}}
 
-`latest_producer_id_block`, beside it, is `producer_ids`' document. Each file is replaced as a whole, so a crash leaves
-it as it was before or after a change. The one broker leads every partition, whatever its id; that a directory's broker
-keeps its id is meta.properties' business.
+`leader_epochs` are those of the first partitions; the others have epoch 0. `latest_producer_id_block`, beside it, is
+`producer_ids`' document. Each file is replaced as a whole, so a crash leaves it as it was before or after a change. The
+one broker leads every partition, whatever its id; that a directory's broker keeps its id is meta.properties' business.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import base64
 import json
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -24,6 +25,7 @@ from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.storage import TopicPartition
 
 FILE = "metadata.json"
 PRODUCER_IDS_FILE = "latest_producer_id_block"
@@ -109,6 +111,15 @@ class LocalStore:
             count = partitions[-1].index + 1
             self._replace(topics={**self._topics, name: {**fields, "partitions": count}})
 
+    def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
+        """Give partitions newer leader epochs, all of them in one change of the file."""
+        raised: dict[str, dict[int, int]] = defaultdict(dict)
+        for (name, index), epoch in leader_epochs.items():
+            raised[name][index] = epoch
+        with self._lock:
+            topics = {name: _with_epochs(fields, raised.get(name, {})) for name, fields in self._topics.items()}
+            self._replace(topics=topics)
+
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
         """Replace a topic's own configuration, durably."""
         with self._lock:
@@ -192,8 +203,21 @@ class LocalStore:
         write_file_durably(self._fs, self._path, json.dumps(document, indent=1).encode())
 
 
+def _with_epochs(fields: dict[str, Any], raised: Mapping[int, int]) -> dict[str, Any]:
+    """A topic's fields with newer epochs; the same object where none is newer."""
+    epochs = _leader_epochs(fields)
+    newer = [max(epoch, raised.get(index, epoch)) for index, epoch in enumerate(epochs)]
+    return fields if newer == epochs else {**fields, "leader_epochs": newer}
+
+
+def _leader_epochs(fields: Mapping[str, Any]) -> list[int]:
+    """Each partition's; files of before had none, and a partition that was added has 0."""
+    stored = [int(epoch) for epoch in fields.get("leader_epochs", ())]
+    return [*stored, *(0 for _ in range(int(fields["partitions"]) - len(stored)))]
+
+
 def _topic_info(name: str, fields: Mapping[str, Any], leader: int) -> TopicInfo:
     partitions = tuple(
-        PartitionInfo(index, leader, 0, (leader,), (leader,)) for index in range(int(fields["partitions"]))
+        PartitionInfo(index, leader, epoch, (leader,), (leader,)) for index, epoch in enumerate(_leader_epochs(fields))
     )
     return TopicInfo(name, UUID(hex=fields["topic_id"]), partitions, dict(fields["config"]))

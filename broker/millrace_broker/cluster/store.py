@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.storage import TopicPartition
 
 OnChange = Callable[[ClusterView], None]
 
@@ -43,6 +44,13 @@ class MetadataStore(Protocol):
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
         """Add the partitions that come next. UnknownTopicError; InvalidPartitionsError where others were faster."""
+        ...
+
+    def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
+        """Give partitions newer leader epochs, durable before it returns; none goes back, and what is gone is left out.
+
+        A crash may leave some of them raised. StorageError or ZooKeeperError.
+        """
         ...
 
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 from millrace.clock import SystemClock
@@ -32,6 +33,7 @@ from millrace.zk.session import Create, Delete, Operation, SetData, ZooKeeperSes
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ REGISTRATION_MARGIN_MS = 3_000  # ZooKeeper expires sessions on its next tick on
 NODES_PER_TRANSACTION = 500  # far below ZooKeeper's limit of 1 MiB a request
 PARTITIONS_PER_TRANSACTION = NODES_PER_TRANSACTION // 2
 DELETE_ATTEMPTS = 3
+RAISE_ATTEMPTS = 10
 NOTIFICATION_LIFE_MS = 15 * 60_000
 RESERVE_ATTEMPTS = 10
 
@@ -158,6 +161,37 @@ class ZooKeeperStore:
         if refused is not None:
             raise ZooKeeperError(f"partitions of topic {name} are not added: {refused} was changed by another broker")
         self._refresh(frozenset({path}))
+
+    def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
+        """Replace partitions' states, many in a transaction, each as it was read. ZooKeeperError.
+
+        Each of the changes is also heard of; they are read again together, once all are made.
+        """
+        wanted = list(leader_epochs)
+        with self._refreshing:
+            states: dict[TopicPartition, codec.PartitionState] = {}
+            for begin in range(0, len(wanted), NODES_PER_TRANSACTION):
+                chunk = wanted[begin : begin + NODES_PER_TRANSACTION]
+                states |= self._raise_some({key: leader_epochs[key] for key in chunk})
+            self._view = _with_states(self._view, states)
+            self._listener(self._view)
+
+    def _raise_some(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, codec.PartitionState]:
+        """The states of those that are there, as they are then."""
+        nodes = {key: paths.partition_state(key.topic, key.partition) for key in leader_epochs}
+        for _ in range(RAISE_ATTEMPTS):
+            states: dict[TopicPartition, codec.PartitionState] = {}
+            changes: list[SetData] = []
+            for key, node in zip(nodes, self.session.nodes(list(nodes.values())), strict=True):
+                if node is not None:
+                    state = codec.decode_partition_state(node.data)
+                    states[key] = replace(state, leader_epoch=max(state.leader_epoch, leader_epochs[key]))
+                    if states[key] != state:
+                        changes.append(SetData(nodes[key], codec.encode_partition_state(states[key]), node.version))
+            refused = self.session.transact(changes) if changes else None
+            if refused is None:
+                return states
+        raise ZooKeeperError(f"leader epochs are not raised: {refused} was changed by another broker")
 
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
         """Replace `/config/topics/[topic]` and notify."""
@@ -356,6 +390,22 @@ def _initial_state(topic: str, partition: PartitionInfo) -> tuple[Create, Create
         Create(paths.partition(topic, partition.index)),
         Create(paths.partition_state(topic, partition.index), codec.encode_partition_state(state)),
     )
+
+
+def _with_states(view: ClusterView, states: Mapping[TopicPartition, codec.PartitionState]) -> ClusterView:
+    """The view with other states of some partitions."""
+    topics = dict(view.topics)
+    for name in {key.topic for key in states} & view.topics.keys():
+        partitions = tuple(
+            one if (state := states.get(TopicPartition(name, one.index))) is None else _with_state(one, state)
+            for one in topics[name].partitions
+        )
+        topics[name] = replace(topics[name], partitions=partitions)
+    return replace(view, topics=topics)
+
+
+def _with_state(partition: PartitionInfo, state: codec.PartitionState) -> PartitionInfo:
+    return PartitionInfo(partition.index, state.leader, state.leader_epoch, partition.replicas, state.isr)
 
 
 def _topic_info(

@@ -72,7 +72,7 @@ class ReplicaManager:
     ) -> None:
         known = self._partitions.get(topic_partition)
         if known is not None and known.topic_id == topic_id:
-            known.leader_epoch = leader_epoch
+            known.leader_epoch = max(known.leader_epoch, leader_epoch)
             if known.config != config:
                 self._logs.create(topic_partition, topic_id, config)
                 known.config = config

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class LeaderEpochs:
     """The epochs of one log."""
 
-    __slots__ = ("_entries", "_fs", "_path", "latest")
+    __slots__ = ("_entries", "_fs", "_path", "latest", "newest_found")
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
@@ -34,6 +34,8 @@ class LeaderEpochs:
         self.latest = NO_LEADER_EPOCH
         """The newest epoch, -1 if none is known."""
         self._keep(_parse(self._path, read_lines(fs, self._path)))
+        self.newest_found = self.latest
+        """The newest epoch that the file had when it was opened, though nothing of it may be left."""
 
     @property
     def entries(self) -> Sequence[tuple[int, int]]:

@@ -55,6 +55,7 @@ class LoadedLog:
 
     segments: list[LogSegment] = field(default_factory=list)
     next_offset: int = 0
+    was_clean: bool = False
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
@@ -64,6 +65,7 @@ class LoadedLog:
         return LogRecovery(
             topic=topic_partition.topic,
             partition=topic_partition.partition,
+            was_clean=self.was_clean,
             segments=len(self.segments),
             recovered_segments=self.recovered_segments,
             truncated_bytes=self.truncated_bytes,
@@ -80,7 +82,7 @@ def load_log(
 
     OSError passes, and no file stays open.
     """
-    loaded = LoadedLog(next_offset=log_start_offset)
+    loaded = LoadedLog(next_offset=log_start_offset, was_clean=clean)
     with ExitStack() as undo:
         undo.callback(_release_all, loaded)
         _load(loaded, fs, directory, config, recovery_point=recovery_point, clean=clean)

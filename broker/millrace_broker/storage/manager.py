@@ -23,6 +23,7 @@ import uuid
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from threading import Lock
 from types import MappingProxyType
 
@@ -38,14 +39,12 @@ from millrace_broker.storage.log import Log
 from millrace_broker.storage.log_copy import LogCopy
 from millrace_broker.storage.log_move import drop_copy, swap
 from millrace_broker.storage.meta_properties import make_partition_dirs, read_topic_id, write_topic_id
-from millrace_broker.storage.new_log import NewLog
+from millrace_broker.storage.new_log import NewLog, Wishes
 from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_dirs
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
 from millrace_broker.storage.segments import Segments
 
 logger = logging.getLogger(__name__)
-
-MAX_WISHES = 10_000
 
 
 class LogManager:
@@ -75,7 +74,7 @@ class LogManager:
         self._last_config: tuple[Mapping[str, str], LogConfig] | None = None
         self._deleted: deque[tuple[int, str]] = deque()
         self._copies: dict[TopicPartition, LogCopy] = {}
-        self._wishes: dict[TopicPartition, str] = {}
+        self._wishes = Wishes()
         self._checkpoint_lock = Lock()
         self._table_lock = Lock()
         threads = RECOVERY_THREADS.parse(defaults.get(RECOVERY_THREADS.name, str(RECOVERY_THREADS.default)))
@@ -196,15 +195,12 @@ class LogManager:
         return self._copies
 
     def interrupted_moves(self) -> dict[TopicPartition, str]:
-        """Whither logs were being moved when the broker ended."""
+        """The folders to which logs were being moved when the broker ended."""
         return {each: data_dir.path for data_dir in self._dirs for each in data_dir.interrupted_moves}
 
     def wish(self, topic_partition: TopicPartition, path: str) -> None:
-        """Let a log that is not here yet be made in this folder; of very many wishes the oldest is forgotten."""
-        self._wishes.pop(topic_partition, None)
-        self._wishes[topic_partition] = path
-        if len(self._wishes) > MAX_WISHES:
-            del self._wishes[next(iter(self._wishes))]
+        """Let a log that is not here yet be made in this folder."""
+        self._wishes.put(topic_partition, path)
 
     def begin_move(self, topic_partition: TopicPartition, path: str) -> LogCopy:
         """Make the folder for a copy of a log whose topic is known, in another data folder.
@@ -337,18 +333,19 @@ class LogManager:
 
         self._each_online_dir(write)
 
-    def close(self) -> None:
+    def close(self, *, epochs_are_raised: bool = True) -> None:
         """Flush and close all logs, write checkpoints and the clean markers, unlock; StorageError after all were tried.
 
-        A folder in which something failed gets no marker: the next start recovers it. One that this broker does not
-        hold, as after a start that was refused, is not touched.
+        A folder in which something failed gets no marker: the next start recovers it. Nor does one that had none,
+        unless `epochs_are_raised`, those of its partitions' leaders: the next start is to raise them. A folder that
+        this broker does not hold, as after a start that was refused, is not touched.
         """
         with ExitStack() as always:
             for data_dir in self._dirs:
                 always.callback(data_dir.close)
             for log in self._logs.values():
                 always.callback(log.abandon)
-            self._each_online_dir(self._close_dir)
+            self._each_online_dir(partial(self._close_dir, epochs_are_raised=epochs_are_raised))
 
     def _each_online_dir(self, work: Callable[[DataDir], None]) -> None:
         failures: list[StorageError] = []
@@ -395,12 +392,13 @@ class LogManager:
             {key: log.log_start_offset for key, log in mine.items() if log.starts_inside_segment},
         )
 
-    def _close_dir(self, data_dir: DataDir) -> None:
+    def _close_dir(self, data_dir: DataDir, *, epochs_are_raised: bool) -> None:
         failures = close_all(self._logs_in(data_dir).values(), self._recovery_threads)
         self._checkpoint(data_dir)
         if failures:
             raise failures[0]
-        data_dir.mark_clean()
+        if data_dir.is_clean or epochs_are_raised:
+            data_dir.mark_clean()
 
     def _open(self, data_dir: DataDir, topic_partition: TopicPartition, directory: str) -> OpenedLog:
         log = Log(
@@ -477,7 +475,7 @@ class LogManager:
         self._counts.update(os.path.dirname(log.directory) for _, log in made)
         self._replace(put={each.topic_partition: log for each, log in made})
         for each, _ in made:
-            self._wishes.pop(each.topic_partition, None)
+            self._wishes.drop(each.topic_partition)
 
     def _replace(
         self, *, put: Mapping[TopicPartition, Log] = MappingProxyType({}), without: Container[TopicPartition] = ()

@@ -1,4 +1,4 @@
-"""A log that is wanted: its partition, and the properties of its topic."""
+"""Logs that are wanted: their partitions, the properties of their topics, and the folders asked for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from millrace_broker.storage.config import TOPIC_CONFIG
 from millrace_broker.storage.filenames import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+MAX_WISHES = 10_000
 
 
 class NewLog(NamedTuple):
@@ -27,3 +29,25 @@ class NewLog(NamedTuple):
             names = ", ".join(unknown)
             logger.warning("%s: topic properties without a meaning here: %s", self.topic_partition, names)
         return {name: value for name, value in self.topic_config.items() if name in TOPIC_CONFIG.keys}
+
+
+class Wishes:
+    """In which folders logs that are not there yet are to be made; of very many wishes the oldest is forgotten."""
+
+    def __init__(self) -> None:
+        self._paths: dict[TopicPartition, str] = {}
+
+    def get(self, topic_partition: TopicPartition) -> str | None:
+        """The folder that a log is to be made in, if one was asked for."""
+        return self._paths.get(topic_partition)
+
+    def put(self, topic_partition: TopicPartition, path: str) -> None:
+        """Ask for a folder."""
+        self._paths.pop(topic_partition, None)
+        self._paths[topic_partition] = path
+        if len(self._paths) > MAX_WISHES:
+            del self._paths[next(iter(self._paths))]
+
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """The log was made."""
+        self._paths.pop(topic_partition, None)

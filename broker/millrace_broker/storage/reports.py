@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovery:
-    """How one log was opened.
+    """How one log was opened; `was_clean` after a shutdown that synced all of its data folder.
 
     `recovered_segments` were walked batch by batch; `truncated_bytes` is all that was cut, the
     `dropped_segments` behind the cut included.
@@ -15,6 +15,7 @@ class LogRecovery:
 
     topic: str
     partition: int
+    was_clean: bool
     segments: int
     recovered_segments: int
     truncated_bytes: int

@@ -35,6 +35,7 @@ OnChange = Callable[[frozenset[str] | None], None]
 READS_IN_FLIGHT = 500
 RETRY_INTERVAL_S = 1.0
 EVERYTHING = ""
+ANY_VERSION = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,11 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """Replace a node's data."""
+    """Replace a node's data, if it is at `version`; whatever its version without one."""
 
     path: str
     data: bytes
+    version: int = ANY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +239,8 @@ class ZooKeeperSession:
             match operation:
                 case Create(path, data, sequential, ephemeral):
                     request.create(path, data, ephemeral=ephemeral, sequence=sequential)
-                case SetData(path, data):
-                    request.set_data(path, data)
+                case SetData(path, data, version):
+                    request.set_data(path, data, version)
                 case Delete(path):
                     request.delete(path)
                 case Check(path, version):

@@ -50,16 +50,18 @@ class AgreedEnd(NamedTuple):
     restart: int
 
 
-def agreed_end(log: LogOffsets, epoch_end: int | None, *, has_older_epoch: bool = False) -> AgreedEnd:
+def agreed_end(
+    log: LogOffsets, epoch_end: int | None, *, has_older_epoch: bool = False, has_newer_epoch: bool = False
+) -> AgreedEnd:
     """Decide by the log's end, and by where it says that the leader epoch of the last loaded batch ends.
 
     A leader of an older epoch than that has another log, as after a backup was put back: it agrees on nothing.
-    A newer epoch begins where the log was cut. In the same epoch nobody knows where that was, so the whole log is
-    loaded again: rather rows of two ledgers than none.
+    A newer epoch, or more of the log than that one's end, tells where the log was cut. In the same epoch nobody knows
+    where that was, so the whole log is loaded again: rather rows of two ledgers than none.
     """
     if has_older_epoch:
         return AgreedEnd(log.start_offset, log.start_offset)
-    if epoch_end is not None and epoch_end < log.log_end:
+    if epoch_end is not None and (has_newer_epoch or epoch_end < log.log_end):
         return AgreedEnd(epoch_end, epoch_end)
     return AgreedEnd(log.log_end, log.start_offset)
 

@@ -185,8 +185,14 @@ class _Load:
             for partition, epoch in known.items()
             if partition not in ends and NO_LEADER_EPOCH < leader_epochs.get(partition, epoch) < epoch
         }
+        newer = {partition for partition, epoch in known.items() if leader_epochs.get(partition, epoch) > epoch}
         return {
-            partition: agreed_end(offsets, ends.get(partition), has_older_epoch=partition in older)
+            partition: agreed_end(
+                offsets,
+                ends.get(partition),
+                has_older_epoch=partition in older,
+                has_newer_epoch=partition in newer,
+            )
             for partition, offsets in log.items()
         }
 

@@ -1,0 +1,56 @@
+"""The leader epochs with which a broker begins to lead (KIP-101, KIP-320).
+
+A broker that did not stop cleanly may have lost the end of its logs, and what it appends at those offsets is something
+else. So the epoch rises before anything is led, as Kafka's controller raises it at every election. Whoever has read in
+the older epoch, a consumer or the load of a table, can ask where that one ends.
+
+| the log, and how it was left | epoch |
+|---|---|
+| clean, nothing was cut | the stored one, or the newest that the log has seen |
+| anything else, or no log | one more |
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_broker.cluster.view import ClusterView
+from millrace_broker.storage import Log, LogManager, TopicPartition
+
+
+class LogHistory(NamedTuple):
+    """The newest leader epoch that a log has had, -1 without any, and whether it is as its leader left it."""
+
+    newest_epoch: int
+    is_whole: bool
+
+
+NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
+
+
+def leader_epoch_at_start(stored: int, history: LogHistory) -> int:
+    """The epoch to lead with; `stored` is that of the cluster's metadata."""
+    known = max(stored, history.newest_epoch)
+    return known if history.is_whole else known + 1
+
+
+def raised_leader_epochs(view: ClusterView, broker_id: int, logs: LogManager) -> dict[TopicPartition, int]:
+    """The new epochs of the partitions that this broker is about to lead, where they must be raised."""
+    raised: dict[TopicPartition, int] = {}
+    for topic in view.topics.values():
+        for one in topic.partitions:
+            if one.leader == broker_id:
+                key = TopicPartition(topic.name, one.index)
+                log = logs.get(key) if logs.topic_id(key) in (None, topic.topic_id) else None
+                epoch = leader_epoch_at_start(one.leader_epoch, NO_LOG if log is None else history_of(log))
+                if epoch > one.leader_epoch:
+                    raised[key] = epoch
+    return raised
+
+
+def history_of(log: Log) -> LogHistory:
+    """What a log that was just opened tells of its past."""
+    recovery = log.recovery
+    is_whole = recovery.was_clean and not recovery.truncated_bytes and not recovery.dropped_segments
+    return LogHistory(log.leader_epochs.newest_found, is_whole)
