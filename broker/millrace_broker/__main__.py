@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from millrace.errors import MillraceError
-from millrace_broker.broker import Broker
+from millrace.extras import require
 from millrace_broker.log_lines import LineFormatter
 from millrace_broker.options import BrokerOptions, parse_options
 
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     _raise_file_limit()
     try:
-        asyncio.run(_run(parse_options(sys.argv[1:] if arguments is None else arguments)))
+        options = parse_options(sys.argv[1:] if arguments is None else arguments)
+        require("the broker", "broker")
+        asyncio.run(_run(options))
     except MillraceError as error:
         print(f"millrace broker: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -44,6 +46,8 @@ def _raise_file_limit() -> None:
 
 
 async def _run(options: BrokerOptions) -> None:
+    from millrace_broker.broker import Broker  # noqa: PLC0415  # needs the packages of the extra
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""`pip install millrace` alone brings the clients: they load nothing of the broker's, the pipelines' or a test's."""
+"""`pip install millrace-log` brings the clients: they load nothing of the broker's, the pipelines' or a test's."""
 
 import subprocess
 import sys
@@ -30,4 +30,4 @@ def test_the_clients_work_where_no_extra_is_installed(broker_session):
     command = [sys.executable, "-c", CODE, broker_session.bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert "pip install 'millrace[broker]'" in done.stdout
+    assert "pip install 'millrace-log[broker]'" in done.stdout

@@ -65,4 +65,4 @@ def test_without_the_broker_extra_it_says_what_to_install(pytester, missing):
     pytester.makepyfile("def test_any(broker): pass")
     result = pytester.runpytest_subprocess(*PLUGIN)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"*a broker needs {missing}: pip install 'millrace[[]broker]'*"])
+    result.stdout.fnmatch_lines([f"*a broker needs {missing}: pip install 'millrace-log[[]broker]'*"])

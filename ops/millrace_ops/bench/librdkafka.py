@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from millrace.errors import ClientError, SetupError
+from millrace.extras import install_command
 
 PRODUCER, CONSUMER = 0, 1
 COPY_PAYLOAD, BLOCK_WHEN_FULL = 0x2, 0x4
@@ -53,7 +54,7 @@ def _messages(values: bytes, size_bytes: int, count: int) -> tuple[ctypes.Array[
 def _load() -> ctypes.CDLL:
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
-        raise SetupError("this benchmark needs confluent-kafka: pip install 'millrace[demo]'")
+        raise SetupError(f"this benchmark needs confluent-kafka: {install_command('demo')}")
     libraries = sorted(Path(spec.origin).parents[1].glob("confluent_kafka.libs/librdkafka*.so*"))
     if not libraries:
         raise SetupError("confluent-kafka carries no librdkafka here: install it from its wheel")

@@ -8,6 +8,17 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from millrace.extras import require
+
+# By command, or group of commands, the extras that it can't do without.
+NEEDED_EXTRAS = {
+    "up": ("broker", "pipelines"),
+    "demo": ("broker", "pipelines", "demo"),
+    "warehouse": ("pipelines",),
+    "warehouse query": ("pipelines", "query"),
+    "dead-letters": ("pipelines",),
+    "bench": ("broker", "pipelines", "demo"),
+}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -19,6 +30,12 @@ class Command(TyperCommand):
         for one in self.params:
             if isinstance(one, TyperOption) and not one.is_flag and not one.type_descriptor.is_choice:
                 one.metavar = one.metavar or max(one.opts, key=len).strip("-").replace("-", "_").upper()
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, if all that it needs is installed."""
+        _, *path = ctx.command_path.split()
+        require(" ".join(path), *(NEEDED_EXTRAS.get(" ".join(path)) or NEEDED_EXTRAS.get(path[0], ())))
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The line of usage behind the command's name."""

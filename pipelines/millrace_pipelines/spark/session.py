@@ -10,6 +10,7 @@ from importlib.resources import as_file, files
 
 from pyspark.sql import SparkSession
 
+from millrace.extras import require
 from millrace.java import java_home_for_spark
 
 TASK_MAX_FAILURES = 3
@@ -68,13 +69,14 @@ def spark_session(
         settings: Of the session, above Millrace's own; a server of Spark Connect takes some of them only.
 
     Raises:
-        SetupError: No Java of version 17 or newer.
+        SetupError: No Java of version 17 or newer, or no client of Spark Connect.
     """
     if (active := SparkSession.getActiveSession()) is not None:
         yield active
         return
     master = master or local_master()
     if master.startswith(CONNECT):
+        require("a load over Spark Connect", "connect")
         yield from _remote_session(name, master, settings or {})
         return
     os.environ["JAVA_HOME"] = str(java_home_for_spark())

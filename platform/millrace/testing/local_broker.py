@@ -16,20 +16,21 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import DeliveryTimeoutError, SetupError
+from millrace.extras import PACKAGES, install_command
 from millrace.records.batch import NO_TIMESTAMP
 from millrace.records.record import NewRecord, Record
 from millrace.testing.broker import BrokerProcess
 
 T = TypeVar("T")
 POLL_INTERVAL_S = 0.02
-BROKER_NEEDS = ("aiohttp", "millrace_broker", "prometheus_client", "re2")
+BROKER_NEEDS = (*PACKAGES["broker"], "millrace_broker")
 
 
 def check_broker_installed() -> None:
     """SetupError where what a broker needs is not installed."""
     missing = [name for name in BROKER_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
-        raise SetupError(f"a broker needs {', '.join(missing)}: pip install 'millrace[broker]'")
+        raise SetupError(f"a broker needs {', '.join(missing)}: {install_command('broker')}")
 
 
 class LocalBroker(BrokerProcess):

@@ -1,4 +1,4 @@
-"""The pytest plugin: `pip install 'millrace[broker]'`, and a test that names a fixture has a broker, without Java.
+"""The pytest plugin: `pip install 'millrace-log[broker]'`, and a test that names a fixture has a broker, without Java.
 
     broker             a broker per test, or as `millrace_broker_scope` in pytest's ini file says
     broker_session     one for the whole run; tests keep apart by their topics' names

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from millrace.errors import SetupError
+from millrace.extras import install_command
 from millrace.java import find_java
 from millrace.lifeline import with_lifeline
 from millrace.ports import LOOPBACK, free_port
@@ -256,7 +257,7 @@ def _ask(host: str, port: int, word: bytes) -> str:
 def _jars() -> list[Path]:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise SetupError("ZooKeeper comes with PySpark, which is not installed: pip install 'millrace[pipelines]'")
+        raise SetupError(f"ZooKeeper comes with PySpark, which is not installed: {install_command('pipelines')}")
     folder = Path(spec.submodule_search_locations[0]) / "jars"
     found = [sorted(folder.glob(f"{pattern}.jar")) for pattern in JARS]
     missing = [pattern for pattern, jars in zip(JARS, found, strict=True) if not jars]

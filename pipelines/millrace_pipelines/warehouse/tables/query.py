@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millrace.errors import SetupError
+from millrace.extras import require
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
@@ -46,10 +46,9 @@ def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
         QueryError: DuckDB refuses the query, and why.
         SetupError: DuckDB is not installed.
     """
-    try:
-        import duckdb  # noqa: PLC0415  # an extra
-    except ImportError:
-        raise SetupError("queries need DuckDB: pip install 'millrace[query]'") from None
+    require("a query", "query")
+    import duckdb  # noqa: PLC0415
+
     with duckdb.connect() as connection:
         for name, table in _tables(location):
             connection.register(name, table.dataset())
