@@ -18,7 +18,7 @@ KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
 PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete .peers/spark-delta/.complete
 
-.PHONY: help demo up test soak lint bench peers peers-if-possible venv clean
+.PHONY: help demo up test soak lint bench dist peers peers-if-possible venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,13 @@ peers-if-possible:
 			tests/peers/spark-kafka/NoTokens.scala
 	@touch $@
 
+dist: $(VENV)/.installed-dev ## Source archive and wheels in dist/: with the compiled kernel for Linux, and without it for all
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	for wheel in dist/*-linux_*.whl; do test ! -e "$$wheel" || { PATH="$(CURDIR)/$(BIN):$$PATH" \
+		$(BIN)/auditwheel repair --wheel-dir dist "$$wheel" && rm "$$wheel"; } || exit 1; done
+	MILLRACE_NO_KERNEL=1 $(BIN)/python -m hatchling build -t wheel -d dist
+
 venv: $(VENV)/.installed-dev
 
 clean:
@@ -78,6 +85,7 @@ $(VENV)/.installed-%: $(SOURCES)
 		{ echo "Millrace needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
 		       "name another one: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip uninstall -qq --yes millrace  # what the distribution millrace-log was called before
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'
 	@$(BIN)/python -m millrace.kernel
 	@$(BIN)/python -c 'from millrace.java import find_java; find_java()' 2>/dev/null || \

