@@ -73,8 +73,6 @@ def earliest(run, topic):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "give --before OFFSET, or --all"),
-        (("--before", "1", "--all"), "give --before OFFSET, or --all"),
         (("--all",), "--yes"),
         (("--before", "2"), "ends at offset 0"),  # the second partition is empty
     ],
@@ -84,11 +82,6 @@ def test_no_record_is_deleted_by_a_slip(run, topic, options, words):
     assert (result.returncode, result.stdout) == (1, b"")
     assert result.stderr.startswith(b"millrace: ")
     assert words in result.stderr.decode()
-    assert earliest(run, topic) == [0, 0]
-
-
-def test_an_offset_below_zero_is_a_usage_error(run, topic):
-    assert run("topics", "delete-records", topic, "--before", "-1").returncode == 2
     assert earliest(run, topic) == [0, 0]
 
 
@@ -138,8 +131,7 @@ def test_a_reset_makes_no_group_of_a_mistyped_name(run, topic, groups, options):
     arguments = ("offsets", "reset", f"{topic}-grp", "--topic", topic, "--to", "earliest")
     refused = run(*arguments, *options)
     assert (refused.returncode, refused.stdout) == (1, b"")
-    assert f"there is no group {topic}-grp" in refused.stderr.decode()
-    assert "--create" in refused.stderr.decode()
+    assert refused.stderr.decode() == f"millrace: group {topic}-grp does not exist; --create makes one\n"
     assert f"{topic}-grp" not in [one.group_id for one in groups.list()]
 
 
@@ -149,12 +141,6 @@ def test_a_reset_creates_a_group_if_it_is_asked_to(run, topic, groups):
     assert topic not in [one.group_id for one in groups.list()]
     assert run(*arguments, "--execute").returncode == 0
     assert groups.offsets(topic)[topic, 0].offset == 3
-
-
-def test_to_execute_and_only_to_show_contradict_each_other(run, topic):
-    refused = run("offsets", "reset", topic, "--topic", topic, "--to", "0", "--execute", "--dry-run")
-    assert (refused.returncode, refused.stdout) == (1, b"")
-    assert refused.stderr == b"millrace: give --execute or --dry-run, not both\n"
 
 
 @pytest.mark.parametrize("names", [("retention.sm",), ("retention.ms", "retention.sm")])

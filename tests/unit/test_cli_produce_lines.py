@@ -7,7 +7,8 @@ import pytest
 
 from millrace.errors import InvalidRecordError
 from millrace.records.record import NewRecord, encode_batch
-from millrace_ops.cli.produce import CHUNK_BYTES, batches_of, lines_of, records_of
+from millrace_ops.cli.produce_lines import CHUNK_BYTES, Line, LineFormat, Placed, lines_of, records_of_lines
+from millrace_ops.cli.produce_send import batches_of
 
 
 @pytest.fixture
@@ -21,16 +22,16 @@ def test_lines_are_given_as_soon_as_the_input_pauses(pipe):
     fd, writer = pipe
     lines = lines_of(fd)
     writer.write(b"one\ntwo\nthr")
-    assert next(lines) == [b"one", b"two"]
+    assert next(lines) == [Line(1, b"one"), Line(2, b"two")]
     writer.write(b"ee\n\n")
-    assert next(lines) == [b"three", b""]
+    assert next(lines) == [Line(3, b"three"), Line(4, b"")]
 
 
 def test_a_last_line_needs_no_end(pipe):
     fd, writer = pipe
     writer.write(b"a\nb")
     writer.close()
-    assert [line for lines in lines_of(fd) for line in lines] == [b"a", b"b"]
+    assert [line for lines in lines_of(fd) for line in lines] == [Line(1, b"a"), Line(2, b"b")]
 
 
 def test_an_empty_input_has_no_lines(pipe):
@@ -51,23 +52,39 @@ def test_a_long_stream_comes_whole_and_in_chunks(pipe):
     thread.start()
     chunks = list(lines_of(fd))
     thread.join()
-    assert [line for lines in chunks for line in lines] == expected
-    assert all(sum(map(len, lines)) <= CHUNK_BYTES + len(expected[-1]) for lines in chunks)
+    assert [line for lines in chunks for line in lines] == [Line(*one) for one in enumerate(expected, 1)]
+    assert all(sum(len(line.text) for line in lines) <= CHUNK_BYTES + len(expected[-1]) for lines in chunks)
+
+
+def read(lines, timestamp_ms=7, **form):
+    return [one.record for one in records_of_lines(map(Line, range(1, 9), lines), LineFormat(**form), timestamp_ms)]
 
 
 def test_keys_stand_before_the_first_separator():
-    records = list(records_of([b"k:v:w", b":v", b"k:"], b":", 7, (("h", b"x"),)))
+    records = read([b"k:v:w", b":v", b"k:"], separator=b":", headers=(("h", b"x"),))
     assert [(record.key, record.value) for record in records] == [(b"k", b"v:w"), (b"", b"v"), (b"k", b"")]
     assert {(record.timestamp_ms, record.headers) for record in records} == {(7, (("h", b"x"),))}
 
 
 def test_without_a_separator_there_are_no_keys():
-    assert list(records_of([b"k:v"], None, 7, ())) == [NewRecord(b"k:v", None, 7, ())]
+    assert list(records_of_lines([Line(5, b"k:v")], LineFormat(), 7)) == [Placed(5, NewRecord(b"k:v", None, 7, ()))]
+
+
+def test_what_equals_the_null_marker_is_null():
+    records = read([b"k:NIL", b"NIL:v", b"k:NILS", b"k:"], separator=b":", null_marker=b"NIL", headers=(("h", b"NIL"),))
+    assert [(record.key, record.value) for record in records] == [
+        (b"k", None), (None, b"v"), (b"k", b"NILS"), (b"k", b"")
+    ]  # fmt: skip
+    assert {record.headers for record in records} == {(("h", None),)}
+
+
+def test_without_a_null_marker_nothing_is_null():
+    assert [record.value for record in read([b"", b"null"])] == [b"", b"null"]
 
 
 def test_a_line_without_its_separator_is_named():
-    with pytest.raises(InvalidRecordError, match="no key separator '::' in line b'plain'"):
-        list(records_of([b"plain"], b"::", 0, ()))
+    with pytest.raises(InvalidRecordError, match="line 2: no key separator '::' in b'plain'"):
+        read([b"a::b", b"plain"], separator=b"::")
 
 
 @pytest.mark.parametrize("value_bytes", [0, 1, 100, 1000])

@@ -53,6 +53,11 @@ def without(tmp_path, monkeypatch):
         ),
         ("deltalake", ("warehouse", "tables", "made"), "warehouse tables needs the extra 'pipelines'"),
         ("duckdb", ("warehouse", "query", "made", "SELECT 1"), "warehouse query needs the extra 'query'"),
+        (
+            "fastavro",
+            ("consume", "t", "--schema-registry", "made", "--bootstrap", "127.0.0.1:1"),
+            "consume --schema-registry needs the extra 'pipelines'",
+        ),
         ("pyarrow", ("dead-letters", "list", "made"), "dead-letters list needs the extra 'pipelines'"),
     ],
 )

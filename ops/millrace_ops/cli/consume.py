@@ -1,75 +1,115 @@
 """`millrace consume`: a topic's records on stdout.
 
-Partitions are read in turn, each in the order of its offsets (`consume_read`). Output is flushed after each fetch; a
-reader that goes away ends the command.
+    where to begin (`consume_read`, `consume_group`) ──► chunks ──► how they are written (`consume_format`) ──► stdout
+
+Partitions are read in turn, each in the order of its offsets. Output is flushed after each fetch, and a group's offsets
+are committed after that; a reader that goes away ends the command.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from millrace_ops.cli.consume_read import TopicReader, parse_start
+from millrace.config import MAX_INT
+from millrace.errors import InvalidRecordError
+from millrace.extras import require
+from millrace_ops.cli.consume_format import DecodeValue, Format, format_record, parse_template
+from millrace_ops.cli.consume_group import GroupPositions
+from millrace_ops.cli.consume_read import Chunk, Start, TopicReader, parse_start
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from millrace_ops.cli.output import json_bytes
 
 if TYPE_CHECKING:
     from millrace.records.record import Record
 
-NULL = b"null"
-
-IsolationName = Literal["read_committed", "read_uncommitted"]
-
-
-class Format(NamedTuple):
-    """How a record is written."""
-
-    as_json: bool
-    print_key: bool
-    print_headers: bool
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="earliest|latest|OFFSET|TIME",
+        help="Where to begin; TIME is in ISO 8601, and in UTC unless it has an offset.",
+        show_default="earliest",
+    ),
+]
+Last = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=MAX_INT, help="Begin at the last N records of each partition.")
+]
+Group = Annotated[
+    str | None,
+    typer.Option(metavar="GROUP", help="Go on at the committed offsets of this group, and commit what was printed."),
+]
+Isolation = Annotated[
+    Literal["read_committed", "read_uncommitted"],
+    typer.Option(help="Print records of committed transactions alone, or of open and aborted ones too."),
+]
+Registry = Annotated[
+    str | None, typer.Option(metavar="URL|DIR", help="Decode values by the schemas of this registry, and print JSON.")
+]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="TEMPLATE",
+        help=r"As kcat's: %k key, %v value, %o offset, %p partition, %t topic, %T time in ms, %h headers, \n, \t.",
+    ),
+]
+Commit = Callable[[Mapping[int, int]], None]
 
 
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     *,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    start: Annotated[
-        str,
-        typer.Option("--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; TIME is ISO 8601, or UTC."),
-    ] = "earliest",
-    partition: Annotated[list[int] | None, typer.Option(min=0, help="Only this one; repeatable.")] = None,
-    max_messages: Annotated[int | None, typer.Option(min=0, help="Stop after so many.")] = None,
+    start: From = None,
+    last: Last = None,
+    group: Group = None,
+    partition: Annotated[list[int] | None, typer.Option(metavar="P", min=0, help="Only this one; repeatable.")] = None,
+    max_messages: Annotated[int | None, typer.Option(metavar="N", min=0, help="Stop after N records.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow/--until-end", help="Wait for more, or stop where the topic ends now.")
     ] = False,
-    isolation_level: Annotated[
-        IsolationName, typer.Option(help="Of transactions: records of committed ones, or of open and aborted ones too.")
-    ] = "read_committed",
+    isolation_level: Isolation = "read_committed",
+    schema_registry: Registry = None,
     as_json: Json = False,
-    print_key: Annotated[bool, typer.Option("--print-key", help="Key and a tab before the value.")] = False,
-    print_headers: Annotated[bool, typer.Option("--print-headers", help="Headers and a tab before that.")] = False,
+    template: Template = None,
+    print_key: Annotated[bool, typer.Option("--print-key", help="Print the key and a tab before the value.")] = False,
+    print_headers: Annotated[
+        bool, typer.Option("--print-headers", help="Print headers and a tab before the key.")
+    ] = False,
+    print_timestamp: Annotated[
+        bool, typer.Option("--print-timestamp", help="Print the time, in ISO 8601, and a tab before all.")
+    ] = False,
 ) -> None:
     """Print a topic's records.
 
-    Values are written as they are, one a line; with --json a record is one JSON object a line.
+    Values are written as they are, one a line; with --json a record is one JSON object a line, which `produce --input
+    json` takes back. docs/command-line.md says more of groups, formats and schemas.
     """
     from millrace.client import Cluster
     from millrace.client.simple_consumer import IsolationLevel
 
-    begin = parse_start(start)
-    shape = Format(as_json, print_key, print_headers)
+    if last is not None and (start is not None or group is not None):
+        raise typer.BadParameter("not together with --from or --group, which say where to begin", param_hint="--last")
+    if template is not None and (as_json or print_key or print_headers or print_timestamp):
+        raise typer.BadParameter("not together with --json or --print-…", param_hint="--format")
+    begin = parse_start(start or "earliest")
+    parsed = None if template is None else parse_template(template)
+    shape = Format(as_json, print_timestamp, print_headers, print_key, parsed, _decoder(schema_registry))
     try:
         with Cluster(bootstrap) as cluster:
             reader = TopicReader(cluster, topic, IsolationLevel[isolation_level.upper()])
             chosen = partition or reader.partitions()
             ends = None if follow else {one: reader.end(one) for one in chosen}
-            offsets = {one: reader.first_offset(one, begin) for one in chosen}
-            _print_records(topic, reader.chunks(offsets, ends), max_messages, shape)
+            if group is None:
+                offsets, commit = _offsets(reader, chosen, begin, last), None
+            else:
+                positions = GroupPositions(cluster, group, topic)
+                offsets, commit = _group_offsets(reader, chosen, begin, positions), positions.commit
+            _print_records(topic, reader.chunks(offsets, ends), max_messages, shape, commit)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
@@ -77,44 +117,58 @@ def consume(
             raise
 
 
-def format_record(topic: str, partition: int, record: Record, shape: Format) -> bytes:
-    """One record as it goes to stdout, its line end included."""
-    if shape.as_json:
-        return _json_line(topic, partition, record)
-    parts: list[bytes] = []
-    if shape.print_headers:
-        parts.append(b",".join(name.encode() + b"=" + _shown(value) for name, value in record.headers))
-    if shape.print_key:
-        parts.append(_shown(record.key))
-    return b"\t".join((*parts, _shown(record.value))) + b"\n"
+def _decoder(schema_registry: str | None) -> DecodeValue | None:
+    if schema_registry is None:
+        return None
+    require("consume --schema-registry", "pipelines")
+    from millrace_ops.cli.consume_schemas import SchemaValues
+
+    return SchemaValues(schema_registry).decode
+
+
+def _offsets(reader: TopicReader, partitions: list[int], begin: Start, last: int | None) -> Mapping[int, int]:
+    if last is not None:
+        return {one: reader.offset_of_last(one, last) for one in partitions}
+    return reader.first_offsets(partitions, begin, _tell)
+
+
+def _group_offsets(
+    reader: TopicReader, partitions: list[int], begin: Start, positions: GroupPositions
+) -> Mapping[int, int]:
+    """Where the group goes on; what it has no offset of begins as `--from` says, and is committed, lest it moves on."""
+    committed = reader.inside_log(positions.read(partitions), _tell)
+    fresh = [one for one in partitions if one not in committed]
+    begun = reader.first_offsets(fresh, begin, _tell) if fresh else {}
+    positions.commit(begun)
+    return {**committed, **begun}
 
 
 def _print_records(
-    topic: str, chunks: Iterator[list[tuple[int, Record]]], max_messages: int | None, shape: Format
+    topic: str, chunks: Iterable[Chunk], max_messages: int | None, shape: Format, commit: Commit | None
 ) -> None:
     remaining = sys.maxsize if max_messages is None else max_messages
+    if not remaining:
+        return
     out = sys.stdout.buffer
-    while remaining and (chunk := next(chunks, None)) is not None:
-        for partition, record in islice(chunk, remaining):
-            out.write(format_record(topic, partition, record, shape))
+    for chunk in chunks:
+        printed = chunk.records[:remaining]
+        for record in printed:
+            out.write(_formatted(topic, chunk.partition, record, shape))
         out.flush()
-        remaining -= min(len(chunk), remaining)
+        is_whole = len(printed) == len(chunk.records)
+        if commit is not None:
+            commit({chunk.partition: chunk.next_offset if is_whole else printed[-1].offset + 1})
+        remaining -= len(printed)
+        if not remaining:
+            return
 
 
-def _json_line(topic: str, partition: int, record: Record) -> bytes:
-    import json
-
-    fields = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "key": json_bytes(record.key),
-        "value": json_bytes(record.value),
-        "headers": [[name, json_bytes(value)] for name, value in record.headers],
-    }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+def _formatted(topic: str, partition: int, record: Record, shape: Format) -> bytes:
+    try:
+        return format_record(topic, partition, record, shape)
+    except InvalidRecordError as error:
+        raise InvalidRecordError(f"{topic}-{partition} at offset {record.offset}: {error}") from error
 
 
-def _shown(value: bytes | None) -> bytes:
-    return NULL if value is None else value
+def _tell(note: str) -> None:
+    typer.echo(f"millrace: {note}", err=True)

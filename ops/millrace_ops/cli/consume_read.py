@@ -7,9 +7,10 @@ offset, for what follows belongs to a transaction that is still open, which may 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 FOLLOW_WAIT_MS = 500
 Start = str | int | datetime
+
+
+class Chunk(NamedTuple):
+    """What a fetch brought of a partition, and where the next one begins: behind what is left out, too."""
+
+    partition: int
+    records: Sequence[Record]
+    next_offset: int
 
 
 def parse_start(text: str, option: str = "--from") -> Start:
@@ -69,21 +78,72 @@ class TopicReader:
                 return found
         return self.end(partition)
 
-    def chunks(self, offsets: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[list[tuple[int, Record]]]:
-        """Yield the records of each fetch with their partition, up to `ends`, or for ever where there are none."""
-        positions = {one: offset for one, offset in offsets.items() if ends is None or offset != ends[one]}
+    def first_offsets(self, partitions: Iterable[int], start: Start, tell: Callable[[str], None]) -> dict[int, int]:
+        """The offset that a start means in each partition; `tell` hears where that is another than was asked for.
+
+        Raises:
+            OffsetOutOfRangeError: All the partitions end before the offset.
+        """
+        from millrace.errors import OffsetOutOfRangeError
+
+        offsets = {one: self.first_offset(one, start) for one in partitions}
+        if not isinstance(start, int):
+            return offsets
+        ends = {one: self.last_end(one) for one in offsets}
+        if all(start > end for end in ends.values()):
+            raise OffsetOutOfRangeError(f"{self._topic} has no offset {start}: it ends at {max(ends.values())}")
+        return self.inside_log(offsets, tell)
+
+    def inside_log(self, offsets: Mapping[int, int], tell: Callable[[str], None]) -> dict[int, int]:
+        """The nearest offsets that the logs have; `tell` hears of those that are others."""
+        inside: dict[int, int] = {}
+        for partition, offset in offsets.items():
+            first, end = self._consumer.earliest(self._topic, partition), self.last_end(partition)
+            inside[partition] = max(first, min(offset, end))
+            if inside[partition] != offset:
+                bound = f"ends at {end}" if offset > end else f"begins at {first}"
+                tell(f"{self._topic}-{partition} has no offset {offset}: it {bound}, and is read from there")
+        return inside
+
+    def last_end(self, partition: int) -> int:
+        """The high watermark: where the log ends, open transactions included."""
+        return self._consumer.latest(self._topic, partition)
+
+    def offset_of_last(self, partition: int, count: int) -> int:
+        """The offset of the first of a partition's last `count` records; of all of them where there are fewer.
+
+        Offsets without a record (markers, what was aborted or compacted) don't count, so it is looked for further and
+        further back.
+        """
+        earliest, end = self._consumer.earliest(self._topic, partition), self.end(partition)
+        span = count
+        while True:
+            begin = max(end - span, earliest)
+            found: deque[int] = deque(maxlen=count)
+            for chunk in self.chunks({partition: begin}, {partition: end}):
+                found.extend(record.offset for record in chunk.records)
+            if len(found) == count or begin == earliest:
+                return found[0] if found else end
+            span *= 2
+
+    def chunks(self, offsets: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[Chunk]:
+        """Yield what each fetch brings, up to `ends`, or for ever where there are none."""
+        positions = {one: offset for one, offset in offsets.items() if ends is None or offset < ends[one]}
         wait_ms = 0
         while positions:
             found = False
             for partition, offset in list(positions.items()):
-                data = self._consumer.fetch(
-                    self._topic, partition, offset, max_wait_ms=wait_ms, isolation=self._isolation
-                )
                 limit = sys.maxsize if ends is None else ends[partition]
-                chunk = [(partition, one) for one in data.messages(offset) if one.offset < limit]
-                positions[partition] = max((batch.header.next_offset for batch in data.batches()), default=offset)
-                found = found or positions[partition] > offset
-                if positions[partition] >= limit:
+                chunk = self._chunk(partition, offset, limit, wait_ms)
+                positions[partition] = chunk.next_offset
+                found = found or chunk.next_offset > offset
+                if chunk.next_offset >= limit:
                     del positions[partition]
                 yield chunk
             wait_ms = 0 if found else FOLLOW_WAIT_MS // max(len(positions), 1)
+
+    def _chunk(self, partition: int, offset: int, limit: int, wait_ms: int) -> Chunk:
+        fetched = self._consumer.fetch(self._topic, partition, offset, max_wait_ms=wait_ms, isolation=self._isolation)
+        records = [one for one in fetched.messages(offset) if one.offset < limit]
+        next_offset = max((batch.header.next_offset for batch in fetched.batches()), default=offset)
+        return Chunk(partition, records, min(next_offset, limit))

@@ -20,7 +20,7 @@ import typer
 
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json
-from millrace_ops.cli.produce import CodecName, batches_of
+from millrace_ops.cli.produce_send import CodecName, batches_of
 
 if TYPE_CHECKING:
     from millrace.client import Cluster

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.errors import GroupIdNotFoundError, SetupError
+from millrace.errors import GroupIdNotFoundError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
 from millrace_ops.cli.output import print_json, print_table
@@ -94,12 +94,12 @@ def reset(
     from millrace.client import Cluster
 
     if execute and dry_run:
-        raise SetupError("give --execute or --dry-run, not both")
+        raise typer.BadParameter("not together with --dry-run", param_hint="--execute")
     with Cluster(bootstrap) as cluster:
         wanted = _targets(cluster, topic, to)
     with _open(group, zookeeper, bootstrap) as offsets:
         if not create and not offsets.exists(store):
-            raise GroupIdNotFoundError(f"there is no group {group} in {store}; --create makes one")
+            raise GroupIdNotFoundError(f"group {group} does not exist; --create makes one")
         offsets.refuse_members()
         now = offsets.read_sound(store, wanted)
         if execute:

@@ -6,7 +6,8 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from math import isfinite
 from typing import Any
 
 NOTHING = "-"  # what a cell shows that has nothing
@@ -84,6 +85,21 @@ def json_bytes(value: bytes | None) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON has it: times in ISO 8601, bytes as text where they are, else in base64, NaN as text."""
+    if isinstance(value, bytes):
+        return json_bytes(value)
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(name): json_value(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(one) for one in value]
+    if isinstance(value, float) and not isfinite(value):
+        return json.dumps(value)
+    return value if isinstance(value, (int, float, str)) or value is None else str(value)
 
 
 def iso_time(timestamp_ms: int) -> str:

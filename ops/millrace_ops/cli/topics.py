@@ -109,7 +109,7 @@ def delete_records(
     from millrace.client import Admin, Cluster
 
     if (before is None) != everything:
-        raise SetupError("give --before OFFSET, or --all")
+        raise typer.BadParameter("one of the two is needed", param_hint="--before / --all")
     with Cluster(bootstrap) as cluster:
         indexes = list(cluster.metadata([name]).topic(name).partitions) if partition is None else [partition]
         if before is not None:

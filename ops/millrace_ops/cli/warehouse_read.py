@@ -6,14 +6,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import date, datetime
-from math import isfinite
 from typing import Annotated, Any
 
 import typer
 
 from millrace_ops.cli.options import Json
-from millrace_ops.cli.output import json_bytes, print_json, print_table
+from millrace_ops.cli.output import json_value, print_json, print_table
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
 Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder or a bucket (s3://…) of tables, or a table.")]
@@ -95,7 +93,9 @@ def query(
     from millrace_pipelines.warehouse.tables.query import query as run
 
     with run(directory, sql) as result:
-        rows = ({name: _plain(value) for name, value in row.items()} for batch in result for row in python_rows(batch))
+        rows = (
+            {name: json_value(value) for name, value in row.items()} for batch in result for row in python_rows(batch)
+        )
         if as_json:
             for row in rows:
                 print_json(row)
@@ -106,22 +106,7 @@ def query(
 COMMANDS: tuple[Callable[..., None], ...] = (tables, ledger, audit, query)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, bytes as text where they are, else in base64, NaN as text."""
-    if isinstance(value, bytes):
-        return json_bytes(value)
-    if isinstance(value, (datetime, date)):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not isfinite(value):
-        return json.dumps(value)
-    return value if isinstance(value, (int, float, str)) or value is None else str(value)
-
-
 def _shown(value: Any) -> object:
     """A value for a table: what has parts as JSON has it, bytes as text where they are."""
-    plain = _plain(value)
+    plain = json_value(value)
     return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (dict, list)) else plain

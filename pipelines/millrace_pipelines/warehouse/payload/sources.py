@@ -61,11 +61,12 @@ def registered_decoder(schema: RegisteredSchema, path: tuple[int, ...] = (0,)) -
     """The decoder of framed values; `path` leads to a Protobuf message's type."""
     if schema.format is Format.AVRO:
         return avro_decoder(schema.text, tuple(text for _, text in schema.references))
-    return protobuf_decoder(_compiled(schema), None, path)
+    return protobuf_decoder(compiled(schema), None, path)
 
 
 @lru_cache(maxsize=MAX_CACHED)
-def _compiled(schema: RegisteredSchema) -> bytes:
+def compiled(schema: RegisteredSchema) -> bytes:
+    """The descriptor set of a registered Protobuf schema; SchemaError where protoc refuses it."""
     return compile_proto(MAIN_PROTO, {MAIN_PROTO: schema.text, **dict(schema.references)})
 
 

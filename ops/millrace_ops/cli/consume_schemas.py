@@ -1,0 +1,102 @@
+"""Values in Confluent's wire format, decoded by the schema that a registry has of each (`consume --schema-registry`).
+
+Avro is read by fastavro, Protobuf by Google's library, JSON by Python; what comes out is what JSON can say of it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from fastavro import schemaless_reader
+from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from millrace.errors import InvalidRecordError
+from millrace_ops.cli.output import json_value
+from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.framing import FRAME_BYTES, MAGIC, split_message_indexes
+from millrace_pipelines.warehouse.payload.proto_files import message_descriptor
+from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema
+from millrace_pipelines.warehouse.payload.sources import compiled, registry_at
+
+MAX_CACHED = 256
+UNREADABLE = (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError, struct.error, RecursionError)
+
+
+class SchemaValues:
+    """Decodes values by the schemas of one registry, an address or a directory.
+
+    Raises:
+        SchemaError: That is no address of a registry.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._registry = registry_at(address)
+
+    def decode(self, value: bytes) -> Any:
+        """The value as JSON has it.
+
+        Raises:
+            InvalidRecordError: It has no frame, its schema can't be used, or its bytes are not of that schema.
+            RegistryError: The registry can't be asked.
+        """
+        if len(value) < FRAME_BYTES or value[0] != MAGIC:
+            raise InvalidRecordError("the value is not in Confluent's wire format: no 0 and schema id at its start")
+        schema_id = int.from_bytes(value[1:FRAME_BYTES], "big")
+        try:
+            schema = self._registry.schema(schema_id)
+            return json_value(_READERS[schema.format](schema, value[FRAME_BYTES:]))
+        except SchemaError as error:
+            raise InvalidRecordError(f"its schema {schema_id} can't be used: {error}") from error
+        except (*UNREADABLE, DecodeError) as error:
+            raise InvalidRecordError(f"the value is not of its schema {schema_id}: {error}") from error
+
+
+def _read_avro(schema: RegisteredSchema, payload: bytes) -> Any:
+    source = io.BytesIO(payload)
+    found = schemaless_reader(source, _avro_schema(schema), None)
+    if source.tell() != len(payload):
+        raise ValueError("bytes after the value's end")
+    return found
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _avro_schema(schema: RegisteredSchema) -> Any:
+    named: dict[str, Any] = {}
+    try:
+        for _, text in schema.references:
+            parse_schema(json.loads(text), named)
+        return parse_schema(json.loads(schema.text), named)
+    except (*UNREADABLE, SchemaParseException, UnknownType) as error:
+        raise SchemaError(f"schema {schema.schema_id} is no Avro schema: {error}") from error
+
+
+def _read_protobuf(schema: RegisteredSchema, payload: bytes) -> Any:
+    split = split_message_indexes(payload)
+    if split is None:
+        raise ValueError("the message indexes are not valid")
+    message = _message_class(schema, split[0]).FromString(split[1])
+    return MessageToDict(message, preserving_proto_field_name=True)
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _message_class(schema: RegisteredSchema, path: tuple[int, ...]) -> Any:
+    return GetMessageClass(message_descriptor(compiled(schema), None, path=path))
+
+
+def _read_json(_: RegisteredSchema, payload: bytes) -> Any:
+    return json.loads(payload)
+
+
+_READERS: dict[Format, Callable[[RegisteredSchema, bytes], Any]] = {
+    Format.AVRO: _read_avro,
+    Format.PROTOBUF: _read_protobuf,
+    Format.JSON: _read_json,
+}

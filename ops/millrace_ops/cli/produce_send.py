@@ -1,0 +1,99 @@
+"""Sends records for `millrace produce`: by partition, in batches, each of which the broker has to acknowledge.
+
+A record goes to the partition that it names, one with a key where Kafka's default partitioner sends it; those with
+neither change partitions with each chunk.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from millrace.errors import InvalidRecordError
+from millrace_ops.cli.produce_lines import Placed
+
+if TYPE_CHECKING:
+    from millrace.client import Cluster
+    from millrace.records.record import NewRecord
+
+BATCH_BYTES = 512 << 10
+RECORD_OVERHEAD_BYTES = 32
+
+CodecName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def batches_of(records: Iterable[NewRecord], max_bytes: int = BATCH_BYTES) -> Iterator[list[NewRecord]]:
+    """The records cut into batches of about `max_bytes`; a larger record makes a batch of its own."""
+    batch: list[NewRecord] = []
+    size_bytes = 0
+    for record in records:
+        record_bytes = _size_bytes(record)
+        if batch and size_bytes + record_bytes > max_bytes:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(record)
+        size_bytes += record_bytes
+    if batch:
+        yield batch
+
+
+class Sender:
+    """Spreads records over a topic's partitions and counts what the broker has acknowledged.
+
+    Args:
+        cluster: Where the topic is, or is to be made.
+        topic: Its name.
+        partition: Where every record goes, whatever it says; None for where each belongs.
+        codec: How batches are compressed.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str, partition: int | None, codec: CodecName) -> None:
+        from millrace.client import SyncProducer
+        from millrace.records.compression import Codec
+
+        self.acknowledged = 0
+        self._producer = SyncProducer(cluster)
+        self._topic = topic
+        self._partition = partition
+        self._codec = Codec[codec.upper()]
+        self._partition_count = cluster.partition_count(topic, create_missing=True)
+        self._keyless_partition = 0
+
+    def send(self, records: Iterable[Placed]) -> None:
+        """Send all and wait for the acknowledgements.
+
+        Raises:
+            InvalidRecordError: A record names a partition that there is not; none of these is sent then.
+        """
+        for partition, chosen in self._by_partition(records).items():
+            for batch in batches_of(chosen):
+                self._producer.send(self._topic, partition, batch, codec=self._codec)
+                self.acknowledged += len(batch)
+
+    def _by_partition(self, records: Iterable[Placed]) -> Mapping[int, Sequence[NewRecord]]:
+        self._keyless_partition = (self._keyless_partition + 1) % self._partition_count
+        chosen: dict[int, list[NewRecord]] = defaultdict(list)
+        for one in records:
+            chosen[self._partition_of(one)].append(one.record)
+        return chosen
+
+    def _partition_of(self, one: Placed) -> int:
+        from millrace.client.partitioner import partition_for_key
+
+        if self._partition is not None:
+            return self._partition
+        if one.partition is not None:
+            if one.partition >= self._partition_count:
+                last = self._partition_count - 1
+                raise InvalidRecordError(
+                    f"line {one.line}: {self._topic} has no partition {one.partition}, its last one is {last}"
+                )
+            return one.partition
+        key = one.record.key
+        return self._keyless_partition if key is None else partition_for_key(key, self._partition_count)
+
+
+def _size_bytes(record: NewRecord) -> int:
+    headers = sum(len(name) + len(value or b"") + RECORD_OVERHEAD_BYTES for name, value in record.headers)
+    return len(record.value or b"") + len(record.key or b"") + headers + RECORD_OVERHEAD_BYTES
