@@ -119,6 +119,8 @@ def test_tables_of_a_bucket_are_found(environment):
         ("s3://warehouse/found/deep/weather", 1),
         ("s3://warehouse/found/flights", 1),
     ]
+    told = CliRunner().invoke(app, ["warehouse", "ledger", "s3://warehouse/found/flights"], prog_name="millrace")
+    assert told.stdout.splitlines()[-1].split() == ["0", "0", "1", "1"]
     with query("s3://warehouse/found", "SELECT count(*) AS rows FROM weather, flights") as rows:
         assert rows.read_all().to_pylist() == [{"rows": 1}]
     with pytest.raises(WarehouseError, match="gs://bucket"):

@@ -35,7 +35,9 @@ def bench(
             help="Measure this beside it in the same run: mock, kafka, kafka-3.9 or spark (`make peers` first)."
         ),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file too.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to this file too.")
+    ] = None,
 ) -> None:
     """Measure, on loopback and bounded, and print each figure beside its yardstick."""
     from importlib import import_module

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from millrace.config import MAX_INT
 from millrace.extras import require
 
 # By command, or group of commands, the extras that it can't do without.
@@ -28,6 +29,8 @@ class Command(TyperCommand):
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
         for one in self.params:
+            if isinstance(one, TyperOption | TyperArgument) and one.max is not None and one.max >= MAX_INT - 1:
+                one.max = None  # refused all the same, but no news to a reader
             if isinstance(one, TyperOption) and not one.is_flag and not one.type_descriptor.is_choice:
                 one.metavar = one.metavar or max(one.opts, key=len).strip("-").replace("-", "_").upper()
 
@@ -68,4 +71,5 @@ class Commands(typer.Typer):
 
 
 def _name(argument: TyperArgument) -> str:
-    return (argument.metavar or argument.name.upper()) + ("..." if argument.nargs != 1 else "")
+    name = (argument.metavar or argument.name.upper()).removesuffix("...")
+    return name if argument.nargs == 1 else f"{name}..."

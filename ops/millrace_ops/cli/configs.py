@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from millrace.client import Configs, Property, ResourceKind
 
 app = Commands(help="Describe and change the configuration of topics, brokers and groups.")
-Topic = Annotated[str | None, typer.Option(metavar="TOPIC", help="The configuration of a topic.")]
-Broker = Annotated[str | None, typer.Option(metavar="ID", help="Of a broker; `all`: the live one of all brokers.")]
-Group = Annotated[str | None, typer.Option(metavar="GROUP", help="Of a group, whether it is there or not.")]
+Topic = Annotated[str | None, typer.Option(metavar="TOPIC", help="The configuration of this topic.")]
+Broker = Annotated[
+    str | None, typer.Option(metavar="ID", help="Of this broker, or `all`: the live one of all brokers.")
+]
+Group = Annotated[str | None, typer.Option(metavar="GROUP", help="Of this group, which need not exist yet.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Properties.")]
 Values = Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="Properties and their new values.")]
 ALL_BROKERS = "all"
@@ -31,7 +33,7 @@ def describe(
     topic: Topic = None,
     broker: Broker = None,
     group: Group = None,
-    everything: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show defaults too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -70,7 +72,7 @@ def unset(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Give properties back to what holds without them."""
+    """Remove properties, so that what holds without them applies again."""
     _change(bootstrap, {}, names, as_json=as_json, topic=topic, broker=broker, group=group)
 
 

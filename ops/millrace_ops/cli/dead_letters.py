@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 app = Commands(help="Records that did not fit a table's columns: list, show, replay.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
 OfReason = Annotated[str | None, typer.Option("--reason", help="Only letters of this reason, as `list` names it.")]
-OfPartition = Annotated[int | None, typer.Option("--partition", min=0, max=MAX_INT, help="Only letters of this one.")]
+OfPartition = Annotated[
+    int | None, typer.Option("--partition", min=0, max=MAX_INT, help="Only letters of this partition.")
+]
 FromOffset = Annotated[
     int | None, typer.Option("--from-offset", min=0, max=MAX_LONG, help="Only letters from here on.")
 ]
@@ -69,8 +71,8 @@ def list_letters(
 @app.command()
 def show(
     directory: Directory,
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, max=MAX_INT)],
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, max=MAX_LONG - 1)],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, max=MAX_INT, help="The letter's partition.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, max=MAX_LONG - 1, help="The letter's offset.")],
     as_json: Json = False,
 ) -> None:
     """Show one dead letter with its bytes; exit status 1 where there is none."""

@@ -10,7 +10,9 @@ from rich.console import Console
 
 def demo(
     *,
-    directory: Annotated[str, typer.Option("--dir", help="Made anew each time; keeps the table.")] = ".millrace/demo",
+    directory: Annotated[
+        str, typer.Option("--dir", help="The folder of the demo, emptied each time; the table stays in it.")
+    ] = ".millrace/demo",
 ) -> None:
     """Produce 336,776 flights, load them twice under Dagster, check every figure; exit status 0 if all are right."""
     from millrace_ops.demo.demo import run_demo

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.complete import complete_group
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
 from millrace_ops.cli.output import print_json, print_table, print_tables
 from millrace_ops.cli.several import for_each
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 ZOOKEEPER = "zookeeper"
 app = Commands(help="List, describe and delete consumer groups.")
-Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="The groups' ids.")]
+Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="The groups' ids.", autocompletion=complete_group)]
 
 
 @app.command("list")

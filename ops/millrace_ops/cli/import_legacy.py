@@ -33,10 +33,14 @@ def import_legacy(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="A 0.7 log directory with TOPIC_N in it, or one partition's directory.")
     ],
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the messages go; created if it is missing.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic for the messages; created if it is missing.")
+    ],
     *,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    source_topic: Annotated[str | None, typer.Option(metavar="NAME", help="Its name in DIR, if another one.")] = None,
+    source_topic: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The topic's name in DIR, where that differs.")
+    ] = None,
     codec: Annotated[CodecName, typer.Option(help="How batches are compressed.")] = "none",
     skip_corrupt: Annotated[
         bool, typer.Option("--skip-corrupt", help="Count damaged messages and go on, instead of stopping.")
@@ -45,8 +49,8 @@ def import_legacy(
 ) -> None:
     """Move the log of a Kafka 0.7 topic into a topic.
 
-    Order and partitions are kept; each message becomes a record without a key, with the time of now. At a damaged
-    message the import stops, says the file and the position, and has exit status 1.
+    Order and partitions are kept; each message becomes a record without a key, with the time of the import. At a
+    damaged message the import stops, says the file and the position, and has exit status 1.
     """
     from millrace.client import Cluster
     from millrace_ops.cli.dump import ReadOnlyFileSystem

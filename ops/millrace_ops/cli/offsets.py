@@ -72,9 +72,9 @@ def import_(
 @app.command("reset")
 def reset(
     group: Group,
-    topic: Annotated[list[str], typer.Option(help="Of this topic; repeatable.")],
+    topic: Annotated[list[str], typer.Option(help="The topic whose offsets are set; repeatable.")],
     *,
-    to: Annotated[str, typer.Option(metavar="earliest|latest|OFFSET|TIME", help="Where to; TIME is ISO 8601.")],
+    to: Annotated[str, typer.Option(metavar="earliest|latest|OFFSET|TIME", help="Where they go; TIME is ISO 8601.")],
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -84,7 +84,7 @@ def reset(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be set, as without --execute.")
     ] = False,
-    create: Annotated[bool, typer.Option("--create", help="Make the group if there is none of this name.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")] = False,
     as_json: Json = False,
 ) -> None:
     """Set the offsets of all partitions of topics: to the ends of their logs, a number, or a time.
@@ -120,7 +120,7 @@ def reset(
 def migrate(
     group: Group,
     *,
-    to: Annotated[Store, typer.Option(help="The store that the group is to keep its offsets in from now on.")],
+    to: Annotated[Store, typer.Option(help="Where the group keeps its offsets from now on.")],
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     verify_only: Annotated[

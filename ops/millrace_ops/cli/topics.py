@@ -11,6 +11,7 @@ import typer
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, SetupError
 from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.complete import complete_topic
 from millrace_ops.cli.confirm import confirm
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table, print_tables
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 MAX_SHORT = 2**15 - 1
 ALL_RECORDS = -1
 app = Commands(help="List, create, describe, extend and delete topics.")
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' names.")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' names.", autocompletion=complete_topic)]
 
 
 @app.command("list")
@@ -43,11 +44,15 @@ def list_topics(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False)
 def create(
     names: Names,
     *,
-    partitions: Annotated[int, typer.Option(min=-1, max=MAX_INT, help="How many; -1: the broker's default.")] = -1,
-    replication_factor: Annotated[
-        int, typer.Option(min=-1, max=MAX_SHORT, help="Replicas of each; -1: the broker's default.")
+    partitions: Annotated[
+        int, typer.Option(min=-1, max=MAX_INT, help="How many partitions; -1 is the broker's default.")
     ] = -1,
-    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic property.")] = None,
+    replication_factor: Annotated[
+        int, typer.Option(min=-1, max=MAX_SHORT, help="Replicas of each partition; -1 is the broker's default.")
+    ] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A property of the topics; repeatable.")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +84,9 @@ def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Js
 def extend(
     name: Name,
     *,
-    partitions: Annotated[int, typer.Option(min=1, max=MAX_INT, help="How many it shall have; never fewer than now.")],
+    partitions: Annotated[
+        int, typer.Option(min=1, max=MAX_INT, help="How many partitions it has afterwards, never fewer than now.")
+    ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -99,9 +106,9 @@ def delete_records(
     before: Annotated[
         int | None, typer.Option(min=0, max=MAX_LONG, help="The offset of the first record that stays.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All records; asks before it deletes them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all records; asks first.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
-    partition: Annotated[int | None, typer.Option(min=0, help="Of this partition alone; else of every one.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; by default all of them.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:

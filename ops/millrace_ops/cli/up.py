@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def up(
     *,
-    directory: Annotated[str, typer.Option("--dir", help="Holds all state; made if missing.")] = ".millrace/up",
+    directory: Annotated[
+        str, typer.Option("--dir", help="The folder for all state; created if it is missing.")
+    ] = ".millrace/up",
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the broker listens; port 0 takes a free one.")
     ] = "127.0.0.1:9092",

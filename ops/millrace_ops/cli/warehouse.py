@@ -12,6 +12,7 @@ import typer
 
 from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.complete import complete_topic
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_pipelines.spark.choices import Isolation, Reader
@@ -40,7 +41,7 @@ AcceptKeyless = Annotated[
 ]
 CompressionOption = Annotated[
     Compression | None,
-    typer.Option(help="Of all files from now on; by default lz4 for loads and zstd for compaction."),
+    typer.Option(help="How all files are compressed from now on; by default loads write lz4, compaction zstd."),
 ]
 Continuous = Annotated[
     bool, typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load.")
@@ -48,7 +49,7 @@ Continuous = Annotated[
 Interval = Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")]
 Metrics = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")]
 AcceptRecreated = Annotated[
-    bool, typer.Option("--accept-recreated-topic", help="Go on with a topic that was deleted and made anew.")
+    bool, typer.Option("--accept-recreated-topic", help="Go on with a topic that was deleted and created again.")
 ]
 AcceptTruncated = Annotated[
     bool,
@@ -58,10 +59,10 @@ AcceptTruncated = Annotated[
 
 @app.command()
 def load(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)],
     *,
     table: Annotated[
-        str, typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; made at the first load.")
+        str, typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it.")
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     master: Annotated[
@@ -78,12 +79,16 @@ def load(
         int | None, typer.Option(min=1, help="Offsets that this load takes at most; the rest is for the next.")
     ] = None,
     accept_lost_offsets: Annotated[
-        bool, typer.Option("--accept-lost-offsets", help="Go on past offsets that retention deleted unloaded.")
+        bool,
+        typer.Option(
+            "--accept-lost-offsets", help="Go on past offsets that retention deleted before they were loaded."
+        ),
     ] = False,
     accept_recreated_topic: AcceptRecreated = False,
     accept_truncated_log: AcceptTruncated = False,
     group: Annotated[
-        str | None, typer.Option(help="Group whose offsets show the table's lag; by default named after the table.")
+        str | None,
+        typer.Option(help="The group whose offsets show the table's lag; by default it is named after the table."),
     ] = None,
     commit_group: Annotated[bool, typer.Option(help="Whether to commit offsets of that group to the broker.")] = True,
     mode: ModeOption = None,
@@ -94,7 +99,7 @@ def load(
     metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
-    """Load what the topic has and the table doesn't, up to the end offsets of now, in one commit."""
+    """Load what the topic has and the table doesn't, up to where the topic ends now, in one commit."""
     from millrace_pipelines.warehouse.load.load import load_topic
     from millrace_pipelines.warehouse.load.options import LoadOptions
 

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-Table = Annotated[str, typer.Option("--table", metavar="DIR", help="The table's directory, made if it is not there.")]
+Table = Annotated[
+    str,
+    typer.Option("--table", metavar="DIR", help="The table's directory; created if it is missing."),
+]
 Master = Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")]
-Schema = Annotated[str | None, typer.Option(metavar="FILE", help="Declared schema, for a table that is made.")]
-Partitions = Annotated[list[int] | None, typer.Option("--partition", min=0, help="Only this one; repeatable.")]
+Schema = Annotated[str | None, typer.Option(metavar="FILE", help="The declared schema, for a table that is created.")]
+Partitions = Annotated[list[int] | None, typer.Option("--partition", min=0, help="Only this partition; repeatable.")]
 AcceptLost = Annotated[
     bool, typer.Option("--accept-lost-offsets", help="Leave out offsets that retention has deleted since.")
 ]
@@ -92,7 +95,7 @@ def reload(
     accept_keyless_records: AcceptKeyless = False,
     as_json: Json = False,
 ) -> None:
-    """Read a part of a topic again, and put it in the place of what the table has of it, in one commit."""
+    """Read a part of a topic again, and replace what the table has of it, in one commit."""
     from millrace_pipelines.warehouse.ledger.selection import Selection
     from millrace_pipelines.warehouse.load.options import LoadOptions
 

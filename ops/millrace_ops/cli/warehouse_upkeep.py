@@ -20,7 +20,11 @@ TargetMiB = Annotated[int, typer.Option("--target-mib", min=1, help="How large c
 RetainHours = Annotated[
     int,
     typer.Option(
-        "--retain", min=0, max=MAX_INT, metavar="HOURS", help="Files that no version names go when they are so old."
+        "--retain",
+        min=0,
+        max=MAX_INT,
+        metavar="HOURS",
+        help="Remove files that no version names once they are this old.",
     ),
 ]
 DEFAULT_TARGET_MIB = 256
@@ -28,7 +32,7 @@ DEFAULT_RETAIN_HOURS = 7 * 24
 
 
 def compact(directory: Directory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as_json: Json = False) -> None:
-    """Make few large files of many small ones; rows and ledger stay, files of about the target size are left."""
+    """Make few large files of many small ones; rows and ledger stay as they are, and so do files of about that size."""
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.upkeep.compact import compact as run
 
@@ -37,7 +41,7 @@ def compact(directory: Directory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as
 
 
 def checkpoint(directory: Directory, as_json: Json = False) -> None:
-    """Write the newest version whole into one file of the log, from which readers start."""
+    """Write the newest version into one file of the table's log, from which readers start."""
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.upkeep.policy import checkpoint as run
 
@@ -49,12 +53,12 @@ def vacuum(
     directory: Directory,
     *,
     retain_hours: RetainHours = DEFAULT_RETAIN_HOURS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Take away files that no version names any more, or never did; those of running loads stay.
+    """Remove files that no version names any more, or never did; those of running loads stay.
 
-    The dead letters beside the table are treated alike. Older versions can't be read any more without their files.
+    The table's dead letters are treated alike. Older versions can't be read any more without their files.
     """
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.tables.companions import companions
@@ -76,8 +80,10 @@ def upkeep(
     directory: Directory,
     *,
     target_mib: TargetMiB = DEFAULT_TARGET_MIB,
-    min_small_files: Annotated[int, typer.Option(min=2, help="Compact from so many small files on.")] = 10,
-    min_commits: Annotated[int, typer.Option(min=1, help="Checkpoint from so many commits on.")] = 10,
+    min_small_files: Annotated[
+        int, typer.Option(min=2, help="Compact where there are at least this many small files.")
+    ] = 10,
+    min_commits: Annotated[int, typer.Option(min=1, help="Checkpoint after at least this many commits.")] = 10,
     retain_hours: RetainHours = DEFAULT_RETAIN_HOURS,
     as_json: Json = False,
 ) -> None:

@@ -1,0 +1,51 @@
+"""Names of topics and groups, for a shell that completes what a user types.
+
+A shell waits for the answer, and has no place for an error: where the cluster does not answer within a second, or
+refuses, nothing is completed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import typer
+
+from millrace.errors import MillraceError
+
+if TYPE_CHECKING:
+    from millrace.client import Cluster
+
+WAIT_S = 1.0
+
+
+def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
+    """The topics that begin like this."""
+    from millrace.client import Admin
+
+    return _names(context, incomplete, lambda cluster: Admin(cluster).topics())
+
+
+def complete_group(context: typer.Context, incomplete: str) -> list[str]:
+    """The groups that begin like this."""
+    from millrace.client import Groups
+
+    return _names(context, incomplete, lambda cluster: [one.group_id for one in Groups(cluster).list()])
+
+
+def _names(context: typer.Context, incomplete: str, ask: Callable[[Cluster], Iterable[str]]) -> list[str]:
+    found: list[str] = []
+    thread = threading.Thread(target=_ask, args=(context.params["bootstrap"], ask, found), daemon=True)
+    thread.start()
+    thread.join(WAIT_S)  # the process ends without the thread, where that still waits
+    typed = context.params.get("names") or ()
+    return sorted(name for name in found if name.startswith(incomplete) and name not in typed)
+
+
+def _ask(bootstrap: str, ask: Callable[[Cluster], Iterable[str]], found: list[str]) -> None:
+    from millrace.client import Cluster
+
+    with suppress(MillraceError, OSError), Cluster(bootstrap, timeout_s=WAIT_S) as cluster:
+        found += ask(cluster)
