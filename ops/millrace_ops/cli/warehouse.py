@@ -33,6 +33,10 @@ SchemaFile = Annotated[
 ]
 IsolationOption = Annotated[Isolation, typer.Option(help="Whether to leave open and aborted transactions out.")]
 ReaderOption = Annotated[Reader, typer.Option(help="Who fetches: Millrace's client, or Spark's Kafka connector.")]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(help="The group whose offsets show the table's lag; by default it is named after the table."),
+]
 ModeOption = Annotated[
     Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
 ]
@@ -86,10 +90,7 @@ def load(
     ] = False,
     accept_recreated_topic: AcceptRecreated = False,
     accept_truncated_log: AcceptTruncated = False,
-    group: Annotated[
-        str | None,
-        typer.Option(help="The group whose offsets show the table's lag; by default it is named after the table."),
-    ] = None,
+    group: GroupOption = None,
     commit_group: Annotated[bool, typer.Option(help="Whether to commit offsets of that group to the broker.")] = True,
     mode: ModeOption = None,
     accept_keyless_records: AcceptKeyless = False,
