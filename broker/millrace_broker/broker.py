@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.clock import SystemClock
 from millrace.config import MAX_INT
 from millrace.descriptor_pool import PooledFileSystem, file_limit
-from millrace.errors import MillraceError
+from millrace.errors import InvalidConfigError, MillraceError
 from millrace.fs import OsFileSystem, write_file_durably
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.config_sources import BrokerLayers
@@ -314,9 +314,12 @@ class Broker:
         """The options with the broker's id, which the folders or the cluster may have to say."""
         options = self._options
         highest_told = options.broker.reserved_broker_max_id
-        number = broker_id(
-            self._fs, options.data_dirs, options.broker_id, lambda: self._store.new_broker_id(highest_told)
-        )
+        try:
+            number = broker_id(
+                self._fs, options.data_dirs, options.broker_id, lambda: self._store.new_broker_id(highest_told)
+            )
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"{options.broker_id_place}{error}") from None
         return replace(options, broker_id=number, properties={**options.properties, "broker.id": str(number)})
 
     def _on_change(self, view: ClusterView) -> None:

@@ -15,17 +15,20 @@ from typing import NamedTuple
 from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
 from millrace_broker.cluster.config_sources import BROKER_KEYS
-from millrace_broker.restrictions import check_unrestricted
+from millrace_broker.restrictions import check_unrestricted, restriction
 
 logger = logging.getLogger(__name__)
 
 OTHER_NAMES = {"zk.connect": "zookeeper.connect", "node.id": "broker.id"}
+NEW_FORM = "PLAINTEXT://HOST:PORT takes its place since Kafka 3.0"
 # What asks for something that is not there, and would be half accepted if it were passed over.
 UNSERVED = {
-    "process.roles": "this file is of a KRaft node, and this broker is coordinated by ZooKeeper; remove process.roles "
-    "and what begins with controller., and give zookeeper.connect, or --standalone for one broker by itself",
+    "process.roles": "this file is of a KRaft node, and this broker is coordinated by ZooKeeper; remove process.roles, "
+    "controller.* and the controller's listener, and give zookeeper.connect, or --standalone for one broker by itself",
     "zookeeper.metadata.migration.enable": "there is no KRaft controller to migrate to",
     "remote.log.storage.system.enable": "there is no tiered storage",
+    **dict.fromkeys(("port", "host.name"), f"listeners={NEW_FORM}"),
+    **dict.fromkeys(("advertised.port", "advertised.host.name"), f"advertised.listeners={NEW_FORM}"),
 }
 REPLICATION_FACTORS = (
     "default.replication.factor",
@@ -52,7 +55,8 @@ def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given
     known = {**_by_kafkas_names(written), **_by_kafkas_names(typed)}
     for name, (value, place) in tuple(known.items()):
         if name not in BROKER_KEYS:
-            _pass_over(name, place)
+            if restriction(name) is None:
+                _pass_over(name, place)
             del known[name]
         else:
             _check_value(name, value, place)
@@ -66,11 +70,12 @@ def broker_id_of(given: Mapping[str, Given]) -> int | None:
     generates = given.get("broker.id.generation.enable", Given("true")).value.strip().lower() == "true"
     highest = int(given.get("reserved.broker.max.id", Given("1000")).value)
     if number == -1 and not generates:
-        raise InvalidConfigError(f"{place}broker.id={value}: Invalid value, broker.id.generation.enable is false")
+        place = given["broker.id.generation.enable"].place
+        raise InvalidConfigError(f"{place}broker.id.generation.enable=false: Invalid value, no broker.id is given")
     if number > highest and generates:
         raise InvalidConfigError(
-            f"{place}broker.id={value}: Invalid value, ids above reserved.broker.max.id={highest} are those that "
-            "brokers without one are given"
+            f"{place}broker.id={value}: Invalid value, ids above reserved.broker.max.id={highest} are kept for brokers "
+            "that are given theirs; take a lower one, or raise that limit"
         )
     return None if number == -1 else number
 
@@ -105,7 +110,7 @@ def _check_value(name: str, value: str, place: str) -> None:
         raise InvalidConfigError(f"{place}{error}") from None
     if name in REPLICATION_FACTORS and int(value) > 1:
         raise InvalidConfigError(
-            f"{place}{name}={value}: Invalid value, a partition has one replica here; set 1 or remove the property"
+            f"{place}{name}={value}: Invalid value, a partition has one replica here; set 1 or remove this"
         )
 
 

@@ -87,7 +87,9 @@ def check_protocol_map(text: str) -> None:
         if protocol not in PROTOCOLS:
             raise InvalidConfigError(f"Invalid value, {protocol} is no security protocol")
         if protocol not in (PLAINTEXT, name):
-            raise InvalidConfigError(f"Invalid value, listener {name} would be {protocol}, only PLAINTEXT is served")
+            raise InvalidConfigError(
+                f"Invalid value, listener {name} has the protocol {protocol}, and only PLAINTEXT is served"
+            )
 
 
 def _listener(text: str) -> Listener:
@@ -105,7 +107,9 @@ def _check_protocol(name: str, protocols: str) -> None:
     if protocol is None:
         raise InvalidConfigError(f"Invalid value, listener.security.protocol.map has no protocol for listener {name}")
     if protocol != PLAINTEXT:
-        raise InvalidConfigError(f"Invalid value, listener {name} would be {protocol}, only PLAINTEXT is served")
+        raise InvalidConfigError(
+            f"Invalid value, listener {name} has the protocol {protocol}, and only PLAINTEXT is served"
+        )
 
 
 def _pairs(text: str) -> dict[str, str]:

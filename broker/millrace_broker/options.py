@@ -26,7 +26,7 @@ from millrace_broker.given import Given, broker_id_of, read_given
 from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig, GroupConfig
 from millrace_broker.listeners import PLAINTEXT, Address, Listener, parse_listener
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
-from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.config import BROKER_SYNONYMS, LogConfig
 from millrace_broker.storage.delete_policies import check_policies
 from millrace_broker.txn_config import TRANSACTION_CONFIG, TransactionConfig
 
@@ -40,7 +40,7 @@ class BrokerOptions:
     """All that a broker is told at its start.
 
     `advertised` is None where clients are told the address that is listened on; `broker_id` is None where the folders
-    or the cluster know it.
+    or the cluster know it, and an error about it begins with `broker_id_place`.
     """
 
     listen: Address
@@ -49,6 +49,7 @@ class BrokerOptions:
     data_dirs: tuple[str, ...]
     zookeeper: str | None
     broker_id: int | None
+    broker_id_place: str
     broker: BrokerConfig
     groups: GroupConfig
     consumer_groups: ConsumerGroupConfig
@@ -105,6 +106,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
             data_dirs=directories,
             zookeeper=zookeeper,
             broker_id=broker_id_of(given),
+            broker_id_place=given.get("broker.id", Given("")).place,
             broker=BrokerConfig.from_properties(_of(BROKER_CONFIG, properties)),
             groups=GroupConfig.from_properties(_of(GROUP_CONFIG, properties)),
             consumer_groups=ConsumerGroupConfig.from_properties(_of(CONSUMER_GROUP_CONFIG, properties)),
@@ -114,7 +116,9 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         )
     except InvalidConfigError as error:  # of two properties that don't go together
         name = str(error).partition("=")[0]
-        raise InvalidConfigError(f"{given.get(name, Given('')).place}{error}") from None
+        names = (name, *(one.name for one in BROKER_SYNONYMS.get(name, ())))
+        place = next((given[one].place for one in names if one in given), "")
+        raise InvalidConfigError(f"{place}{error}") from None
 
 
 def _data_dirs(arguments: Sequence[str] | None, given: Mapping[str, Given]) -> tuple[str, ...]:

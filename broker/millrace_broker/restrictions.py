@@ -39,12 +39,15 @@ RESTRICTIONS = {
     "alter.config.policy.class.name": "a policy for configurations",
     "create.topic.policy.class.name": "a policy for topics",
 }
+BEGINNINGS = tuple(RESTRICTIONS)
 HARMLESS = {"allow.everyone.if.no.acl.found": "true"}
 SECRET = re.compile(r"password$|secret|jaas|passphrase|\.key$")
 
 
 def restriction(name: str) -> str | None:
     """What a property asks for, as a noun; None where it restricts and encrypts nothing."""
+    if not name.startswith(BEGINNINGS):
+        return None
     for beginning, what in RESTRICTIONS.items():
         if name.startswith(beginning) if beginning.endswith(".") else name == beginning:
             return what

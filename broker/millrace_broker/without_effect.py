@@ -52,6 +52,7 @@ REASONS = {
     "telemetry.": "clients send no metrics",
     "unclean.": "a partition has one replica",
 }
+LONGEST_FIRST = sorted(REASONS.items(), key=lambda one: -len(one[0]))
 
 
 def keys_without_effect(scope: str, obeyed: Collection[str]) -> tuple[ConfigKey, ...]:
@@ -68,4 +69,4 @@ def reason(name: str) -> str:
     restricted = restriction(name)
     if restricted is not None:
         return f"{restricted} is not served, and a value that asks for it stops the start"
-    return REASONS[max((one for one in REASONS if name.startswith(one)), key=len)]
+    return next(why for beginning, why in LONGEST_FIRST if name.startswith(beginning))

@@ -22,6 +22,7 @@ import javaproperties
 from millrace.errors import InvalidConfigError
 
 Value = int | float | bool | str
+EXPECTED: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 Given = TypeVar("Given")
 MAX_PORT = 65_535
 MAX_INT = 2**31 - 1
@@ -116,7 +117,7 @@ class ConfigKey:
                 return {"true": True, "false": False}[text.lower()]
             value = kind(text if kind is str else text.replace("_", "?"))  # Python alone takes 1_000 for a number
         except (ValueError, KeyError):
-            raise self._invalid(text, f"not of type {self.type.name}") from None
+            raise self._invalid(text, f"expected {EXPECTED[kind]} ({self.type.name})") from None
         if value != value:  # noqa: PLR0124 -- NaN alone is not equal to itself, and no bound holds it
             raise self._invalid(text, "not a number")
         return value

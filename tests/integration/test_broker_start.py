@@ -35,7 +35,7 @@ def run(*arguments):
         (["--standalone", "--data", "{dir}", "--set", "no.such.name=1"], "unknown property no.such.name"),
         (
             ["--standalone", "--data", "{dir}", "--set", "num.partitions=zero"],
-            "num.partitions=zero: Invalid value, not of type INT",
+            "num.partitions=zero: Invalid value, expected a whole number (INT)",
         ),
         (["--standalone", "--data", "{dir}", "--set", "log.retention.ms=soon"], "log.retention.ms=soon"),
         (["--standalone", "--data", "{dir}", "--config", "{dir}/none"], "No such file"),

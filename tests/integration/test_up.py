@@ -142,6 +142,19 @@ def test_a_port_in_use_is_named_with_its_option(up, option):
     assert process.stdout.read() == f"millrace: port {port} of 127.0.0.1 is in use; choose another with {option}\n"
 
 
+def test_what_listens_everywhere_needs_what_clients_are_told(up):
+    process = up(*FREE, "--listen", "0.0.0.0:0", "--no-dagster")
+    assert process.wait(120) == 1
+    assert "--advertised HOST:PORT" in process.stdout.read()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    told = up(*FREE, "--listen", f"0.0.0.0:{port}", "--advertised", f"localhost:{port}", "--no-dagster")
+    assert await_addresses(told)["broker"] == f"0.0.0.0:{port}"
+    with Cluster(f"127.0.0.1:{port}") as cluster:
+        [broker] = cluster.metadata([]).brokers.values()
+    assert (broker.host, broker.port) == ("localhost", port)
+
+
 def test_without_java_the_message_says_what_to_install(up, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

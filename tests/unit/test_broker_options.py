@@ -83,9 +83,9 @@ def test_a_file_of_a_kraft_node_is_called_one(refused):
         ("ssl.no.such.property=x", "TLS"),
         ("sasl.enabled.mechanisms=SCRAM-SHA-512", "SASL"),
         ("listener.name.internal.ssl.keystore.location=/k", "security of a listener"),
-        ("listener.security.protocol.map=INTERNAL:SSL", "listener INTERNAL would be SSL"),
-        ("listeners=SASL_SSL://:9093", "listener SASL_SSL would be SASL_SSL"),
-        ("advertised.listeners=SSL://host:9093", "listener SSL would be SSL"),
+        ("listener.security.protocol.map=INTERNAL:SSL", "listener INTERNAL has the protocol SSL"),
+        ("listeners=SASL_SSL://:9093", "listener SASL_SSL has the protocol SASL_SSL"),
+        ("advertised.listeners=SSL://host:9093", "listener SSL has the protocol SSL"),
         ("principal.builder.class=com.example.Builder", "authentication"),
         ("delegation.token.expiry.time.ms=1", "delegation tokens"),
         ("zookeeper.set.acl=true", "ZooKeeper"),
@@ -217,13 +217,16 @@ def test_the_brokers_id(options, lines, arguments, number):
     ("lines", "said"),
     [
         ("broker.id=-2", "below the minimum -1"),
-        ("broker.id=one", "not of type INT"),
-        ("broker.id=1001", "ids above reserved.broker.max.id=1000"),
+        ("broker.id=one", "expected a whole number (INT)"),
+        ("broker.id=1001", "ids above reserved.broker.max.id=1000 are kept"),
         ("offsets.topic.replication.factor=3", "a partition has one replica here"),
         ("transaction.state.log.replication.factor=3", "a partition has one replica here"),
         ("default.replication.factor=2", "a partition has one replica here"),
         ("remote.log.storage.system.enable=true", "no tiered storage"),
         ("zookeeper.metadata.migration.enable=true", "no KRaft controller"),
+        ("port=9093", "takes its place since Kafka 3.0"),
+        ("advertised.host.name=kafka", "advertised.listeners=PLAINTEXT://HOST:PORT takes its place"),
+        ("broker.id.generation.enable=false", "no broker.id is given"),
         ("num.io.threads=0", "below the minimum 1"),
         ("group.share.max.groups=40000", "above the maximum 100"),
         ("queued.max.request.bytes=5", "expected -1 or at least"),
@@ -263,3 +266,13 @@ def test_a_misspelt_name_is_passed_over_in_a_file_and_refused_where_it_is_typed(
     assert "unknown property log.retention.hour; did you mean log.retention.hours?" in refused(
         "", "--set", "log.retention.hour=24"
     )
+
+
+def test_two_that_do_not_go_together_are_named_with_the_line_of_one(refused):
+    said = refused("log.cleaner.min.compaction.lag.ms=2\nlog.cleaner.max.compaction.lag.ms=1")
+    assert said == "server.properties:1: min.compaction.lag.ms=2: Invalid value, above max.compaction.lag.ms=1"
+
+
+def test_an_empty_restriction_is_not_mentioned(options, caplog):
+    options("super.users=", "--standalone", "--data", "d")
+    assert caplog.messages == []

@@ -59,6 +59,8 @@ class LocalStore:
             else:
                 self._cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
                 self._save()
+        except (FileExistsError, NotADirectoryError) as error:
+            raise StorageError(f"{self._directory}: not a folder") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{self._path}: {error}") from error
 

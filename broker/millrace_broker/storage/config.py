@@ -303,7 +303,7 @@ class LogConfig:
         """Raise InvalidConfigError where two properties don't go together, or what is asked for is not there."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidConfigError(
-                f"min.compaction.lag.ms={self.min_compaction_lag_ms}: above "
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms}: Invalid value, above "
                 f"max.compaction.lag.ms={self.max_compaction_lag_ms}"
             )
         if self.remote_storage_enable:

@@ -20,6 +20,10 @@ def up(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the broker listens; port 0 takes a free one.")
     ] = "127.0.0.1:9092",
+    advertised: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where clients reach the broker; needed where it listens everywhere."),
+    ] = None,
     admin: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where health, metrics and maintenance are served.")
     ] = "127.0.0.1:9644",
@@ -39,6 +43,7 @@ def up(
     options = PlatformOptions(
         directory=directory,
         listen=listen,
+        advertised=advertised,
         admin=admin,
         dagster_port=dagster_port if dagster else None,
         zookeeper=zookeeper,

@@ -19,6 +19,7 @@ from typing import Self
 from millrace.errors import SetupError
 from millrace.fs import OsFileSystem
 from millrace.ports import LOOPBACK, free_port
+from millrace_broker.listeners import Address
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import fail_lost_runs, write_instance
 from millrace_ops.platform.ports import require_free_port, split_address
@@ -42,6 +43,7 @@ class PlatformOptions:
     Attributes:
         directory: holds all state; made if missing.
         listen: the broker's `HOST:PORT`, port 0 for a free one.
+        advertised: where clients reach the broker, where that is another `HOST:PORT`.
         admin: the admin endpoint's `HOST:PORT`: health, metrics, maintenance.
         dagster_port: the UI's port, 0 for a free one; None leaves Dagster out.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
@@ -51,6 +53,7 @@ class PlatformOptions:
 
     directory: str
     listen: str = "127.0.0.1:9092"
+    advertised: str | None = None
     admin: str = "127.0.0.1:9644"
     dagster_port: int | None = 3000
     zookeeper: str | None = None
@@ -111,6 +114,7 @@ class Platform:
 
     def start_broker(self) -> None:
         """Bring up ZooKeeper, unless there is one, and the broker."""
+        self._check_advertised()
         self._check_ports()
         for name in ("broker", "warehouse", "schemas"):
             os.makedirs(self.path(name), exist_ok=True)
@@ -120,7 +124,7 @@ class Platform:
             admin=self._options.admin,
             data_dir=self.path("broker"),
             zookeeper=zookeeper,
-            properties=self._options.broker_properties,
+            properties=self._broker_properties(),
         )
         [child] = self.supervisor.start(service)
         broker, admin = broker_addresses(child)
@@ -157,6 +161,19 @@ class Platform:
         port = free_port()
         self.supervisor.start(zookeeper_service(self.path("zookeeper"), port))
         return f"{LOOPBACK}:{port}"
+
+    def _broker_properties(self) -> dict[str, str]:
+        advertised = self._options.advertised
+        told = {} if advertised is None else {"advertised.listeners": f"PLAINTEXT://{advertised}"}
+        return {**told, **self._options.broker_properties}
+
+    def _check_advertised(self) -> None:
+        listen = self._options.listen
+        if Address.parse(listen).is_every_address and self._options.advertised is None:
+            raise SetupError(
+                f"--listen {listen}: every address is listened on and none of them can be told to clients; "
+                "give --advertised HOST:PORT, where clients reach the broker"
+            )
 
     def _check_ports(self) -> None:
         for option, address in (("--listen", self._options.listen), ("--admin", self._options.admin)):

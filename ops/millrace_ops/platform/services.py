@@ -21,6 +21,7 @@ from millrace_ops.platform.ports import is_listening
 from millrace_ops.platform.process import ChildProcess
 from millrace_ops.platform.supervisor import Service
 
+BROKER_ID = "1"
 LISTENING = re.compile(r"^listening (\S+)$", re.MULTILINE)
 ADMIN_ENDPOINT = re.compile(r"admin endpoint at (http://[^\s\"']+)")
 
@@ -38,7 +39,7 @@ def zookeeper_service(directory: str, port: int) -> Service:
 def broker_service(*, listen: str, admin: str, data_dir: str, zookeeper: str, properties: Mapping[str, str]) -> Service:
     """`millrace broker`; its addresses are in its log as soon as it is ready."""
     assignments = [f"--set={name}={value}" for name, value in properties.items()]
-    places = ["--listen", listen, "--admin", admin, "--data", data_dir, "--zookeeper", zookeeper]
+    places = ["--listen", listen, "--admin", admin, "--data", data_dir, "--zookeeper", zookeeper, "--id", BROKER_ID]
     return Service(
         name="broker",
         command=(sys.executable, "-u", "-m", "millrace_broker", *places, *assignments),
