@@ -49,7 +49,7 @@ def await_addresses(process):
         line = process.stdout.readline()
         assert line, printed
         printed += line
-    return dict(re.findall(r"^│ (\S.*?\S) +│ (\S+) +│$", printed, re.MULTILINE))
+    return dict(re.findall(r"^(\S.*?\S)  +(\S+)$", printed, re.MULTILINE))
 
 
 def children_of(process):

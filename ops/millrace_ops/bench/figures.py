@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -68,7 +69,8 @@ def interleave(rounds: int, *measures: Callable[[], Samples]) -> list[Samples]:
 
 def show(title: str, figures: Sequence[Figure], json_file: Path | None) -> None:
     """Print the table; write the same to a file if one is given."""
-    table = Table(title=title)
+    console = Console()
+    table = Table(title=title, title_justify="left", box=box.HEAVY_HEAD if console.is_terminal else None)
     for column, justify in (("figure", "left"), ("value", "right"), ("unit", "left"), ("yardstick", "left")):
         table.add_column(column, justify="right" if justify == "right" else "left")
     table.add_column("its value", justify="right")
@@ -81,7 +83,6 @@ def show(title: str, figures: Sequence[Figure], json_file: Path | None) -> None:
         ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
         goal = (figure.goal,) if has_goals else ()
         table.add_row(figure.name, _number(figure.value), figure.unit, figure.yardstick, yardstick_value, ratio, *goal)
-    console = Console()
     if not console.is_terminal:
         console.width = FILE_COLUMNS
     console.print(table)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+
+from millrace_ops.cli.output import print_table
 
 if TYPE_CHECKING:
     from millrace_ops.platform.platform import Addresses
@@ -54,18 +55,19 @@ def up(
         with Platform(options) as platform:
             with console.status("starting ZooKeeper, the broker and Dagster"):
                 platform.start()
-            console.print(_address_table(platform.addresses, platform.directory))
-            console.print("Ctrl-C stops all of it.")
+            print("Millrace is up")
+            print_table(("part", "address"), _addresses(platform.addresses, platform.directory))
+            print("Ctrl-C stops all of it.", flush=True)
             platform.supervisor.wait()
     except KeyboardInterrupt:
         console.print("stopped")
 
 
-def _address_table(addresses: Addresses, directory: str) -> Table:
-    table = Table("part", "address", title="Millrace is up", title_justify="left")
-    table.add_row("broker", addresses.broker)
-    table.add_row("ZooKeeper", addresses.zookeeper)
-    table.add_row("Dagster UI", addresses.dagster or "not started")
-    table.add_row("metrics", f"{addresses.admin}/metrics")
-    table.add_row("state and logs", directory)
-    return table
+def _addresses(addresses: Addresses, directory: str) -> list[tuple[str, str]]:
+    return [
+        ("broker", addresses.broker),
+        ("ZooKeeper", addresses.zookeeper),
+        ("Dagster UI", addresses.dagster or "not started"),
+        ("metrics", f"{addresses.admin}/metrics"),
+        ("state and logs", directory),
+    ]
