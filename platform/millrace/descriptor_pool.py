@@ -128,6 +128,14 @@ class PooledFileSystem:
         finally:
             self._leave(file)
 
+    def modified_ms(self, fd: int) -> int:
+        """When the file was last written."""
+        file = self._use(fd)
+        try:
+            return self._fs.modified_ms(file.fd)
+        finally:
+            self._leave(file)
+
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Read at a position."""
         file = self._use(fd)

@@ -120,7 +120,10 @@ class RecordTooLargeError(RecordError):
 
 
 class InvalidTimestampError(RejectedRecordsError):
-    """Records further in time from the broker than `message.timestamp.before.max.ms` or `.after.max.ms` allow."""
+    """Records further in time from the broker than `message.timestamp.before.max.ms` or `.after.max.ms` allow.
+
+    Also a batch whose producer claims that its times are the log's.
+    """
 
     code = ErrorCode.INVALID_TIMESTAMP
 

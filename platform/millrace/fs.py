@@ -43,6 +43,10 @@ class FileSystem(Protocol):
         """Bytes in the file."""
         ...
 
+    def modified_ms(self, fd: int) -> int:
+        """When the file was last written, in milliseconds since 1970."""
+        ...
+
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Up to `length` bytes at `position`; fewer only at the end of the file."""
         ...
@@ -118,6 +122,10 @@ class OsFileSystem:
     def size(self, fd: int) -> int:
         """Bytes in the file."""
         return os.fstat(fd).st_size
+
+    def modified_ms(self, fd: int) -> int:
+        """When the file was last written."""
+        return os.fstat(fd).st_mtime_ns // 1_000_000
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Read at a position; goes on after short reads, which Linux makes above 2 GiB."""

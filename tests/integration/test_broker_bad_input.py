@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
 from millrace.errors import ErrorCode, RecordTooLargeError
-from millrace.records.batch import CRC_POSITION, TRANSACTIONAL_FLAG
+from millrace.records.batch import CRC_POSITION, TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
@@ -290,3 +291,15 @@ def test_an_idempotent_producers_batches_are_taken_once_and_in_order(raw, broker
         refused = send(3, b"transactional", epoch=1, flags=TRANSACTIONAL_FLAG)
         assert refused[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert SimpleConsumer(cluster).latest("events", 0) == 4
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_only_the_log_says_that_a_time_is_its_own(broker, raw, timestamp_type):
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(timestamp_type, 1, config={"message.timestamp.type": timestamp_type})
+    batch = encode_batch([NewRecord(b"v", b"k", 7)], flags=TIMESTAMP_TYPE_FLAG)
+    (refused,) = raw.request(ApiKey.PRODUCE, 9, produce_fields(timestamp_type, batch)).responses[0].partition_responses
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    with Cluster(broker.bootstrap) as cluster:
+        assert SimpleConsumer(cluster).latest(timestamp_type, 0) == 0
+        assert SyncProducer(cluster).send(timestamp_type, 0, [NewRecord(b"v")]) == 0

@@ -7,6 +7,7 @@ import pytest
 from millrace.errors import (
     CorruptRecordError,
     InvalidRecordError,
+    InvalidTimestampError,
     RecordError,
     RecordTooLargeError,
     UnsupportedCodecError,
@@ -47,6 +48,7 @@ def test_good_batches_are_found_one_behind_the_other() -> None:
         (changed(8, ">i", -1), CorruptRecordError),
         (changed(21, ">h", 5), UnsupportedCodecError),
         (changed(21, ">h", 0x20), InvalidRecordError),
+        (changed(21, ">h", 0x08), InvalidTimestampError),
         (changed(57, ">i", 1), InvalidRecordError),
         (changed(57, ">i", -1), CorruptRecordError),
         (changed(23, ">i", -1), CorruptRecordError),

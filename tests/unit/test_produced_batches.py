@@ -2,13 +2,20 @@
 
 import pytest
 
-from millrace.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError, UnsupportedCodecError
+from millrace.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UnsupportedCodecError,
+)
 from millrace.records.batch import HEADER_BYTES, read_header, walk
 from millrace.records.compression import Codec, compress, decompress
 from millrace.records.message_set import encode_message_set
 from millrace.records.record import BatchProducer, NewRecord, Record, decode_records, encode_batch
 from millrace_broker.replication.produced import batches_of, in_codec_of_topic
 from millrace_broker.storage import LogConfig
+from millrace_broker.storage.validation import validate_produced
 
 CONFIG = LogConfig()
 BATCH = encode_batch([NewRecord(b"v", b"k", 7)])
@@ -19,6 +26,13 @@ def test_one_batch_is_taken_as_it_is():
     assert batches_of(3, memoryview(BATCH), CONFIG) == BATCH
     assert batches_of(13, memoryview(BATCH + BATCH[:30]), CONFIG) == BATCH
     assert batches_of(0, BATCH, CONFIG) == BATCH
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_messages_that_claim_their_times_to_be_the_logs_are_refused(codec):
+    messages = encode_message_set([Record(0, 7, None, b"v")], magic=1, codec=codec, log_append_time=True)
+    with pytest.raises(InvalidTimestampError):
+        validate_produced(memoryview(batches_of(2, messages, CONFIG)), 1000)
 
 
 @pytest.mark.parametrize("records", [b"", BATCH[:-1], BATCH + BATCH, SET, b"\x00" * HEADER_BYTES])

@@ -15,7 +15,10 @@ from millrace_broker.storage.config import UNLIMITED, LogConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What a policy may look at. `next_offset` is the offset after the segment's last."""
+    """What a policy may look at. `next_offset` is the offset after the segment's last.
+
+    `max_timestamp` is the largest of its records; of records without any, the time when its file was last written.
+    """
 
     base_offset: int
     next_offset: int
@@ -50,7 +53,7 @@ class ByLogStartOffset:
 
 
 class ByTime:
-    """Its newest record is older than `retention_ms`. Without timestamps nothing is old."""
+    """Its newest record is older than `retention_ms`."""
 
     def __init__(self, config: LogConfig) -> None:
         self.retention_ms = config.retention_ms

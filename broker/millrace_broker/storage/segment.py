@@ -283,6 +283,14 @@ class LogSegment:
                     return records[-1]._replace(timestamp_ms=header.max_timestamp)
         return None
 
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp; where no record has one, the time at which the file was last written. OSError passes.
+
+        As in Kafka (LogSegment.largestTimestamp): messages of clients before 0.10 have no times.
+        """
+        return self.max_timestamp if self.max_timestamp >= 0 else self._fs.modified_ms(self.fd)
+
     def max_timestamp_from(self, start_offset: int) -> int:
         """The largest timestamp of records at `start_offset` or beyond; -1 where there is none."""
         if start_offset <= self.base_offset:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
+from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.retention import SegmentFacts
 from millrace_broker.storage.segment import LogSegment
 
@@ -57,10 +58,11 @@ class Segments:
 
 
 def facts_of(segment: LogSegment) -> SegmentFacts:
-    """What retention and compaction look at when they choose."""
-    return SegmentFacts(
-        base_offset=segment.base_offset,
-        next_offset=segment.next_offset,
-        size_bytes=segment.size_bytes,
-        max_timestamp=segment.max_timestamp,
-    )
+    """What retention and compaction look at when they choose. StorageError."""
+    with storage_errors(segment.path):
+        return SegmentFacts(
+            base_offset=segment.base_offset,
+            next_offset=segment.next_offset,
+            size_bytes=segment.size_bytes,
+            max_timestamp=segment.largest_timestamp,
+        )

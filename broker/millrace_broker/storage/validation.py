@@ -7,6 +7,7 @@
 | CRC-32C matches | CorruptRecordError |
 | a known codec | UnsupportedCodecError |
 | not a control batch | InvalidRecordError |
+| times of its records' own: LogAppendTime is the log's to set | InvalidTimestampError |
 | as many records as offsets, at least one | InvalidRecordError |
 | with a producer id: alone in its append, with an epoch and a sequence (KIP-98) | InvalidRecordError |
 | transactional only with a producer id | InvalidRecordError |
@@ -40,6 +41,7 @@ from millrace.records.batch import (
     MAGIC_V2,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     check_crc,
@@ -54,9 +56,10 @@ UNCOMPRESSED_LIMIT_BYTES = 64 << 20
 UNCOMPRESSED_LIMIT_FACTOR = 8
 
 NO_KEY = "a record of a compacted topic needs a key"
+LOG_SETS_TYPE = "Invalid timestamp type: a producer may not set it to LogAppendTime"
 MAX_CODEC_ID = max(Codec)
 LEAST_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
-_SPECIAL_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
+_SPECIAL_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG | TIMESTAMP_TYPE_FLAG
 _RARE_FLAGS = _SPECIAL_FLAGS | CODEC_MASK
 
 
@@ -156,8 +159,10 @@ def _reject(keyless: list[tuple[int, str]], untimely: list[tuple[int, str]]) -> 
 def _check_flags(header: BatchHeader) -> None:
     if header.is_control:
         raise InvalidRecordError("a producer may not send control batches")
-    if header.producer_id == NO_PRODUCER_ID:
+    if header.attributes & TRANSACTIONAL_FLAG and header.producer_id == NO_PRODUCER_ID:
         raise InvalidRecordError("a transactional batch without a producer id")
+    if header.is_log_append_time:
+        raise InvalidTimestampError(LOG_SETS_TYPE, ((0, LOG_SETS_TYPE),))
 
 
 def _check_producer(header: BatchHeader) -> None:

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 from random import Random
 from threading import Lock
 
+from millrace.clock import SystemClock
 from millrace.fs import Buffer
 
 
@@ -179,6 +180,12 @@ class CrashFileSystem:
         """Bytes in the file."""
         self._before("size", changes=False)
         return len(self._files[fd].data)
+
+    def modified_ms(self, fd: int) -> int:
+        """Files in memory keep no times: each counts as written just now."""
+        self._before("modified_ms", changes=False)
+        del fd
+        return SystemClock().now_ms()
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Read what a reader sees."""
