@@ -10,7 +10,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from millrace.client import Cluster, Groups, SimpleConsumer, SyncProducer
+from millrace.client import Cluster, SimpleConsumer, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.schema_registry import SchemaRegistryServer
@@ -151,17 +151,15 @@ def test_a_group_whose_offsets_are_gone_goes_on_at_the_nearest_end(run, millrace
     assert went_on.stderr.decode() == f"millrace: {topic}-0 has no offset 1: it begins at 2, and is read from there\n"
 
 
-def test_what_is_printed_is_committed_while_more_is_waited_for(broker, millrace, topic):
+def test_what_is_printed_is_committed_before_more_is_read(broker, millrace, topic):
     millrace("produce", topic, stdin=b"one\n")
     command = [MILLRACE, "consume", topic, "--group", topic, "--follow", "--bootstrap", broker.bootstrap]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as follower, Cluster(broker.bootstrap) as cluster:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
         assert follower.stdout.readline() == b"one\n"
-        while (committed := Groups(cluster).offsets(topic)[topic, 0].offset) != 1:
-            assert committed == 0
-            follower.poll()
-            assert follower.returncode is None
+        millrace("produce", topic, stdin=b"two\n")
+        assert follower.stdout.readline() == b"two\n"
         follower.kill()
-    assert millrace("consume", topic, "--group", topic) == b""
+    assert millrace("consume", topic, "--group", topic) in {b"two\n", b""}  # at least once
 
 
 def test_a_group_with_members_is_refused(broker, millrace, refused, topic):

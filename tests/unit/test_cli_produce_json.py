@@ -51,7 +51,8 @@ def test_a_time_and_headers_for_all():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"plain", "no JSON"),
+        (b"plain", "no JSON: Expecting value at column 1"),
+        (b'{"value": 1e}', "no JSON: Expecting ',' delimiter at column 12"),
         (b"\xff", "no JSON"),
         (b"[" * 100_000, "no JSON"),
         (b"5", "5 is no JSON object of a record"),

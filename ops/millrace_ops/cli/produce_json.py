@@ -56,6 +56,8 @@ def _object(text: bytes) -> Mapping[str, Any]:
     """The fields of a line; InvalidRecordError where it is no object, or has other fields than a record."""
     try:
         fields = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidRecordError(f"no JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidRecordError(f"no JSON: {error}") from None
     if not isinstance(fields, dict):
