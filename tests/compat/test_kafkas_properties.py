@@ -1,9 +1,19 @@
 """The table of Kafka's properties is what Kafka 3.9 and 4.1 say of themselves."""
 
+from uuid import uuid4
+
 import pytest
 
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.config import value_text
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.kafka import KafkaBroker
 from millrace.testing.kafka_configs import read_definitions
+from millrace.testing.raw import RawConnection
+from millrace.wire.api import ApiKey
 from millrace_broker.kafka_properties import EMPTY, NULL, REQUIRED, UNKNOWN, VERSIONS, kafka_properties
+from millrace_ops.configuration_page import KEYS
 
 # Kafka documents nothing of these: internal ones, and the throttles that are no part of its broker's configuration.
 UNDOCUMENTED = {
@@ -64,3 +74,76 @@ def test_what_is_changed_live_is_kafkas(defined):
         ]
         if modes:
             assert (row.name, row.changed) == (row.name, MODES[max(modes, key=order.index)])
+
+
+# What DescribeConfigs tells of them: Kafka's brokers and ours, side by side.
+
+DEFAULT_SOURCE = 5
+KINDS = {"topic": 2, "broker": 4}
+PLACES_DESCRIBED = (("broker", "1"), ("topic", "described"))
+# Live in Kafka, or in one of its versions, and not here, or the other way round.
+LIVE_ELSEWHERE = {
+    "transaction.partition.verification.enable",
+    *("log.message.downconversion.enable", "log.message.timestamp.difference.max.ms"),
+    *("remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"),
+    *("remote.log.reader.threads", "remote.list.offsets.request.timeout.ms"),
+}
+
+
+def described(bootstrap, kind, name):
+    resource = {"resource_type": KINDS[kind], "resource_name": name, "configuration_keys": None}
+    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": False}
+    with RawConnection(bootstrap) as raw:
+        [result] = raw.request(ApiKey.DESCRIBE_CONFIGS, 3, fields).results
+    assert result.error_code == 0, result
+    return {one.name: one for one in result.configs}
+
+
+def default_of(config):
+    """The value of the layer below all others; None where there is none, or where it is secret."""
+    return next(
+        (one.value for one in config.synonyms if one.source == DEFAULT_SOURCE and one.name == config.name), None
+    )
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("ours")) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("described", 1)
+        yield {kind: described(broker.bootstrap, kind, name) for kind, name in PLACES_DESCRIBED}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def theirs(request, find_peer, tmp_path_factory):
+    """(version, what its broker tells)"""
+    version, address = request.param, None
+    if version == "3.9":
+        address = f"{request.getfixturevalue('zookeeper').address}/{uuid4().hex}"
+    with KafkaBroker(find_peer(version), tmp_path_factory.mktemp("theirs") / "data", zookeeper=address) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("described", 1)
+            SyncProducer(cluster).send("described", 0, [NewRecord(b"so that every part of Kafka knows the topic")])
+        yield version, {kind: described(broker.bootstrap, kind, name) for kind, name in PLACES_DESCRIBED}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_properties_are_described_as_kafka_describes_them(ours, theirs, kind):
+    version, found = theirs
+    rows = rows_of(version, kind)
+    assert len(found[kind]) > 30
+    assert set(found[kind]) <= set(ours[kind])
+    for name, one in found[kind].items():
+        row, mine = rows[name][0], ours[kind][name]
+        assert (name, mine.is_sensitive) == (name, one.is_sensitive)
+        if name not in TYPES_IN_3_9:
+            assert (name, mine.config_type) == (name, one.config_type)
+        if row.changed != "by broker" and name not in LIVE_ELSEWHERE:
+            assert (name, mine.read_only) == (name, one.read_only)
+        if key_default(kind, name) == rows[name][1]:  # docs/configuration.md lists the others
+            assert (name, default_of(mine)) == (name, default_of(one))
+
+
+def key_default(kind, name):
+    key = KEYS[kind][name]
+    return (value_text(key.default) or EMPTY) if key.has_default else NULL
