@@ -404,6 +404,9 @@ def test_offsets_by_command(cluster, where, topic, join, tmp_path):
     assert run("offsets", "migrate", topic, "--to", "kafka", "--verify", *where).exit_code == 1
     moved = run("offsets", "migrate", topic, "--to", "kafka", "--json", *where)
     assert json.loads(moved.stdout)["is_complete"]
+    both = [json.loads(line) for line in run("groups", "describe", topic, *where, "--json").stdout.splitlines()]
+    assert [one["type"] == "zookeeper" for one in both] == [False, True]
+    assert both[0]["partitions"] == both[1]["partitions"]
     exported = tmp_path / "offsets"
     exported.write_text(run("offsets", "export", topic, *where).stdout)
     assert json.loads(exported.read_text().splitlines()[0]) == {"topic": topic, "partition": 0, "offset": 5}

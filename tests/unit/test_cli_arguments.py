@@ -154,6 +154,13 @@ def test_help_names_what_a_user_types_and_no_internals(run, path):
     assert not re.search(r"\b(str|int|float|bool|Path|None|True|False)\b|<(path|file)>|list\[|millrace_|spec ", text)
 
 
+@pytest.mark.parametrize("group", [(), ("warehouse",), ("offsets",)])
+def test_a_group_says_of_each_command_what_it_does_uncut(run, group):
+    commands = run(*group, "-h").stdout.partition("Commands:")[2]
+    assert commands
+    assert not re.search(r"\.\.\.$", commands, re.MULTILINE)
+
+
 @pytest.mark.parametrize("arguments", [("-V",), ("broker", "-V"), ("broker", "--version")])
 def test_the_version_is_told(run, arguments):
     result = run(*arguments)

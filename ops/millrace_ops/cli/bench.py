@@ -39,7 +39,7 @@ def bench(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to this file too.")
     ] = None,
 ) -> None:
-    """Measure, on loopback and bounded, and print each figure beside its yardstick."""
+    """Measure on loopback, and print each figure beside its yardstick."""
     from importlib import import_module
 
     from millrace_ops.bench.figures import show

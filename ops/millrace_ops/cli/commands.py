@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from millrace.config import MAX_INT
 from millrace.extras import require
@@ -20,6 +20,7 @@ NEEDED_EXTRAS = {
     "dead-letters": ("pipelines",),
     "bench": ("broker", "pipelines", "demo"),
 }
+UNCUT = 1_000  # columns
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -59,11 +60,21 @@ class Command(TyperCommand):
         return [one for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
 
 
+class Group(TyperGroup):
+    """A group that lists its commands each with its whole first sentence."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands."""
+        lines = [(name, self.commands[name].get_short_help_str(UNCUT)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
+
 class Commands(typer.Typer):
     """A group of such commands, which shows its help where none of them is named."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(no_args_is_help=True, rich_markup_mode=None, **settings)
+        super().__init__(cls=Group, no_args_is_help=True, rich_markup_mode=None, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
         """Register a function as a command."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters.letters import Selection
     from millrace_pipelines.warehouse.load.replay import ReplayReport
 
-app = Commands(help="Records that did not fit a table's columns: list, show, replay.")
+app = Commands(help="List, show and replay records that did not fit a table's columns.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
 OfReason = Annotated[str | None, typer.Option("--reason", help="Only letters of this reason, as `list` names it.")]
 OfPartition = Annotated[

@@ -14,7 +14,10 @@ def demo(
         str, typer.Option("--dir", help="The folder of the demo, emptied each time; the table stays in it.")
     ] = ".millrace/demo",
 ) -> None:
-    """Produce 336,776 flights, load them twice under Dagster, check every figure; exit status 0 if all are right."""
+    """Take a year of flights from a producer to a queried table.
+
+    336,776 flights are loaded twice under Dagster, and every figure is checked; exit status 0 if all are right.
+    """
     from millrace_ops.demo.demo import run_demo
     from millrace_ops.demo.flights import read_airlines
     from millrace_ops.demo.report import print_outcome

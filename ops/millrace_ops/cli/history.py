@@ -17,7 +17,7 @@ from millrace_ops.histories.finding import Anomaly
 if TYPE_CHECKING:
     from millrace_ops.histories.finding import Finding
 
-app = Commands(help="Histories of sends and polls: is the log what its clients were told?")
+app = Commands(help="Judge histories of sends and polls: is the log what its clients were told?")
 
 
 @app.callback()

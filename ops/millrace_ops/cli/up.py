@@ -38,7 +38,7 @@ def up(
     ] = None,
     master: Annotated[str, typer.Option(help="The Spark master that loads run on.")] = "local[*,3]",
 ) -> None:
-    """Run ZooKeeper, a broker and Dagster; Ctrl-C stops all of it."""
+    """Run ZooKeeper, a broker and Dagster, until Ctrl-C."""
     from millrace_ops.platform.platform import Platform, PlatformOptions
 
     options = PlatformOptions(
