@@ -56,8 +56,7 @@ async def _run(options: BrokerOptions) -> None:
     try:
         address = await broker.start()
         print(f"listening {address}", flush=True)  # noqa: T201  # the contract with whoever started us
-        admin = await broker.start_admin()
-        logger.info("admin endpoint at http://%s", admin)
+        await broker.start_admin()
         gc.freeze()  # what a start has made stays: the collector need not go through it again and again
         await stop.wait()
         logger.info("stopping")

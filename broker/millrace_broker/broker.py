@@ -44,6 +44,7 @@ from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import APIS, warm_up
+from millrace_broker.health import judge
 from millrace_broker.identity import broker_id
 from millrace_broker.listeners import Address
 from millrace_broker.metrics import RequestMetrics
@@ -53,16 +54,20 @@ from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, NewLog, TopicPartition
+from millrace_broker.storage import CleanerConfig, LogCleaner, LogConfig, LogManager, NewLog, TopicPartition
 from millrace_broker.txns.coordinator import TransactionCoordinator
 from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.vitals import Vitals
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from millrace_broker.admin import AdminEndpoint
 
 logger = logging.getLogger(__name__)
 
 ADMIN_ADDRESS_FILE = "admin.address"
+ADMIN_WAITS_FOR_LOGS_S = 1.0  # where it takes longer to open them, it can be asked meanwhile
 LED_AT_ONCE = 500  # partitions, before requests are let in between
 
 
@@ -77,6 +82,8 @@ class Broker:
         self._store = self._metadata_store()
         self._metrics = RequestMetrics()
         self._closing = AsyncExitStack()
+        self._admin: AdminEndpoint | None = None
+        self._vitals = Vitals(self._store, SystemClock(), self._largest_batch_bytes)
         self._newest: ClusterView | None = None
         self._changed = asyncio.Event()
         self._stopping = False
@@ -102,12 +109,13 @@ class Broker:
         self._options = await asyncio.to_thread(self._identified)
         check_stored_restrictions(view, self._broker_id)
         self._layers = layers_of(view, self._broker_id, self._options.properties)
-        self._open_logs(view)
+        await self._open_logs(view)
         self._replicas = ReplicaManager(self._logs, Purgatory(self._loop.call_later))
         self._closing.push_async_callback(self._checkpoint_high_watermarks)
         self._metadata = MetadataCache(view)
         self._services = self._new_services()
         self._server = Server(self._services, self._metrics)
+        self._vitals.shards = (self._groups.led, self._txns.led)
         listen = self._options.listen
         host, port = await self._server.listen(listen.host, listen.port)
         self._closing.push_async_callback(self._server.drain, self._options.broker.shutdown_drain_timeout_ms / 1000)
@@ -119,25 +127,24 @@ class Broker:
         await self._apply(self._store.view())
         self._closing.push_async_callback(self._stop_following, asyncio.create_task(self._follow()))
         await self._server.serve()
+        self._vitals.is_starting = False
         return bound
 
-    async def start_admin(self) -> Address:
+    async def start_admin(self) -> None:
         """Open the admin endpoint and begin the broker's own maintenance, while the broker serves already."""
         await asyncio.to_thread(warm_up)
-        admin = await asyncio.to_thread(self._admin_endpoint)
-        listen = self._options.admin
-        self._closing.push_async_callback(admin.stop)
-        host, port = await admin.start(listen.host, listen.port, self._options.broker.admin_token)
+        admin = self._admin or await self._listen_admin()
+        admin.serve(self, await asyncio.to_thread(self._collectors))
         try:
-            write_file_durably(self._fs, self._admin_address_file, f"{host}:{port}\n".encode())
+            write_file_durably(self._fs, self._admin_address_file, f"{self._admin_address}\n".encode())
             self._closing.callback(self._fs.unlink, self._admin_address_file)
         except OSError as error:  # a full disk is no reason not to serve what is on it
             logger.warning("%s is not written: %s", self._admin_address_file, error)
         self._start_chores()
-        return Address(host=host, port=port)
 
     async def stop(self) -> None:
         """Drain and close; everything appended is on the disk afterwards."""
+        self._vitals.is_stopping = True
         await self._closing.aclose()
 
     async def apply_retention(self) -> Sequence[Any]:
@@ -184,7 +191,7 @@ class Broker:
         self._zookeeper_offsets = ZooKeeperOffsets(store.session)
         return store
 
-    def _open_logs(self, view: ClusterView) -> None:
+    async def _open_logs(self, view: ClusterView) -> None:
         self._logs = LogManager(
             self._fs,
             SystemClock(),
@@ -193,8 +200,14 @@ class Broker:
             view.cluster_id,
             self._broker_id,
         )
-        self._logs.start()
+        self._vitals.folders = self._logs.health
+        opening = asyncio.ensure_future(asyncio.to_thread(self._logs.start))
+        await asyncio.wait({opening}, timeout=ADMIN_WAITS_FOR_LOGS_S)
+        telling = [] if opening.done() else [asyncio.ensure_future(self._listen_admin())]
+        await asyncio.wait({opening, *telling})
+        opening.result()
         self._closing.push_async_callback(self._close_logs)
+        await asyncio.gather(*telling)
         cleaner_config = _cleaner_config(self._layers.broker_config())
         self._cleaner = LogCleaner(self._fs, SystemClock(), self._logs, cleaner_config)
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
@@ -219,26 +232,28 @@ class Broker:
     def _admin_address_file(self) -> str:
         return f"{self._options.data_dirs[0]}/{ADMIN_ADDRESS_FILE}"
 
+    async def _listen_admin(self) -> AdminEndpoint:
+        self._admin = admin = await asyncio.to_thread(self._admin_endpoint)
+        self._closing.push_async_callback(admin.stop)
+        at = self._options.admin
+        host, port = await admin.start(at.host, at.port, self._options.broker.admin_token)
+        self._admin_address = Address(host=host, port=port)
+        logger.info("admin endpoint at http://%s", self._admin_address)
+        return admin
+
     def _admin_endpoint(self) -> AdminEndpoint:
         # An HTTP server takes as long to import as all the rest; clients need not wait for it.
-        from millrace_broker.admin import AdminEndpoint, BrokerCollector  # noqa: PLC0415
-        from millrace_broker.collectors import (  # noqa: PLC0415
-            FetchSessionCollector,
-            GroupCollector,
-            TransactionCollector,
-        )
+        from millrace_broker.admin import AdminEndpoint  # noqa: PLC0415
+
+        return AdminEndpoint(lambda: judge(self._vitals.facts()), self._state)
+
+    def _collectors(self) -> tuple[Collector, ...]:
+        from millrace_broker.collectors import broker_collectors  # noqa: PLC0415
 
         server = self._server
-        collector = BrokerCollector(
-            self._metrics, self._replicas, lambda: server.connection_count, lambda: server.memory.used_bytes
+        return broker_collectors(
+            self._metrics, self._services, lambda: server.connection_count, lambda: server.memory.used_bytes
         )
-        collectors = (
-            collector,
-            GroupCollector(self._groups),
-            TransactionCollector(self._txns),
-            FetchSessionCollector(self._services.fetch_sessions),
-        )
-        return AdminEndpoint(self, collectors, self._state)
 
     def _new_services(self) -> Services:
         configs = ConfigManager(self._broker_id, self._layers, self._store, self._metadata)
@@ -376,6 +391,7 @@ class Broker:
         if view.broker_configs == self._metadata.view.broker_configs:
             return
         layers = layers_of(view, self._broker_id, self._options.properties)
+        self._layers = layers
         self._services.configs.set_layers(layers)
         self._services.config = layers.broker_config()
         self._cleaner.reconfigure(_cleaner_config(self._services.config))
@@ -410,13 +426,17 @@ class Broker:
             logger.exception("not every log of a deleted topic can be deleted")
 
     def _state(self) -> dict[str, Any]:
+        if self._vitals.is_starting:
+            return {"broker_id": self._broker_id}
         return {
-            "status": "ok",
             "broker_id": self._broker_id,
             "cluster_id": self._metadata.view.cluster_id,
             "partitions": len(self._replicas.partitions),
             "connections": self._server.connection_count,
         }
+
+    def _largest_batch_bytes(self) -> int:
+        return LogConfig.from_properties(self._layers.log_defaults(), {}).max_message_bytes
 
     def _start_chores(self) -> None:
         config, transactions = self._options.broker, self._options.transactions

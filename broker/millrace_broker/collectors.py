@@ -1,17 +1,31 @@
-"""What Prometheus is told of groups, transactions and fetch sessions, read when it asks, on any thread."""
+"""What Prometheus is told, read when it asks, on any thread."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from millrace.errors import error_name
+from millrace.wire.api import ApiKey
 from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.handlers.api import Services
+from millrace_broker.metrics import RequestMetrics
 from millrace_broker.replication.fetch_sessions import FetchSessions
+from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.txns.coordinator import TransactionCoordinator
 from millrace_broker.txns.state import OPEN
+
+API_COUNTERS = (
+    ("requests", "Requests handled.", "requests"),
+    ("request_bytes", "Bytes of requests.", "bytes_in"),
+    ("response_bytes", "Bytes of replies.", "bytes_out"),
+    ("request_queue_seconds", "Time between a request's arrival and its handler.", "queue_seconds"),
+    ("request_seconds", "Time in handlers.", "handler_seconds"),
+    ("request_total_seconds", "Time between a request's arrival and its reply's leaving.", "total_seconds"),
+)
 
 GROUP_COUNTERS = (
     ("offsets_committed", "Offsets committed by groups."),
@@ -34,6 +48,86 @@ TRANSACTION_COUNTERS = (
     ("partitions_loaded", "Partitions of transaction states that were read; empty ones need not be."),
     ("load_seconds", "Time it took to read them."),
 )
+
+
+def broker_collectors(
+    metrics: RequestMetrics, services: Services, connections: Callable[[], int], bytes_in_flight: Callable[[], int]
+) -> tuple[Collector, ...]:
+    """Everything that a broker tells."""
+    return (
+        BrokerCollector(metrics, services.replicas, connections, bytes_in_flight),
+        GroupCollector(services.groups),
+        TransactionCollector(services.txns),
+        FetchSessionCollector(services.fetch_sessions),
+    )
+
+
+class BrokerCollector(Collector):
+    """What Prometheus is told, read from the broker's counters at the time of the request, on any thread."""
+
+    def __init__(
+        self,
+        metrics: RequestMetrics,
+        replicas: ReplicaManager,
+        connections: Callable[[], int],
+        bytes_in_flight: Callable[[], int],
+    ) -> None:
+        self._metrics = metrics
+        self._replicas = replicas
+        self._connections = connections
+        self._bytes_in_flight = bytes_in_flight
+
+    def collect(self) -> Iterable[Metric]:
+        """All metric families."""
+        yield from self._requests()
+        yield from self._partitions()
+        yield GaugeMetricFamily("millrace_connections", "Open connections.", value=self._connections())
+        yield GaugeMetricFamily(
+            "millrace_purgatory_size", "Requests that wait for records.", value=len(self._replicas.purgatory)
+        )
+        yield GaugeMetricFamily(
+            "millrace_bytes_in_flight",
+            "Memory of requests cut short or in line, and of replies not yet taken.",
+            value=self._bytes_in_flight(),
+        )
+        yield CounterMetricFamily(
+            "millrace_connections_idle_closed", "Connections closed for being idle.", value=self._metrics.idle_closed
+        )
+        yield CounterMetricFamily(
+            "millrace_connections_refused", "Connections closed for what they sent.", value=self._metrics.refused
+        )
+
+    def _requests(self) -> Iterable[Metric]:
+        families = [
+            (CounterMetricFamily(f"millrace_{name}", text, labels=["api"]), field) for name, text, field in API_COUNTERS
+        ]
+        for api_key, count in tuple(self._metrics.by_api.items()):
+            for family, field in families:
+                family.add_metric([ApiKey(api_key).name.lower()], getattr(count, field))
+        errors = CounterMetricFamily(
+            "millrace_request_errors", "Error codes in replies: one request can have many.", labels=["api", "error"]
+        )
+        for (api_key, code), times in self._metrics.errors.copy().items():
+            errors.add_metric([ApiKey(api_key).name.lower(), error_name(code)], times)
+        return [*(family for family, _ in families), errors]
+
+    def _partitions(self) -> Iterable[Metric]:
+        labels = ["topic", "partition"]
+        start = GaugeMetricFamily("millrace_log_start_offset", "First offset in the log.", labels=labels)
+        end = GaugeMetricFamily("millrace_log_end_offset", "Offset after the last in the log.", labels=labels)
+        size = GaugeMetricFamily("millrace_log_size_bytes", "Bytes in the log.", labels=labels)
+        unstable = GaugeMetricFamily(
+            "millrace_last_stable_offset_lag", "Offsets that wait for open transactions to end.", labels=labels
+        )
+        for (topic, index), partition in tuple(self._replicas.partitions.items()):
+            values = [topic, str(index)]
+            start.add_metric(values, partition.log.log_start_offset)
+            end.add_metric(values, partition.log.log_end_offset)
+            size.add_metric(values, partition.log.size_bytes)
+            high_watermark = partition.high_watermark
+            stable = partition.log.producers.first_unstable_offset(high_watermark)
+            unstable.add_metric(values, high_watermark - stable)
+        return start, end, size, unstable
 
 
 class GroupCollector(Collector):

@@ -86,6 +86,10 @@ class LocalStore:
         values = {name: info for name, (_, _, info) in infos.items()}
         return ClusterView(self._cluster_id, leader, brokers, values, broker_configs, group_configs)
 
+    def trouble(self) -> str | None:
+        """None: the one broker depends on nobody."""
+        return None
+
     def create_topic(self, topic: TopicInfo) -> None:
         """Add a topic, durably. TopicExistsError if its name is taken."""
         fields = {

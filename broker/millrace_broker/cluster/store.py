@@ -34,6 +34,10 @@ class MetadataStore(Protocol):
         """The newest view."""
         ...
 
+    def trouble(self) -> str | None:
+        """Why this broker is not, for now, a sure member of the cluster, as a sentence; None where it is."""
+        ...
+
     def create_topic(self, topic: TopicInfo) -> None:
         """Add a topic, whole or not at all. TopicExistsError if its name is taken."""
         ...

@@ -114,6 +114,10 @@ class ZooKeeperStore:
         """The newest view."""
         return self._view
 
+    def trouble(self) -> str | None:
+        """What is wrong with the session that holds the registration."""
+        return self.session.trouble
+
     def create_topic(self, topic: TopicInfo) -> None:
         """Add a topic in one transaction. TopicExistsError if its name is taken."""
         assignment = codec.TopicAssignment(

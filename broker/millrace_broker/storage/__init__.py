@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log import AppendOutcome, Log
 from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.log_copy import LogCopy
@@ -34,6 +35,7 @@ __all__ = [
     "AppendOutcome",
     "CleanerConfig",
     "CompactionReport",
+    "DirHealth",
     "Finding",
     "Log",
     "LogAppendInfo",

@@ -12,25 +12,33 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from millrace_broker.storage.failures import is_out_of_descriptors, storage_error
+from millrace_broker.storage.failures import is_disk_full, is_out_of_descriptors, storage_error
 
 logger = logging.getLogger(__name__)
 
 
 class DirHealth:
-    """Shared by a folder and its logs. Threads: the first failure wins, whoever reports it."""
+    """Shared by a folder and its logs. Threads: the first failure wins, whoever reports it.
 
-    __slots__ = ("_path", "reason")
+    `refusals` counts the appends that found no room.
+    """
+
+    __slots__ = ("path", "reason", "refusals")
 
     def __init__(self, path: str) -> None:
+        self.path = path
         self.reason: str | None = None
-        self._path = path
+        self.refusals = 0
 
     def fail(self, reason: str) -> None:
         """The folder is offline from now on; said once, in the log."""
         if self.reason is None:
             self.reason = reason
-            logger.error("%s is offline: %s", self._path, reason)
+            logger.error("%s is offline: %s", self.path, reason)
+
+    def note_refusal(self, error: OSError) -> None:
+        """Count an append that failed, if it did for want of room."""
+        self.refusals += is_disk_full(error)
 
     @contextmanager
     def guard(self, path: str) -> Iterator[None]:

@@ -67,6 +67,7 @@ class LogManager:
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._dirs = [DataDir(fs, path) for path in data_dirs]
+        self.health = [data_dir.health for data_dir in self._dirs]
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
         self._configured: set[TopicPartition] = set()

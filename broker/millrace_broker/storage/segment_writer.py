@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from millrace.errors import RecordTooLargeError
 from millrace_broker.storage.config import LogConfig
-from millrace_broker.storage.failures import is_out_of_descriptors, storage_error, storage_errors
+from millrace_broker.storage.failures import is_out_of_descriptors, storage_error
 from millrace_broker.storage.flushing import Flushing
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.placement import Placement
@@ -69,6 +69,7 @@ class SegmentWriter:
         try:
             start = segment.write(buffers, size_bytes)
         except OSError as error:
+            self._health.note_refusal(error)
             if not is_out_of_descriptors(error):
                 self._undo_write(segment)
             raise storage_error(segment.path, error) from error
@@ -78,9 +79,12 @@ class SegmentWriter:
 
     def roll(self, offset: int) -> LogSegment:
         """Finish the active segment and begin the next at the log's end; nothing is synced here. StorageError."""
-        with storage_errors(self._segments.directory):
+        try:
             self._producers.take_snapshot(offset)
             self._active = self._segments.begin(offset, self._rolling)
+        except OSError as error:
+            self._health.note_refusal(error)
+            raise storage_error(self._segments.directory, error) from error
         self._flushing.names_changed = True
         return self._active
 

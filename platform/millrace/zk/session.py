@@ -36,6 +36,11 @@ READS_IN_FLIGHT = 500
 RETRY_INTERVAL_S = 1.0
 EVERYTHING = ""
 ANY_VERSION = -1
+TROUBLES = {
+    KazooState.SUSPENDED: "the connection to ZooKeeper at {} is lost, and the session may be",
+    KazooState.LOST: "the session with ZooKeeper at {} has expired",
+    KazooState.CONNECTED: "ZooKeeper at {} is connected again, and what it holds is being registered and read again",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class ZooKeeperSession:
         self._work = threading.Condition()
         self._changed: set[str] = set()
         self._closed = False
+        self._trouble: str | None = None
         self._worker: threading.Thread | None = None
 
     @property
@@ -140,6 +146,11 @@ class ZooKeeperSession:
     def timeout_ms(self) -> int:
         """The session's timeout as ZooKeeper has granted it, which may be less than what was asked for."""
         return self._granted_timeout_ms
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong, as a sentence: from a lost connection on until all is registered and read again; else None."""
+        return self._trouble
 
     def confirm(self) -> int | None:
         """Hear from the ensemble's leader that our session lives: its id; None where it changed meanwhile.
@@ -319,6 +330,7 @@ class ZooKeeperSession:
 
     def _state_changed(self, state: str) -> None:
         logger.info("session with %s: %s", self._connect, state.lower())
+        self._trouble = TROUBLES[state].format(self._connect)
         if state == KazooState.CONNECTED:
             self._note(EVERYTHING)
 
@@ -353,6 +365,8 @@ class ZooKeeperSession:
         self._on_change(None)
         if refused:
             raise ZooKeeperError(f"{', '.join(refused)}: taken by another session while ours was lost")
+        if self._client.state == KazooState.CONNECTED:
+            self._trouble = None
 
     def _pause(self) -> None:
         with self._work:

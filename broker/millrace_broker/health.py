@@ -1,0 +1,95 @@
+"""Whether a broker lives and is ready, as a pure choice over what is known of it.
+
+    check               fails                                                     live   ready
+    data directories    one of them is offline                                    yes    no
+                        all of them are: a restart opens them again               no     no
+    disk                a folder has no room for a batch, or appends are refused  yes    no
+    zookeeper           the connection or the session is lost                     yes    no
+    loading             logs are being opened, or coordinators read theirs        yes    no
+    stopping            the broker drains its connections                         yes    no
+
+A process that is not live is to be restarted; one that is not ready is to be sent no clients, and may be again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Folder(NamedTuple):
+    """A data directory; `free_bytes` is None where the operating system does not say."""
+
+    path: str
+    offline_reason: str | None
+    free_bytes: int | None
+    refuses_appends: bool
+
+
+class Facts(NamedTuple):
+    """A broker at one moment.
+
+    `zookeeper_trouble` is None while the session is whole, and where there is no ZooKeeper. `largest_batch_bytes` is
+    what an append may need; `loading_partitions` counts those that coordinators have not read yet.
+    """
+
+    folders: tuple[Folder, ...]
+    largest_batch_bytes: int
+    zookeeper_trouble: str | None
+    is_starting: bool
+    loading_partitions: int
+    is_stopping: bool
+
+
+class Check(NamedTuple):
+    """One thing that was looked at, and what is wrong with it as sentences."""
+
+    name: str
+    reasons: tuple[str, ...]
+
+
+class Health(NamedTuple):
+    """Every check, and why the process is not live or not ready; it is where there is no reason."""
+
+    checks: tuple[Check, ...]
+    not_live: tuple[str, ...]
+    not_ready: tuple[str, ...]
+
+
+def judge(facts: Facts) -> Health:
+    """What the facts mean."""
+    checks = (
+        Check("data directories", tuple(_offline(folder) for folder in facts.folders if folder.offline_reason)),
+        Check("disk", tuple(filter(None, (_without_room(each, facts.largest_batch_bytes) for each in facts.folders)))),
+        Check("zookeeper", (facts.zookeeper_trouble,) if facts.zookeeper_trouble else ()),
+        Check("loading", _loading(facts)),
+        Check("stopping", ("the broker is stopping",) if facts.is_stopping else ()),
+    )
+    is_of_use = not facts.folders or any(folder.offline_reason is None for folder in facts.folders)
+    return Health(
+        checks,
+        not_live=() if is_of_use else ("every data directory is offline; a restart opens them again",),
+        not_ready=tuple(reason for check in checks for reason in check.reasons),
+    )
+
+
+def _offline(folder: Folder) -> str:
+    return f"data directory {folder.path} is offline: {folder.offline_reason}"
+
+
+def _without_room(folder: Folder, largest_batch_bytes: int) -> str | None:
+    if folder.offline_reason is not None:
+        return None
+    if folder.free_bytes is not None and folder.free_bytes < largest_batch_bytes:
+        return (
+            f"the disk of {folder.path} is full: {folder.free_bytes} bytes are free, and a batch may have "
+            f"{largest_batch_bytes}"
+        )
+    return f"the disk of {folder.path} is full: appends are refused" if folder.refuses_appends else None
+
+
+def _loading(facts: Facts) -> tuple[str, ...]:
+    if facts.is_starting:
+        return ("the broker is starting: its logs are being opened and recovered",)
+    if facts.loading_partitions:
+        return (f"coordinators are still loading {facts.loading_partitions} partitions",)
+    return ()

@@ -1,0 +1,62 @@
+"""Where the facts of a broker's health come from, from its first moments to its last (`health`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millrace.clock import Clock
+from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.health import Facts, Folder
+from millrace_broker.replication.shards import LedShards
+from millrace_broker.storage import DirHealth
+
+REFUSAL_LASTS_MS = 30_000  # by then whoever produces has tried again
+
+
+class Vitals:
+    """Gathers the facts; the broker sets what it has as it comes to have it.
+
+    A refused append counts until none has been refused for a while: that the disk has room again shows at the next one.
+    """
+
+    def __init__(self, store: MetadataStore, clock: Clock, largest_batch_bytes: Callable[[], int]) -> None:
+        self.folders: Sequence[DirHealth] = ()
+        self.shards: Sequence[LedShards[Any]] = ()
+        self.is_starting = True
+        self.is_stopping = False
+        self._store = store
+        self._clock = clock
+        self._largest_batch_bytes = largest_batch_bytes
+        self._refusals: dict[str, tuple[int, int]] = {}  # by folder: how many were seen, and until when they count
+
+    def facts(self) -> Facts:
+        """The facts of now. Asks the operating system, which may wait for a disk: for a worker thread."""
+        return Facts(
+            folders=tuple(self._folder(one) for one in self.folders),
+            largest_batch_bytes=self._largest_batch_bytes(),
+            zookeeper_trouble=self._store.trouble(),
+            is_starting=self.is_starting,
+            loading_partitions=sum(len(led.all()) - len(led.loaded()) for led in self.shards),
+            is_stopping=self.is_stopping,
+        )
+
+    def _folder(self, health: DirHealth) -> Folder:
+        return Folder(health.path, health.reason, _free_bytes(health.path), self._refuses(health))
+
+    def _refuses(self, health: DirHealth) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        seen, until_ms = self._refusals.get(health.path, (0, 0))
+        if health.refusals > seen:
+            seen, until_ms = health.refusals, now_ms + REFUSAL_LASTS_MS
+            self._refusals[health.path] = seen, until_ms
+        return now_ms < until_ms
+
+
+def _free_bytes(path: str) -> int | None:
+    try:
+        return shutil.disk_usage(path if os.path.exists(path) else os.path.dirname(path)).free
+    except OSError:
+        return None

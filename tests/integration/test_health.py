@@ -1,0 +1,165 @@
+"""`/healthz` and `/readyz` of real brokers: what goes wrong makes them fail and is named, and passes."""
+
+import json
+import resource
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.errors import MillraceError, StorageError
+from millrace.ports import free_port
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace.zk.embedded import EmbeddedZooKeeper
+
+WAIT_S = 60
+FAILING_DOOR = """
+import os, sys, time
+from millrace.fs import OsFileSystem
+
+fsync, listdir = OsFileSystem.fsync, OsFileSystem.listdir
+
+
+def failing(self, fd):
+    if os.path.exists({broken!r}):
+        raise OSError(5, "Input/output error")
+    return fsync(self, fd)
+
+
+def slow(self, path):
+    while os.path.exists({held!r}):
+        time.sleep(0.01)
+    return listdir(self, path)
+
+
+OsFileSystem.fsync, OsFileSystem.listdir = failing, slow
+sys.argv += {arguments!r}
+from millrace_broker.__main__ import main
+sys.exit(main())
+"""
+
+
+def asked(url):
+    """(status, the answer)."""
+    try:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def until(url, status):
+    """The answer, once it has this status."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            found, answer = asked(url)
+        except (urllib.error.URLError, ConnectionError) as error:
+            found, answer = None, error
+        if found == status:
+            return answer
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.02)
+
+
+def program(tmp_path, *arguments):
+    """A broker whose syncs fail while the file `broken` is there, and whose logs open once `held` is gone."""
+    files = {"broken": str(tmp_path / "broken"), "held": str(tmp_path / "held")}
+    return "-c", FAILING_DOOR.format(arguments=list(arguments), **files)
+
+
+def test_a_broker_that_is_well_lists_its_checks(broker_session):
+    for name in ("healthz", "readyz"):
+        status, answer = asked(f"{broker_session.admin_url}/{name}")
+        assert (status, answer["status"], answer["reasons"]) == (200, "ok", [])
+        assert set(answer["checks"]) == {"data directories", "disk", "zookeeper", "loading", "stopping"}
+        assert not any(answer["checks"].values())
+
+
+def test_a_folder_that_can_not_be_opened(tmp_path):
+    (tmp_path / "two").write_text("no folder", encoding="utf-8")
+    with BrokerProcess(tmp_path / "one", more_data_dirs=[tmp_path / "two"]) as broker:
+        status, answer = asked(f"{broker.admin_url}/readyz")
+        assert status == 503
+        (reason,) = answer["reasons"]
+        assert reason.startswith(f"data directory {tmp_path / 'two'} is offline: ")
+        assert answer["checks"]["data directories"] == [reason]
+        assert asked(f"{broker.admin_url}/healthz")[0] == 200
+
+
+def test_the_only_folder_fails_and_a_restart_helps(tmp_path):
+    settings = {"log.flush.interval.messages": "1"}
+    with BrokerProcess(tmp_path / "data", properties=settings, program=program(tmp_path)) as broker:
+        with Cluster(broker.bootstrap, timeout_s=2) as cluster:
+            SyncProducer(cluster).send("t", 0, [NewRecord(b"v")])
+            assert asked(f"{broker.admin_url}/healthz")[0] == 200
+            (tmp_path / "broken").touch()
+            with pytest.raises(MillraceError):
+                SyncProducer(cluster).send("t", 0, [NewRecord(b"v")])
+        status, answer = asked(f"{broker.admin_url}/healthz")
+        assert (status, answer["status"]) == (503, "failed")
+        assert answer["reasons"] == ["every data directory is offline; a restart opens them again"]
+        assert "Input/output error" in asked(f"{broker.admin_url}/readyz")[1]["reasons"][0]
+        (tmp_path / "broken").unlink()
+        broker.restart()
+        assert asked(f"{broker.admin_url}/healthz")[0] == asked(f"{broker.admin_url}/readyz")[0] == 200
+
+
+def test_zookeeper_goes_and_comes(tmp_path):
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        settings = {"zookeeper.session.timeout.ms": "4000"}
+        with BrokerProcess(tmp_path / "data", zookeeper=zookeeper.address, properties=settings) as broker:
+            url = f"{broker.admin_url}/readyz"
+            assert asked(url)[0] == 200
+            zookeeper.stop()
+            (reason,) = until(url, 503)["reasons"]
+            assert zookeeper.address in reason
+            assert asked(f"{broker.admin_url}/healthz")[0] == 200
+            zookeeper.start()
+            until(url, 200)
+            with Cluster(broker.bootstrap) as cluster:
+                Admin(cluster).create_topic("t", 1)
+
+
+def test_a_full_disk(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap, timeout_s=2) as cluster:
+        producer = SyncProducer(cluster)
+        producer.send("t", 0, [NewRecord(bytes(1000))])
+        (segment,) = (tmp_path / "data").glob("t-0/*.log")
+        assert asked(f"{broker.admin_url}/readyz")[0] == 200
+        _, hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (segment.stat().st_size + 500, hard))
+        with pytest.raises(StorageError):
+            producer.send("t", 0, [NewRecord(bytes(1000))])
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+        status, answer = asked(f"{broker.admin_url}/readyz")
+        assert status == 503
+        assert answer["reasons"] == [f"the disk of {tmp_path / 'data'} is full: appends are refused"]
+        assert asked(f"{broker.admin_url}/healthz")[0] == 200
+
+
+def test_logs_that_are_opened_for_long(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker, Cluster(broker.bootstrap) as cluster:
+        SyncProducer(cluster).send("t", 0, [NewRecord(b"v")])
+        broker.kill()
+    (tmp_path / "held").touch()
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    slow = program(tmp_path, "--admin", f"127.0.0.1:{port}")
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(BrokerProcess, tmp_path / "data", program=slow)
+        try:
+            (reason,) = until(f"{url}/readyz", 503)["reasons"]
+            assert reason == "the broker is starting: its logs are being opened and recovered"
+            assert asked(f"{url}/healthz")[0] == 200
+            maintenance = urllib.request.Request(f"{url}/maintenance/verify", method="POST")
+            assert asked(maintenance) == (503, {"action": "verify", "error": "the broker is still starting"})
+        finally:
+            (tmp_path / "held").unlink()
+        with starting.result(WAIT_S) as broker, Cluster(broker.bootstrap) as cluster:
+            until(f"{url}/readyz", 200)
+            assert broker.admin_url == url
+            assert SyncProducer(cluster).send("t", 0, [NewRecord(b"v")]) == 1
