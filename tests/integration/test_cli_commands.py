@@ -325,8 +325,15 @@ def test_a_refused_record_leaves_the_count_of_those_before(broker, millrace, top
         assert follow.stdout == b"small\n"
         output, error = producer.communicate(b"x" * 2000 + b"\n", timeout=TIMEOUT_S)
     assert output == f"1 record(s) acknowledged by {topic}\n".encode()
-    assert error.startswith(f"millrace: produce to {topic}-0: ".encode())
+    assert error.startswith(f"millrace: line 2: produce to {topic}-0: ".encode())
     assert producer.returncode == 1
+
+
+def test_the_lines_of_a_batch_that_the_broker_refuses_are_named(millrace, refused, topic):
+    millrace("topics", "create", topic, "--config", "cleanup.policy=compact")
+    keyless = b'{"value": "1", "key": "k"}\n{"value": "2"}\n'
+    error = refused("produce", topic, "--input", "json", stdin=keyless)
+    assert error.startswith(f"millrace: a record of the lines 1 to 2: produce to {topic}-0: ")
 
 
 @pytest.mark.parametrize("command", [("topics", "list"), ("produce", "t"), ("consume", "t")])

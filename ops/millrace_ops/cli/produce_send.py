@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from millrace.errors import InvalidRecordError
+from millrace.errors import BrokerError, ErrorCode, InvalidRecordError, RecordTooLargeError
 from millrace_ops.cli.produce_lines import Placed
 
 if TYPE_CHECKING:
@@ -64,18 +64,31 @@ class Sender:
         """Send all and wait for the acknowledgements.
 
         Raises:
-            InvalidRecordError: A record names a partition that there is not; none of these is sent then.
+            InvalidRecordError: A record names a partition that there is not, and none of these is sent; or the broker
+                refuses a batch.
         """
         for partition, chosen in self._by_partition(records).items():
-            for batch in batches_of(chosen):
-                self._producer.send(self._topic, partition, batch, codec=self._codec)
-                self.acknowledged += len(batch)
+            sent = 0
+            for batch in batches_of([one.record for one in chosen]):
+                self._send_batch(partition, batch, chosen[sent].line, chosen[sent + len(batch) - 1].line)
+                sent += len(batch)
 
-    def _by_partition(self, records: Iterable[Placed]) -> Mapping[int, Sequence[NewRecord]]:
+    def _send_batch(self, partition: int, batch: Sequence[NewRecord], first_line: int, last_line: int) -> None:
+        try:
+            self._producer.send(self._topic, partition, batch, codec=self._codec)
+        except (InvalidRecordError, RecordTooLargeError, BrokerError) as error:
+            if isinstance(error, BrokerError) and error.broker_code != ErrorCode.INVALID_TIMESTAMP:
+                raise
+            lines = f"a record of the lines {first_line} to {last_line}"
+            place = f"line {first_line}" if first_line == last_line else lines
+            raise InvalidRecordError(f"{place}: {error}") from error
+        self.acknowledged += len(batch)
+
+    def _by_partition(self, records: Iterable[Placed]) -> Mapping[int, Sequence[Placed]]:
         self._keyless_partition = (self._keyless_partition + 1) % self._partition_count
-        chosen: dict[int, list[NewRecord]] = defaultdict(list)
+        chosen: dict[int, list[Placed]] = defaultdict(list)
         for one in records:
-            chosen[self._partition_of(one)].append(one.record)
+            chosen[self._partition_of(one)].append(one)
         return chosen
 
     def _partition_of(self, one: Placed) -> int:
