@@ -153,12 +153,12 @@ def test_a_file_without_the_right_to_write_is_read_and_stays_as_it_is(folder):
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "123.log", f"{SEGMENT}.snapshot"])
+@pytest.mark.parametrize("name", ["notes.txt", "123.log", f"{SEGMENT}.deleted"])
 def test_other_files_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     code, _, error = dump(tmp_path / name)
     assert code == 1
-    assert error.startswith(f"millrace: {tmp_path / name}: not a segment's file")
+    assert error.startswith(f"millrace: {tmp_path / name}: not a file of a log")
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -23,7 +23,7 @@ from millrace.fs import FileSystem, write_file_durably
 from millrace_broker.storage.failures import is_disk_full
 
 VERSION = 0
-_ENTRY = struct.Struct(">hqqqq")
+ENTRY = struct.Struct(">hqqqq")
 
 
 class AbortedTransaction(NamedTuple):
@@ -56,10 +56,10 @@ class TransactionIndex:
 
     def is_sane(self, base_offset: int) -> bool:
         """Whether the file holds whole entries of this version whose markers are in the segment."""
-        if self._file_bytes % _ENTRY.size:
+        if self._file_bytes % ENTRY.size:
             return False
         data = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
-        return all(version == VERSION and last >= base_offset for version, _, _, last, _ in _ENTRY.iter_unpack(data))
+        return all(version == VERSION and last >= base_offset for version, _, _, last, _ in ENTRY.iter_unpack(data))
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Add a transaction whose marker was appended to the segment."""
@@ -125,7 +125,7 @@ class TransactionIndex:
         if self._fd is None:
             return []
         data = self._fs.pread(self._fd, self._file_bytes, 0)
-        return [AbortedTransaction(*fields) for _, *fields in _ENTRY.iter_unpack(data)]
+        return [AbortedTransaction(*fields) for _, *fields in ENTRY.iter_unpack(data)]
 
 
 def find_aborted(indexes: Iterable[TransactionIndex], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -140,4 +140,4 @@ def find_aborted(indexes: Iterable[TransactionIndex], start_offset: int, end_off
 
 
 def _packed(transactions: Sequence[AbortedTransaction]) -> bytes:
-    return b"".join(_ENTRY.pack(VERSION, *transaction) for transaction in transactions)
+    return b"".join(ENTRY.pack(VERSION, *transaction) for transaction in transactions)

@@ -1,9 +1,12 @@
 """`millrace dump`: what lies in the files of a log, read only, no broker needed.
 
-    .log        a line for each batch, and with --records one for each record; with --transaction-log-decoder records
-                are those of __transaction_state
+    .log        a line for each batch, and with --records one for each record; those of __consumer_offsets and
+                __transaction_state are decoded, by the folder's name or as --offsets-decoder and
+                --transaction-log-decoder say
     .index      a line for each entry: last offset of a batch, position of the batch
     .timeindex  a line for each entry: largest timestamp so far, offset up to which that holds
+    .txnindex   a line for each aborted transaction
+    .snapshot   a line for each producer
 
 After a wrong CRC the dump goes on behind the batch; where there is no batch or entry it ends. Each damage has a
 line that says the exact position and what is wrong.
@@ -22,6 +25,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.fs import OsFileSystem
+from millrace_ops.cli.dump_groups import group_record_of
+from millrace_ops.cli.dump_producers import snapshot_lines, transaction_index_lines
 from millrace_ops.cli.dump_transactions import transaction_of
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import iso_time, json_bytes, print_json
@@ -54,36 +59,62 @@ class ReadOnlyFileSystem(OsFileSystem):
 
 
 def dump(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files NNN.log, NNN.index, NNN.timeindex.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Files NNN.log, NNN.index, NNN.timeindex, NNN.txnindex, NNN.snapshot."),
+    ],
     records: Annotated[bool, typer.Option("--records", help="Show the records inside the batches too.")] = False,
     transactions: Annotated[
         bool, typer.Option("--transaction-log-decoder", help="Show the records of __transaction_state, decoded.")
+    ] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets-decoder", help="Show the records of __consumer_offsets, decoded.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what lies in the files of a log.
 
-    Batches of segments, entries of their indexes; exit status 1 if one is damaged.
+    Batches of segments, entries of their indexes, producers, aborted transactions; exit status 1 if one is damaged.
     """
+    if transactions and offsets:
+        raise typer.BadParameter("--transaction-log-decoder and --offsets-decoder are for different topics")
     damaged = False
-    shown = transaction_of if transactions else _record if records else None
+    chosen = transaction_of if transactions else group_record_of if offsets else None
     for file in files:
         if not as_json:
             print(file)
-        for line in lines_of(file, shown):
+        for line in lines_of(file, chosen or (decoder_of(file) if records else None)):
             damaged = damaged or "damage" in line
             print_json({"file": str(file), **line}) if as_json else print(_text(line))
     raise typer.Exit(int(damaged))
 
 
+def decoder_of(file: Path) -> ShowRecord:
+    """How the records of a file are shown, by the topic that its folder is named after."""
+    from millrace_broker.storage.filenames import parse_partition_dir
+
+    partition = parse_partition_dir(file.absolute().parent.name)
+    return _record if partition is None else DECODERS.get(partition.topic, _record)
+
+
 def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
     """What a file holds, line by line, records if there is a way to show them; damage has `position` and `damage`."""
     from millrace.errors import InvalidConfigError
-    from millrace_broker.storage.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, parse_segment_file_name
+    from millrace_broker.storage.filenames import (
+        LOG_SUFFIX,
+        OFFSET_INDEX_SUFFIX,
+        TIME_INDEX_SUFFIX,
+        parse_segment_file_name,
+        parse_snapshot_file_name,
+    )
 
+    if parse_snapshot_file_name(file.name) is not None:
+        yield from snapshot_lines(file.read_bytes())
+        return
     name = parse_segment_file_name(file.name)
     if name is None:
-        raise InvalidConfigError(f"{file}: not a segment's file (20 digits and .log, .index or .timeindex)")
+        suffixes = ".log, .index, .timeindex, .txnindex or .snapshot"
+        raise InvalidConfigError(f"{file}: not a file of a log (20 digits and {suffixes})")
     base_offset, suffix = name
     fs = ReadOnlyFileSystem()
     fd = fs.open(str(file))
@@ -92,8 +123,10 @@ def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
             yield from _batches(fs, fd, show_record)
         elif suffix == OFFSET_INDEX_SUFFIX:
             yield from _offset_index(fs, fd, base_offset)
-        else:
+        elif suffix == TIME_INDEX_SUFFIX:
             yield from _time_index(fs, fd, base_offset)
+        else:
+            yield from transaction_index_lines(fs.pread(fd, fs.size(fd), 0), base_offset)
     except OSError as error:
         error.filename = str(file)  # a descriptor's error has no name
         raise
@@ -113,7 +146,8 @@ def _batches(fs: FileSystem, fd: int, show_record: ShowRecord | None) -> Iterato
             if not crc_holds:
                 yield _damage(position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
             elif show_record is not None:
-                yield from map(show_record, _records(fs, fd, position, header))
+                # A marker's record is no record of its topic.
+                yield from map(_record if header.is_control else show_record, _records(fs, fd, position, header))
             end = position + header.size_bytes
     except RecordError as error:
         yield _damage(end, str(error))
@@ -149,6 +183,9 @@ def _record(record: Record) -> Line:
         "value": json_bytes(record.value),
         "headers": [[name, json_bytes(value)] for name, value in record.headers],
     }
+
+
+DECODERS: dict[str, ShowRecord] = {"__consumer_offsets": group_record_of, "__transaction_state": transaction_of}
 
 
 def _offset_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:

@@ -1,0 +1,83 @@
+"""Records of `__consumer_offsets`, read for `millrace dump` (docs/formats/consumer-offsets.md, consumer-group.md)."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from millrace_ops.cli.output import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millrace.records.record import Record
+
+
+def group_record_of(record: Record) -> dict[str, Any]:
+    """What a record says of a group: an offset, a classic group, or a part of a consumer group. CorruptRecordError.
+
+    A tombstone has null where its kind has a value; a kind that is not known has its key and value as they are.
+    """
+    from millrace.errors import CorruptRecordError
+    from millrace_broker.groups import records
+    from millrace_broker.groups.consumer.records import decode_key, decode_value
+
+    if record.key is None:
+        raise CorruptRecordError(f"the record at offset {record.offset} has no key, which a group's would have")
+    shown = {"offset": record.offset, "timestamp": record.timestamp_ms}
+    version = records.key_version(record.key)
+    if version in records.OFFSET_KEY_VERSIONS:
+        return {**shown, **_offset(record.key, record.value)}
+    if version == records.GROUP_KEY_VERSION:
+        return {**shown, **_classic_group(record.key, record.value)}
+    key = decode_key(record.key)
+    if key is None:
+        return {**shown, "kind": version, "key": json_bytes(record.key), "value": json_bytes(record.value)}
+    named = {"name": key.name} if key.name else {}
+    value = None if record.value is None else _plain(decode_value(key.kind, record.value))
+    return {**shown, "kind": key.kind.name.lower(), "group": key.group_id, **named, "value": value}
+
+
+def _offset(key: bytes, value: bytes | None) -> dict[str, Any]:
+    from millrace_broker.groups.records import read_offset_key, read_offset_value
+
+    group_id, topic, partition = read_offset_key(key)
+    shown = {"kind": "offset", "group": group_id, "topic": topic, "partition": partition}
+    if value is None:
+        return {**shown, "committed": None}
+    committed = read_offset_value(value)
+    return {
+        **shown,
+        "committed": committed.offset,
+        "leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "commit_timestamp": committed.commit_timestamp_ms,
+        "expire_timestamp": committed.expire_timestamp_ms,
+    }
+
+
+def _classic_group(key: bytes, value: bytes | None) -> dict[str, Any]:
+    from millrace_broker.groups.records import read_group_key, read_group_value
+
+    shown = {"kind": "classic_group", "group": read_group_key(key)}
+    return {**shown, "value": None if value is None else _plain(read_group_value(value))}
+
+
+def _plain(value: Any) -> Any:
+    """A stored value as JSON has it: names for fields, lists for sets, text for ids and numbers for states."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(field) for name, field in value._asdict().items()}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, frozenset):
+        return _list(sorted(value))
+    if isinstance(value, tuple):
+        return _list(value)
+    if isinstance(value, bytes):
+        return json_bytes(value)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _list(values: Iterable[Any]) -> list[Any]:
+    return [_plain(value) for value in values]
