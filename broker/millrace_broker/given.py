@@ -6,7 +6,6 @@ property, its value unless that is a secret, and where it stands: `FILE:LINE: NA
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -116,6 +115,8 @@ def _check_value(name: str, value: str, place: str) -> None:
 
 def _pass_over(name: str, place: str) -> None:
     """A name that neither Kafka nor Millrace knows: refused where it was typed, as Kafka passed over in a file."""
+    import difflib  # noqa: PLC0415 -- a start without a slip is spared the time
+
     near = difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.8)
     hint = f"; did you mean {near[0]}?" if near else ""
     if not place:
