@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.clock import SystemClock
 from millrace.config import MAX_INT
 from millrace.descriptor_pool import PooledFileSystem, file_limit
-from millrace.errors import InvalidConfigError, MillraceError
+from millrace.errors import InvalidConfigError, MillraceError, StorageError
 from millrace.fs import OsFileSystem, write_file_durably
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.config_sources import BrokerLayers
@@ -223,10 +223,13 @@ class Broker:
     def _raise_leader_epochs(self) -> None:
         """Before anything is led: a log that was not stopped cleanly may have lost what others have read of it."""
         raised = raised_leader_epochs(self._store.view(), self._broker_id, self._logs)
-        if raised:
-            logger.info("the leader epochs of %d partitions are raised", len(raised))
-            self._store.raise_leader_epochs(raised)
-        self._epochs_are_raised = True
+        try:
+            if raised:
+                logger.info("the leader epochs of %d partitions are raised", len(raised))
+                self._store.raise_leader_epochs(raised)
+            self._epochs_are_raised = True
+        except StorageError as error:  # a full disk is no reason not to serve; each log notes its epoch before it grows
+            logger.warning("the raised leader epochs are not stored, the next start raises them again: %s", error)
 
     @property
     def _admin_address_file(self) -> str:

@@ -204,3 +204,15 @@ def test_a_file_of_before_without_leader_epochs_is_read(tmp_path):
     first.create_topic(topic("a"))
     assert "leader_epochs" not in (tmp_path / "metadata.json").read_text()
     assert epochs(started(OsFileSystem(), tmp_path), "a") == [0, 0]
+
+
+def test_leader_epochs_that_a_full_disk_does_not_take_count_and_are_stored_with_the_next_change():
+    fs = fresh_fs()
+    store = started(fs)
+    store.create_topic(topic("a"))
+    fs.fail("pwritev", code=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        store.raise_leader_epochs({TopicPartition("a", 0): 3})
+    assert epochs(store, "a") == [3, 0]
+    store.set_topic_config("a", {})
+    assert epochs(started(fs.after_cut()), "a") == [3, 0]

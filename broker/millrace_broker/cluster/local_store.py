@@ -118,13 +118,16 @@ class LocalStore:
             self._replace(topics={**self._topics, name: {**fields, "partitions": count}})
 
     def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
-        """Give partitions newer leader epochs, all of them in one change of the file."""
+        """Give partitions newer leader epochs, all of them in one change of the file.
+
+        Raises StorageError where the disk has no room: the epochs count all the same, and the next change writes them.
+        """
         raised: dict[str, dict[int, int]] = defaultdict(dict)
         for (name, index), epoch in leader_epochs.items():
             raised[name][index] = epoch
         with self._lock:
-            topics = {name: _with_epochs(fields, raised.get(name, {})) for name, fields in self._topics.items()}
-            self._replace(topics=topics)
+            self._topics = {name: _with_epochs(fields, raised.get(name, {})) for name, fields in self._topics.items()}
+            self._replace()
 
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
         """Replace a topic's own configuration, durably."""

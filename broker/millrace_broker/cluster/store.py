@@ -53,7 +53,8 @@ class MetadataStore(Protocol):
     def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
         """Give partitions newer leader epochs, durable before it returns; none goes back, and what is gone is left out.
 
-        A crash may leave some of them raised. StorageError or ZooKeeperError.
+        A crash may leave some of them raised. Raises ZooKeeperError, or StorageError where they count in this process
+        and are not stored yet.
         """
         ...
 
