@@ -14,7 +14,7 @@ from typing import NamedTuple
 from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
 from millrace_broker.cluster.config_sources import BROKER_KEYS
-from millrace_broker.restrictions import check_unrestricted, restriction
+from millrace_broker.restrictions import RESTRICTIONS, check_unrestricted, restriction
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +114,14 @@ def _check_value(name: str, value: str, place: str) -> None:
 
 
 def _pass_over(name: str, place: str) -> None:
-    """A name that neither Kafka nor Millrace knows: refused where it was typed, as Kafka passed over in a file."""
+    """Pass over a name of a file that neither Kafka nor Millrace knows, as Kafka does.
+
+    Raises InvalidConfigError where it was typed, and where it is nearly that of a property that would restrict access.
+    """
     import difflib  # noqa: PLC0415 -- a start without a slip is spared the time
 
-    near = difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.8)
+    near = difflib.get_close_matches(name, [*BROKER_KEYS, *RESTRICTIONS], n=1, cutoff=0.8)
     hint = f"; did you mean {near[0]}?" if near else ""
-    if not place:
-        raise InvalidConfigError(f"unknown property {name}{hint}")
+    if not place or (near and restriction(near[0])):
+        raise InvalidConfigError(f"{place}unknown property {name}{hint}")
     logger.warning("%sunknown property %s is passed over%s", place, name, hint)

@@ -105,6 +105,19 @@ def test_what_would_restrict_access_stops_the_start(refused, lines, said, argume
 
 
 @pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("zookeeper.set.acls=true", "zookeeper.set.acl"),
+        ("allow.everyone.if.no.acls.found=false", "allow.everyone.if.no.acl.found"),
+        ("super.user=User:admin", "super.users"),
+    ],
+)
+def test_a_slip_in_the_name_of_a_restriction_is_not_passed_over(refused, slip, meant):
+    name = slip.partition("=")[0]
+    assert refused(f"{slip}\n") == f"server.properties:1: unknown property {name}; did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
     "name",
     ["ssl.keystore.password", "sasl.jaas.config", "listener.name.x.ssl.key.password", "delegation.token.master.key"],
 )

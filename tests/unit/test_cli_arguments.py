@@ -45,6 +45,8 @@ def test_every_command_has_help(run, command):
         (("topics", "create", "t", "--partitions", "x"), "--partitions"),
         (("topics", "create", "t", "--partitions", "-2"), "--partitions"),
         (("produce",), "TOPIC"),
+        (("configs", "describe"), "--topic"),
+        (("configs", "set", "retention.ms=1", "--topic", "t", "--broker", "1"), "--topic"),
         (("topics", "create", "t", "--partitions", str(2**31)), "--partitions"),
         (("topics", "create", "t", "--replication-factor", str(2**15)), "--replication-factor"),
         (("topics", "delete-records", "t", "--before", str(2**63)), "--before"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.errors import InvalidConfigError, SetupError
+from millrace.errors import InvalidConfigError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
@@ -102,7 +102,7 @@ def _opened(bootstrap: str, **subject: str | None) -> Iterator[tuple[Configs, Re
 
     named = [(kind, name) for kind, name in subject.items() if name is not None]
     if len(named) != 1:
-        raise SetupError("give one of --topic TOPIC, --broker ID and --group GROUP")
+        raise typer.BadParameter("one of the three is needed", param_hint="--topic / --broker / --group")
     [(kind, name)] = named
     with Cluster(bootstrap) as cluster:
         is_of_all = kind == "broker" and name == ALL_BROKERS

@@ -156,7 +156,7 @@ class Connection:
         try:
             connected = socket.create_connection(self.address, self._timeout_s)
         except OSError as error:
-            raise BrokerUnreachableError(f"no broker answers at {self.address}: {error}") from error
+            raise BrokerUnreachableError(f"no broker answers at {self.address}: {error.strerror or error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connected
 

@@ -84,7 +84,9 @@ def read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_SCHEMA_BYTES + 1)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SchemaError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise SchemaError(f"{path}: {error}") from error
     if len(text) > MAX_SCHEMA_BYTES:
         raise SchemaError(f"{path}: larger than {MAX_SCHEMA_BYTES >> 20} MiB")

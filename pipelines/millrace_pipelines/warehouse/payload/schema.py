@@ -174,7 +174,7 @@ def _descriptor_set(path: str) -> bytes:
             with open(path, "rb") as file:
                 return file.read()
         except OSError as error:
-            raise SchemaError(f"{path}: {error}") from error
+            raise SchemaError(f"{path}: {error.strerror}") from error
     directory = os.path.dirname(path)
     files = {
         name: read_text(os.path.join(directory, name)) for name in os.listdir(directory) if name.endswith(PROTO_SUFFIX)
