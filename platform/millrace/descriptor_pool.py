@@ -136,6 +136,14 @@ class PooledFileSystem:
         finally:
             self._leave(file)
 
+    def set_modified_ms(self, fd: int, time_ms: int) -> None:
+        """Set the time of the last write."""
+        file = self._use(fd)
+        try:
+            self._fs.set_modified_ms(file.fd, time_ms)
+        finally:
+            self._leave(file)
+
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Read at a position."""
         file = self._use(fd)

@@ -47,6 +47,10 @@ class FileSystem(Protocol):
         """When the file was last written, in milliseconds since 1970."""
         ...
 
+    def set_modified_ms(self, fd: int, time_ms: int) -> None:
+        """Let the file count as last written at `time_ms`, until it is written to; `fsync` takes that to the disk."""
+        ...
+
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Up to `length` bytes at `position`; fewer only at the end of the file."""
         ...
@@ -126,6 +130,10 @@ class OsFileSystem:
     def modified_ms(self, fd: int) -> int:
         """When the file was last written."""
         return os.fstat(fd).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, fd: int, time_ms: int) -> None:
+        """Set the time of the last write; the time of the last read stays."""
+        os.utime(fd, ns=(os.fstat(fd).st_atime_ns, time_ms * 1_000_000))
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Read at a position; goes on after short reads, which Linux makes above 2 GiB."""

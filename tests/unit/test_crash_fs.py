@@ -46,6 +46,29 @@ def test_both_file_systems_miss_the_same(place: tuple[FileSystem, str]) -> None:
         fs.rename(f"{root}/missing", f"{root}/other")
 
 
+def test_a_file_says_when_it_was_last_written(place: tuple[FileSystem, str]) -> None:
+    fs, root = place
+    fd = fs.open(f"{root}/file", create=True)
+    for change in (lambda: fs.pwritev(fd, [b"a"], 0), lambda: fs.truncate(fd, 5)):
+        fs.set_modified_ms(fd, 1_600_000_000_123)
+        fs.fsync(fd)
+        assert fs.modified_ms(fd) == 1_600_000_000_123
+        change()
+        assert fs.modified_ms(fd) > 1_700_000_000_000
+    fs.close(fd)
+
+
+def test_a_cut_takes_a_time_that_was_not_synced() -> None:
+    fs = CrashFileSystem()
+    fd = fs.open("/file", create=True)
+    fs.set_modified_ms(fd, 1000)
+    fs.fsync(fd)
+    fs.fsync_dir("/")
+    fs.set_modified_ms(fd, 2000)
+    for after, modified_ms in ((fs.after_cut(), 1000), (fs.after_cut(Random(1)), 1000), (fs.after_kill(), 2000)):
+        assert after.modified_ms(after.open("/file")) == modified_ms
+
+
 def test_a_lock_is_held_once_until_it_is_closed(place: tuple[FileSystem, str]) -> None:
     fs, root = place
     first, second = fs.open(f"{root}/lock", create=True), fs.open(f"{root}/lock")

@@ -1,6 +1,8 @@
 """Segments of clients of 0.8 and 0.9, whose messages have no times: they go by when their file was last written."""
 
 import os
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,21 @@ from millrace.records.convert import up_convert
 from millrace.records.message_set import encode_message_set
 from millrace.records.record import NewRecord, Record, encode_batch
 from millrace.testing.clock import ManualClock
-from millrace_broker.storage import Log, LogConfig, TopicPartition
+from millrace_broker.storage import (
+    CleanerConfig,
+    CompactionReport,
+    Log,
+    LogCleaner,
+    LogConfig,
+    LogManager,
+    TopicPartition,
+)
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 24 * 3600 * 1000
 OLD = "older than retention.ms"
-V0 = up_convert(encode_message_set([Record(0, -1, None, b"v" * 50, ())], magic=0), first_offset=0)
+V0 = up_convert(encode_message_set([Record(0, -1, b"k", b"v" * 50, ())], magic=0), first_offset=0)
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "150", "file.delete.delay.ms": "0"}
 
 
 @pytest.fixture(params=["plain", "pooled"])
@@ -65,3 +76,62 @@ def test_without_a_limit_they_stay(fs: FileSystem, tmp_path: Path) -> None:
     written(tmp_path, 9000 * DAY_MS)
     assert log.apply_retention().reasons == ()
     log.close()
+
+
+class Broker:
+    """The logs of a broker of two folders, with one of four segments, written to one day after the other."""
+
+    def __init__(self, fs: FileSystem, folder: Path, **settings: str) -> None:
+        self.fs, self.one, self.two = fs, folder / "one" / "t-0", folder / "two" / "t-0"
+        self.logs = LogManager(
+            fs, ManualClock(NOW_MS), [str(folder / "one"), str(folder / "two")], {}, "c" * 22, broker_id=1
+        )
+        self.logs.start()
+        properties = COMPACT | {name.replace("_", "."): value for name, value in settings.items()}
+        self.log = self.logs.create(TopicPartition("t", 0), uuid.UUID(int=1), properties)
+        for _ in range(4):
+            self.log.append(V0, leader_epoch=0)
+        written(self.one, 4 * DAY_MS, 3 * DAY_MS, 2 * DAY_MS, DAY_MS)
+
+    def compact(self) -> CompactionReport:
+        (report,) = LogCleaner(self.fs, ManualClock(NOW_MS), self.logs, CleanerConfig()).run(force=True)
+        self.logs.release_replaced()
+        return report
+
+
+def ages_ms(folder: Path) -> Sequence[int]:
+    """How long ago the segments were written, the oldest first."""
+    return [NOW_MS - path.stat().st_mtime_ns // 1_000_000 for path in sorted(folder.glob("*.log"))]
+
+
+def test_a_compacted_segment_keeps_the_time_of_the_one_it_replaces(fs: FileSystem, tmp_path: Path) -> None:
+    broker = Broker(fs, tmp_path)
+    assert broker.compact().records_dropped == 2
+    assert ages_ms(broker.one) == [4 * DAY_MS, 3 * DAY_MS, 2 * DAY_MS, DAY_MS]
+    broker.logs.close()
+
+
+def test_a_compacted_segment_keeps_the_time_of_the_newest_of_several(fs: FileSystem, tmp_path: Path) -> None:
+    broker = Broker(fs, tmp_path)
+    broker.log.reconfigure(LogConfig(segment_bytes=10_000, cleanup_policy="compact"))
+    assert broker.compact().segments_after == 1
+    assert ages_ms(broker.one) == [2 * DAY_MS, DAY_MS]
+    broker.logs.close()
+
+
+def test_compaction_waits_until_their_file_is_old_enough(fs: FileSystem, tmp_path: Path) -> None:
+    broker = Broker(fs, tmp_path, min_compaction_lag_ms=str(3 * DAY_MS))
+    assert broker.compact().first_dirty_offset == 2
+    broker.logs.close()
+
+
+@pytest.mark.parametrize("is_copied_before", [False, True])
+def test_they_keep_their_times_in_another_folder(fs: FileSystem, tmp_path: Path, *, is_copied_before: bool) -> None:
+    broker = Broker(fs, tmp_path)
+    copy = broker.logs.begin_move(TopicPartition("t", 0), str(tmp_path / "two"))
+    if is_copied_before:
+        copy.catch_up(broker.log, 1e300)
+    broker.logs.finish_move(TopicPartition("t", 0))
+    *moved, _ = ages_ms(broker.two)  # the last one is the active segment, which is new there
+    assert moved == [4 * DAY_MS, 3 * DAY_MS, 2 * DAY_MS, DAY_MS]
+    broker.logs.close()

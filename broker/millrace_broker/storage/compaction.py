@@ -7,7 +7,9 @@
 
 A group's last batch always stays, without records if need be: the new segment ends at the offset at which the next one
 begins, and that is how a recovery tells a compacted segment from one that lost its tail. Such a batch bears a timestamp
-only where nothing else in its segment does, so that retention by time finds one.
+only where nothing else in its segment does, so that retention by time finds one. Where no record has a timestamp,
+retention goes by the time at which the file was last written: the new segment has that of the group's newest, as in
+Kafka (Cleaner.cleanSegments).
 
 The new segment is synced every few megabytes: one large sync at its end would hold up those of the appends.
 
@@ -113,6 +115,7 @@ class SegmentRewriter:
             new.recover(truncate=True)
             self._copy(group, new, throttle)
             new.finish()
+            new.set_modified_ms(group[-1].modified_ms)
             new.sync()
             new.seal()
         except BaseException:

@@ -6,7 +6,8 @@
       partition.metadata          written last: with it the copy holds all that the log held (`log_move`)
 
 Rounds of `catch_up` copy what is there on a worker thread, byte for byte, until `rest_bytes` is little; `finish` copies
-the rest on the log's own thread, while the log stands still. Closed segments never change, so files are opened by their
+the rest on the log's own thread, while the log stands still. The `.log` of the copy counts as written when that of the
+log was, by which segments without timestamps expire. Closed segments never change, so files are opened by their
 paths. Retention or compaction may take one out of the log, and another may get its name: a segment that is in the log
 no more is dropped from the copy by the next round.
 
@@ -151,6 +152,9 @@ class LogCopy:
                         self._fs.pwritev(target, [data], position)
                     pay(len(data))
                     copied.size_bytes = position + len(data)
+                modified_ms = self._fs.modified_ms(source)
+                with self._writing(self._place_of(path)):
+                    self._fs.set_modified_ms(target, modified_ms)
         finally:
             self._fs.close(source)
 

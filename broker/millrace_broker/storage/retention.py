@@ -17,7 +17,8 @@ from millrace_broker.storage.config import UNLIMITED, LogConfig
 class SegmentFacts:
     """What a policy may look at. `next_offset` is the offset after the segment's last.
 
-    `max_timestamp` is the largest of its records; of records without any, the time when its file was last written.
+    `max_timestamp` is the largest timestamp of its records. Where no record has one, as with clients of Kafka 0.8 and
+    0.9, it is the time at which the file was last written, which compaction and a move to another folder keep.
     """
 
     base_offset: int
@@ -36,7 +37,7 @@ class LogFacts:
 
 
 class RetentionPolicy(Protocol):
-    """One rule, made for a log's settings anew for each pass over the log."""
+    """One rule. Each pass over a log makes it from the log's settings."""
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
         """Why the segment may go; None if it stays as far as this rule goes."""
@@ -53,7 +54,7 @@ class ByLogStartOffset:
 
 
 class ByTime:
-    """Its newest record is older than `retention_ms`."""
+    """Its `max_timestamp` is more than `retention_ms` ago."""
 
     def __init__(self, config: LogConfig) -> None:
         self.retention_ms = config.retention_ms

@@ -289,7 +289,17 @@ class LogSegment:
 
         As in Kafka (LogSegment.largestTimestamp): messages of clients before 0.10 have no times.
         """
-        return self.max_timestamp if self.max_timestamp >= 0 else self._fs.modified_ms(self.fd)
+        return self.max_timestamp if self.max_timestamp >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """The time at which the file of the batches was last written. OSError passes."""
+        return self._fs.modified_ms(self.fd)
+
+    def set_modified_ms(self, time_ms: int) -> None:
+        """Let the batches count as written at `time_ms`, from the next `sync` on after a crash too. OSError passes."""
+        self._fs.set_modified_ms(self.fd, time_ms)
+        self._is_synced = False
 
     def max_timestamp_from(self, start_offset: int) -> int:
         """The largest timestamp of records at `start_offset` or beyond; -1 where there is none."""

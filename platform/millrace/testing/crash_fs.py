@@ -5,7 +5,8 @@ those that were synced, and between them a journal of changes in order, where a 
 
     kill     everything that was written: the process died, the machine did not
     cut      what was synced, and of the rest what chance decides: of each folder's changes any, but those of one
-             name in order; of each file the old bytes, the new ones, a torn mixture, or the new size with zeros
+             name in order; of each file the old bytes, the new ones, a torn mixture, or the new size with zeros.
+             A file's time of the last write is the one that was synced
 
 Operations that change something are counted, so that a test can cut the power at each of them in turn. The one
 at which it is cut may have been done by half. From then on everything but `close` raises `PowerCutError`.
@@ -29,25 +30,33 @@ class PowerCutError(Exception):
 
 
 class _File:
-    """Bytes as a reader sees them, and as the disk has them."""
+    """Bytes and the time of the last write, as a reader sees them and as the disk has them."""
 
-    def __init__(self, content: bytes = b"") -> None:
+    def __init__(self, content: bytes = b"", modified_ms: int | None = None) -> None:
         self.data = bytearray(content)
         self.synced = content
+        self.modified_ms = self.synced_modified_ms = _now_ms() if modified_ms is None else modified_ms
+
+    def sync(self) -> None:
+        """The disk has both."""
+        self.synced = bytes(self.data)
+        self.synced_modified_ms = self.modified_ms
 
     def survivor(self, chance: Random | None) -> _File:
         """The file after a power cut."""
         data = bytes(self.data)
         if chance is None or data == self.synced:
-            return _File(self.synced)
+            return _File(self.synced, self.synced_modified_ms)
         torn_at = chance.randint(0, len(data))
         zeros = bytes(max(len(data) - len(self.synced), 0))
-        return _File(chance.choice((self.synced, data, data[:torn_at] + self.synced[torn_at:], self.synced + zeros)))
+        outcomes = (self.synced, data, data[:torn_at] + self.synced[torn_at:], self.synced + zeros)
+        return _File(chance.choice(outcomes), self.synced_modified_ms)
 
     def copy(self) -> _File:
         """The file after the death of the process."""
-        file = _File(self.synced)
+        file = _File(self.synced, self.synced_modified_ms)
         file.data[:] = self.data
+        file.modified_ms = self.modified_ms
         return file
 
 
@@ -182,10 +191,14 @@ class CrashFileSystem:
         return len(self._files[fd].data)
 
     def modified_ms(self, fd: int) -> int:
-        """Files in memory keep no times: each counts as written just now."""
+        """When the file was last written."""
         self._before("modified_ms", changes=False)
-        del fd
-        return SystemClock().now_ms()
+        return self._files[fd].modified_ms
+
+    def set_modified_ms(self, fd: int, time_ms: int) -> None:
+        """Set the time of the last write."""
+        self._before("set_modified_ms")
+        self._files[fd].modified_ms = time_ms
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
         """Read what a reader sees."""
@@ -195,6 +208,7 @@ class CrashFileSystem:
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         """Write; a power cut here leaves half of it, and a full disk as much as fits."""
         content, data = b"".join(buffers), self._files[fd].data
+        self._files[fd].modified_ms = _now_ms()
         try:
             self._before("pwritev")
         except (PowerCutError, OSError):
@@ -210,6 +224,7 @@ class CrashFileSystem:
         """Cut, or extend with zeros."""
         self._before("truncate")
         data = self._files[fd].data
+        self._files[fd].modified_ms = _now_ms()
         data[:] = data[:size].ljust(size, b"\0")
 
     def reserve(self, fd: int, size: int) -> None:
@@ -225,8 +240,7 @@ class CrashFileSystem:
     def fsync(self, fd: int) -> None:
         """Sync bytes and size, not the name."""
         self._before("fsync")
-        file = self._files[fd]
-        file.synced = bytes(file.data)
+        self._files[fd].sync()
 
     def fsync_dir(self, path: str) -> None:
         """Sync the folder's names."""
@@ -331,6 +345,10 @@ class CrashFileSystem:
         return self._folder(os.path.dirname(path)), os.path.basename(path)
 
 
+def _now_ms() -> int:
+    return SystemClock().now_ms()
+
+
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part]
 
@@ -346,7 +364,7 @@ def _sync_tree(folder: _Folder) -> None:
         if isinstance(node, _Folder):
             _sync_tree(node)
         else:
-            node.synced = bytes(node.data)
+            node.sync()
 
 
 def _used_bytes(node: _File | _Folder) -> int:
