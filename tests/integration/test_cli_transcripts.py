@@ -1,6 +1,7 @@
 """Transcripts of the command line, in tests/transcripts/cli/: what a user types, and what is printed.
 
     # A remark.
+    broker                          a standalone broker, which the commands below find by MILLRACE_BOOTSTRAP
     file server.properties          a file of these lines, in the working directory
     | listeners=PLAINTEXT://127.0.0.1:PORT
     > millrace topics list          a line for the shell; what follows from it is indented below:
@@ -10,8 +11,8 @@
 
 `pytest --rewrite-transcripts` writes down what comes out; the difference is reviewed as text.
 
-Each transcript has a folder of its own. One that says BROKER has a standalone broker there, one that says ZOOKEEPER
-a ZooKeeper, and each of PORT, PORT2 … is a free port. A line that starts with `millrace broker` ends when the broker
+Each transcript has a folder of its own. BROKER stands for the broker's address, ZOOKEEPER for that of a ZooKeeper, and
+each of PORT, PORT2 … for a free port. A line that starts with `millrace broker` ends when the broker
 listens, or when it says why it doesn't; of its log the warnings and errors are shown. What differs from run to run is
 masked (HERE, ID, TIME, MS), and blank lines are left out.
 """
@@ -51,6 +52,8 @@ class Stage:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MILLRACE_", "XDG_"))}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**kept, "HOME": str(folder), "PATH": path, "LC_ALL": "C.UTF-8", "COLUMNS": "100"}
+        if "BROKER" in places:
+            self.environment["MILLRACE_BOOTSTRAP"] = places["BROKER"]
 
     def play(self, script):
         """The transcript as it comes out."""
@@ -110,9 +113,9 @@ def stage(request, tmp_path):
     brokers = []
 
     def make(script):
-        named = {found[0] for found in PLACE.finditer(script)} - {"HERE"}
+        named = {found[0] for found in PLACE.finditer(script)}
         places = {name: str(free_port()) for name in named if name.startswith("PORT")}
-        if "BROKER" in named:
+        if "broker" in script.splitlines():
             brokers.append(BrokerProcess(tmp_path / "broker"))
             places["BROKER"] = brokers[0].bootstrap
         if "ZOOKEEPER" in named:
