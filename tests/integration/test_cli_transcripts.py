@@ -1,7 +1,8 @@
 """Transcripts of the command line, in tests/transcripts/cli/: what a user types, and what is printed.
 
     # A remark.
-    broker                          a standalone broker, which the commands below find by MILLRACE_BOOTSTRAP
+    broker                          a standalone broker with its data in HERE/broker, which the commands find by
+                                    MILLRACE_BOOTSTRAP
     file server.properties          a file of these lines, in the working directory
     | listeners=PLAINTEXT://127.0.0.1:PORT
     > millrace topics list          a line for the shell; what follows from it is indented below:
@@ -115,13 +116,13 @@ def stage(request, tmp_path):
     def make(script):
         named = {found[0] for found in PLACE.finditer(script)}
         places = {name: str(free_port()) for name in named if name.startswith("PORT")}
+        folder = tmp_path / "here"
+        folder.mkdir()
         if "broker" in script.splitlines():
-            brokers.append(BrokerProcess(tmp_path / "broker"))
+            brokers.append(BrokerProcess(folder / "broker"))
             places["BROKER"] = brokers[0].bootstrap
         if "ZOOKEEPER" in named:
             places["ZOOKEEPER"] = f"{request.getfixturevalue('zookeeper').address}/{uuid.uuid4().hex}"
-        folder = tmp_path / "here"
-        folder.mkdir()
         return Stage(folder, places)
 
     yield make

@@ -47,7 +47,7 @@ class Configs:
 
         def action(connection: Connection) -> None:
             answer = connection.request(ApiKey.DESCRIBE_CONFIGS, fields).results[0]
-            check(answer.error_code, f"{kind.name.lower()} {name}", answer.error_message)
+            check(answer.error_code, _subject(kind, name), answer.error_message)
             found[:] = [
                 Property(one.name, one.value, SOURCES.get(one.config_source, "unknown"), one.read_only)
                 for one in answer.configs
@@ -65,7 +65,7 @@ class Configs:
 
         def action(connection: Connection) -> None:
             answer = connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, fields).responses[0]
-            check(answer.error_code, f"{kind.name.lower()} {name}", answer.error_message)
+            check(answer.error_code, _subject(kind, name), answer.error_message)
 
         self._run(kind, name, action)
 
@@ -75,3 +75,7 @@ class Configs:
             action(self._cluster.broker_connection(name))
         else:
             self._cluster.on_controller(action)
+
+
+def _subject(kind: ResourceKind, name: str) -> str:
+    return f"{kind.name.lower()} {name}" if name else "all brokers"
