@@ -1,18 +1,24 @@
-"""`millrace verify` on folders that a broker wrote, whole and damaged, and the repair of the damaged ones."""
+"""`millrace verify` on folders that a broker wrote, whole and damaged, and the repair of the damaged ones.
+
+With `--bootstrap` the same of a running broker, whose files are damaged beneath it.
+"""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from millrace.client import Cluster, SimpleConsumer, SyncProducer
+from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
+from millrace_ops.cli.verify_broker import check_topics
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 BATCHES = 30
@@ -45,9 +51,18 @@ def segment(data):
     return segments[1]
 
 
-def verify(*arguments):
+@pytest.fixture
+def broker(data):
+    """A broker that serves the copy."""
+    with BrokerProcess(data, properties=SETTINGS) as broker, Cluster(broker.bootstrap) as cluster:
+        SyncProducer(cluster).send("others", 0, [NewRecord(b"value")])
+        yield broker
+
+
+def verify(*arguments, environment=None):
     command = [MILLRACE, "verify", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    settings = {**os.environ, **(environment or {})}
+    result = subprocess.run(command, capture_output=True, timeout=120, check=False, env=settings)
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 
@@ -143,3 +158,108 @@ def test_an_empty_folder_is_refused(tmp_path):
         1,
         f"millrace: {tmp_path}: neither a data folder, nor a partition's, nor a segment's file\n",
     )
+
+
+def test_a_running_broker_is_whole(broker):
+    events, others = rows("--bootstrap", broker.bootstrap, status=0)
+    assert (events["topic"], events["partition"]) == ("events", 0)
+    assert (events["batches"], events["next_offset"]) == (BATCHES, BATCHES * RECORDS_PER_BATCH)
+    assert events["size_bytes"] == sum(file.stat().st_size for file in broker.data_dir.glob("events-0/*.log"))
+    assert (others["topic"], others["batches"], others["next_offset"]) == ("others", 1, 1)
+    assert events["findings"] == others["findings"] == []
+
+
+def test_internal_topics_are_read_too(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        SimpleConsumer(cluster).commit_offsets("group", {("events", 0): 7})
+    found = rows("--bootstrap", broker.bootstrap, status=0)
+    assert sum(row["batches"] for row in found if row["topic"] == "__consumer_offsets") == 1
+
+
+def test_records_may_be_deleted_up_to_the_midst_of_a_batch(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).delete_records("events", 0, 215)
+    [events] = rows("--bootstrap", broker.bootstrap, "events", status=0)
+    assert (events["batches"], events["next_offset"]) == (9, BATCHES * RECORDS_PER_BATCH)
+
+
+def test_damage_beneath_a_running_broker_is_named_by_its_offset(broker, segment):
+    position, header = batches_of(segment)[1]
+    overwrite(segment, position + 70, b"\xff\xff")
+    [events] = rows("--bootstrap", broker.bootstrap, "events", status=1)
+    reason = f"CRC-32C of the batch at offset {header.base_offset} is wrong"
+    assert events["findings"] == [{"offset": header.base_offset, "reason": reason}]
+    assert (events["batches"], events["next_offset"]) == (BATCHES, BATCHES * RECORDS_PER_BATCH)
+    code, output, error = verify("--bootstrap", broker.bootstrap)
+    assert (code, error) == (1, "")
+    header_line, events_line, others_line, finding = output.splitlines()
+    assert header_line.split("  ")[0] == "topic"
+    assert [line.split()[0] for line in (events_line, others_line)] == ["events", "others"]
+    assert finding == f"events-0: offset {header.base_offset}: {reason}"
+
+
+def test_a_header_that_is_damaged_is_a_finding_and_the_other_topics_are_read(broker, segment):
+    position, header = batches_of(segment)[1]
+    overwrite(segment, position + 16, b"\x07")
+    events, others = rows("--bootstrap", broker.bootstrap, status=1)
+    [finding] = events["findings"]
+    assert finding["offset"] == header.base_offset
+    assert finding["reason"].endswith("; the partition is not checked from here on")
+    assert others["findings"] == []
+
+
+def test_records_that_are_deleted_meanwhile_are_not_missed(broker, monkeypatch):
+    latest = SimpleConsumer.latest
+
+    def latest_after_deletion(consumer, topic, partition):
+        Admin(cluster).delete_records(topic, partition, 215)
+        return latest(consumer, topic, partition)
+
+    monkeypatch.setattr(SimpleConsumer, "latest", latest_after_deletion)
+    with Cluster(broker.bootstrap) as cluster:
+        [events] = check_topics(cluster, ["events"])
+    assert (events.batches, events.next_offset, events.findings) == (9, BATCHES * RECORDS_PER_BATCH, ())
+
+
+def test_a_partition_without_a_leader_is_a_finding_and_the_others_are_read(tmp_path, zookeeper):
+    chroot = f"{zookeeper.address}/{uuid4().hex}"
+    with (
+        BrokerProcess(tmp_path / "1", zookeeper=chroot, broker_id=1) as first,
+        BrokerProcess(tmp_path / "2", zookeeper=chroot, broker_id=2) as second,
+        Cluster(f"{first.bootstrap},{second.bootstrap}") as cluster,
+    ):
+        Admin(cluster).create_topic("spread", 2)
+        for partition in (0, 1):
+            SyncProducer(cluster).send("spread", partition, [NewRecord(b"value")])
+        leaders = {one: cluster.metadata(["spread"]).topic("spread").partitions[one].leader for one in (0, 1)}
+        second.stop()
+        with Cluster(first.bootstrap) as left:
+            while 2 in left.metadata(["spread"]).brokers:
+                pass
+        found = {row["partition"]: row for row in rows("--bootstrap", first.bootstrap, "spread", status=1)}
+    [lost], [kept] = [[one for one in leaders if leaders[one] == broker] for broker in (2, 1)]
+    [finding] = found[lost]["findings"]
+    assert "has no leader at present" in finding["reason"]
+    assert (found[kept]["batches"], found[kept]["findings"]) == (1, [])
+
+
+def test_a_topic_that_does_not_exist_is_refused(broker):
+    refused = (1, "", "millrace: topic nothing does not exist\n")
+    assert verify("--bootstrap", broker.bootstrap, "events", "nothing") == refused
+
+
+def test_a_broker_is_asked_only_where_it_is_typed(data):
+    assert verify(data, environment={"MILLRACE_BOOTSTRAP": "127.0.0.1:1"})[0::2] == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "DIR_OR_FILE: name files or folders, or give --bootstrap"),
+        (("--bootstrap", "127.0.0.1:1", "--repair"), "--repair: not together with --bootstrap"),
+    ],
+)
+def test_what_makes_no_sense_together_is_a_usage_error(arguments, said):
+    code, output, error = verify(*arguments)
+    assert (code, output) == (2, "")
+    assert said in error

@@ -1,5 +1,6 @@
 """`millrace verify`: are the files of a log whole, byte by byte, while no broker has them open?
 
+With `--bootstrap` the partitions of a running cluster are read instead (`verify_broker`).
 Every batch's length, CRC and offsets are checked, and that index entries mean what they say; a transaction that nothing
 will ever end is found too (`txns.hanging`). A finding names the file and the byte. With `--repair` what lies between an
 invalid message and the next valid one is dropped, and nothing else; the file as it was stays beside it as `.damaged`.
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -24,21 +25,55 @@ if TYPE_CHECKING:
 
     from millrace_broker.storage.repair import SegmentRepair, SegmentReport
     from millrace_broker.storage.reports import Finding
+    from millrace_ops.cli.verify_batches import PartitionReport
 
 
 def verify(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="DIR_OR_FILE...", help="Data folders, partitions' folders, files NNN.log.")
-    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DIR_OR_FILE_OR_TOPIC...",
+            help="Data folders, partitions' folders, files NNN.log; with --bootstrap topics, or all if none is named.",
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT[,...]", help="Brokers of a running cluster, whose topics are read."),
+    ] = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Drop what is damaged, keeping a copy of each file that is changed.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check the files of logs that no broker has open; exit status 1 with findings.
+    """Check the files of logs that no broker has open, or a running cluster; exit status 1 with findings.
 
-    With --repair the exit status is 0 if all is well afterwards.
+    With --repair the exit status is 0 if all is well afterwards. With --bootstrap every partition is read from its
+    start to its end; transactions that hang are found in files only (`kafka-transactions find-hanging` asks a cluster).
     """
+    if bootstrap is not None:
+        if repair:
+            raise typer.BadParameter("not together with --bootstrap: only files are repaired", param_hint="--repair")
+        _verify_broker(bootstrap, names or (), as_json=as_json)
+    if not names:
+        raise typer.BadParameter("name files or folders, or give --bootstrap", param_hint="DIR_OR_FILE")
+    _verify_files([Path(one) for one in names], repair=repair, as_json=as_json)
+
+
+def _verify_broker(bootstrap: str, topics: Sequence[str], *, as_json: bool) -> NoReturn:
+    from millrace.client import Cluster
+    from millrace_ops.cli.verify_broker import check_topics
+
+    with Cluster(bootstrap) as cluster:
+        reports = list(check_topics(cluster, topics))
+    if as_json:
+        for report in reports:
+            print_json(asdict(report))
+    else:
+        _show_partitions(reports)
+    raise typer.Exit(int(any(report.findings for report in reports)))
+
+
+def _verify_files(paths: Sequence[Path], *, repair: bool, as_json: bool) -> NoReturn:
     from millrace_broker.storage import repair as offline
     from millrace_broker.txns.hanging import find_hanging
 
@@ -77,3 +112,13 @@ def _show(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport]) ->
     print_table(("segment", "batches", "bytes", "next offset", "findings"), rows)
     for finding in (finding for report in reports for finding in report.findings):
         print(f"{finding.file}: byte {finding.position}: {finding.reason}")
+
+
+def _show_partitions(reports: Sequence[PartitionReport]) -> None:
+    rows = [
+        (one.topic, one.partition, one.batches, one.size_bytes, one.next_offset, len(one.findings)) for one in reports
+    ]
+    print_table(("topic", "partition", "batches", "bytes", "next offset", "findings"), rows)
+    for report in reports:
+        for finding in report.findings:
+            print(f"{report.topic}-{report.partition}: offset {finding.offset}: {finding.reason}")

@@ -1,0 +1,119 @@
+"""The check of one partition's batches as they are fetched: what `verify --bootstrap` decides, without a network.
+
+    log start offset ≤ [ batch ][ batch ]  gap  [ batch ] ≤ log's end
+                        CRC-32C, header; offsets rise without overlap; leader epochs never fall
+
+Gaps are normal: compaction makes them. The first batch may begin below the log start offset, which deleted records move
+into the middle of a batch. Batches of the old formats have no leader epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millrace.errors import RecordError
+from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, compute_crc, walk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something wrong at an offset: of the batch that begins there, or of what was to be read from there on."""
+
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """What one partition holds. `next_offset` follows its last batch; no findings: all is well."""
+
+    topic: str
+    partition: int
+    batches: int
+    size_bytes: int
+    next_offset: int
+    findings: tuple[Finding, ...]
+
+
+class PartitionCheck:
+    """Takes the answers to fetches one after another; `next_offset` is where the next fetch begins."""
+
+    def __init__(self, topic: str, partition: int, log_start_offset: int) -> None:
+        self.next_offset = log_start_offset
+        self._topic = topic
+        self._partition = partition
+        self._is_at_start = True
+        self._leader_epoch = NO_LEADER_EPOCH
+        self._batches = 0
+        self._size_bytes = 0
+        self._findings: list[Finding] = []
+
+    def take(self, records: bytes, end_offset: int) -> bool:
+        """Check the batches of an answer; returns whether they lead on, so that another fetch makes sense.
+
+        `end_offset` is the log's end, as the leader tells it after the fetch.
+        """
+        asked_offset = self.next_offset
+        view = memoryview(records)
+        try:
+            for position, header in walk(view):
+                self._take_batch(view[position : position + header.size_bytes], header, end_offset)
+        except RecordError as error:
+            reason = f"the answer to a fetch holds no batch here: {error}; the partition is not checked from here on"
+            self.find(self.next_offset, reason)
+            return False
+        if self.next_offset > asked_offset:
+            return True
+        reason = f"the log ends at offset {end_offset}, but no valid batch is served from {asked_offset} on"
+        self.find(asked_offset, reason)
+        return False
+
+    def go_on_from(self, log_start_offset: int) -> None:
+        """Expect batches from a log start offset on that retention has moved up meanwhile."""
+        self.next_offset = log_start_offset
+        self._is_at_start = True
+
+    def find(self, offset: int, reason: str) -> None:
+        """Note a finding."""
+        self._findings.append(Finding(offset=offset, reason=reason))
+
+    def report(self) -> PartitionReport:
+        """What was found so far."""
+        return PartitionReport(
+            topic=self._topic,
+            partition=self._partition,
+            batches=self._batches,
+            size_bytes=self._size_bytes,
+            next_offset=self.next_offset,
+            findings=tuple(self._findings),
+        )
+
+    def _take_batch(self, batch: memoryview, header: BatchHeader, end_offset: int) -> None:
+        for reason in (*self._wrong_content(batch, header), *self._wrong_place(header, end_offset)):
+            self.find(header.base_offset, reason)
+        self._batches += 1
+        self._size_bytes += header.size_bytes
+        if header.partition_leader_epoch > NO_LEADER_EPOCH:
+            self._leader_epoch = header.partition_leader_epoch
+        if self.next_offset < header.next_offset <= end_offset:
+            self.next_offset = header.next_offset
+            self._is_at_start = False
+
+    def _wrong_content(self, batch: memoryview, header: BatchHeader) -> Iterator[str]:
+        if compute_crc(batch, 0, header.size_bytes) != header.crc:
+            yield f"CRC-32C of the batch at offset {header.base_offset} is wrong"
+        if NO_LEADER_EPOCH < header.partition_leader_epoch < self._leader_epoch:
+            yield (
+                f"leader epoch {header.partition_leader_epoch} of the batch at offset {header.base_offset} "
+                f"is below {self._leader_epoch}, that of the batch before"
+            )
+
+    def _wrong_place(self, header: BatchHeader, end_offset: int) -> Iterator[str]:
+        subject = f"the batch at offset {header.base_offset}"
+        if self._is_at_start and header.next_offset <= self.next_offset:
+            yield f"{subject} lies below the log's start, offset {self.next_offset}"
+        elif not self._is_at_start and header.base_offset < self.next_offset:
+            yield f"{subject} overlaps the one before, which ends at offset {self.next_offset - 1}"
+        if header.next_offset > end_offset:
+            yield f"{subject} ends at offset {header.last_offset}, beyond the log's end at {end_offset}"
