@@ -4,6 +4,9 @@ Two loaders race for one table, as clients of one Spark Connect server whose app
 of two workers; a producer writes all the time. Each round kills one of them (a loader, a worker with its executors, an
 executor alone, the broker) at a random moment, and starts it again. A killed loader's job goes on in the cluster as a
 zombie. The table is audited while all of this runs; at the end it is held against the log, record by record.
+
+A kill may cost the log its end, as a power cut does, and new records take the offsets of lost ones that the table has.
+No load takes them for what is already there.
 """
 
 import json
@@ -14,7 +17,8 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
-from itertools import islice
+from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
 
 import psutil
@@ -24,13 +28,16 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem
-from millrace.records.record import NewRecord
+from millrace.records.batch import walk
+from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.spark import SparkCluster, SparkConnect
+from millrace_pipelines.spark.errors import LogTruncatedError
 from millrace_pipelines.spark.read import TopicSource, log_offsets, read_range
-from millrace_pipelines.spark.session import spark_session
+from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, read_ledger
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 
@@ -118,19 +125,19 @@ def restart_broker(broker):
     broker.start()
 
 
-def differences(options):
-    """Offsets at which table and log don't agree, by partition."""
+def differences(options, lost=()):
+    """Offsets at which the table has not what the log has and has lost, by partition; how many records the log has."""
     files = Table.load(options.table, OsFileSystem()).files()
     table = Counter()
     for batch in ds.dataset(files).to_batches(columns=["partition", "offset", "value"]):
         table.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     source = TopicSource(options.bootstrap, "events")
-    log = Counter()
+    log = Counter(lost)
     for partition, offsets in log_offsets(source, PARTITIONS).items():
         for block in read_range(source, partition, offsets.start_offset, offsets.end_offset):
             values = block.records.column("value").to_pylist()
             log.update(zip([partition] * len(values), block.records.column("offset").to_pylist(), values, strict=True))
-    return {key[:2] for key in (table - log) | (log - table)}, sum(log.values())
+    return {key[:2] for key in (table - log) | (log - table)}, log.total() - len(lost)
 
 
 @pytest.mark.soak(rounds=4, minutes=60)
@@ -192,3 +199,82 @@ def await_commits(table, version):
             pass
         time.sleep(0.2)
     raise AssertionError(f"no commit {version} in four minutes")
+
+
+def send(broker, partition, values):
+    with Cluster(broker.bootstrap) as cluster:
+        producer = SyncProducer(cluster)
+        while batch := [NewRecord(value) for value in islice(values, random.randint(1, 50))]:
+            producer.send("events", partition, batch)
+
+
+def loaded_offsets(options):
+    return {partition: entry.next_offset for partition, entry in read_ledger(options.table).partitions.items()}
+
+
+def lose_end(broker, partition, loaded):
+    """Cut the log of a killed broker somewhere below the offset `loaded`; what was there up to that offset."""
+    (segment,) = broker.data_dir.glob(f"events-{partition}/*.log")
+    data = segment.read_bytes()
+    batches = [(position, header) for position, header in walk(data) if header.base_offset < loaded]
+    position, header = batches[-1]
+    size_bytes = random.randrange(position + header.size_bytes)
+    with segment.open("r+b") as file:
+        file.truncate(size_bytes)
+    (broker.data_dir / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    end = next(header.base_offset for start, header in batches if start + header.size_bytes > size_bytes)
+    return [(partition, one.offset, one.value) for one in decode_records(data) if end <= one.offset < loaded]
+
+
+def restart_without_ends(broker, loaded):
+    """Kill the broker, cut some of its logs and start it, perhaps twice; by partition, what `lose_end` says."""
+    broker.kill()
+    filled = [partition for partition, next_offset in loaded.items() if next_offset]
+    victims = random.sample(filled, random.randint(1, len(filled)))
+    gone = {partition: lose_end(broker, partition, loaded[partition]) for partition in victims}
+    broker.start()
+    if random.random() < 0.5:
+        restart_broker(broker)
+    return gone
+
+
+@pytest.mark.soak(rounds=1, minutes=10)
+@pytest.mark.timeout(1200)
+def test_a_log_that_lost_its_end_and_has_grown_past_the_ledger_is_loaded_from_there(rounds, tmp_path, record_property):
+    lost, ledgers, values = [], [], (b"%d" % number for number in count())
+    with BrokerProcess(tmp_path / "broker") as broker, spark_session("cuts", local_master(2)) as spark:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("events", len(PARTITIONS))
+        options = LoadOptions(topic="events", table=str(tmp_path / "table"), bootstrap=broker.bootstrap)
+        source = TopicSource(options.bootstrap, options.topic)
+        for _ in rounds:
+            for partition in random.sample(PARTITIONS, random.randint(1, len(PARTITIONS))):
+                send(broker, partition, islice(values, random.randint(1, 500)))
+            load_topic(options, spark=spark)
+            loaded = loaded_offsets(options)
+            ledgers.append(loaded)
+            for partition in random.sample(PARTITIONS, random.randint(0, len(PARTITIONS))):
+                send(broker, partition, islice(values, random.randint(1, 50)))  # no load has seen these
+
+            gone = restart_without_ends(broker, loaded)
+            lost += [record for records in gone.values() for record in records]
+            for partition, records in gone.items():
+                send(broker, partition, islice(values, len(records) + random.randint(1, 100)))
+
+            with pytest.raises(LogTruncatedError) as stopped:
+                load_topic(options, spark=spark)
+            for partition, records in gone.items():
+                assert f"partition {partition}: the log agrees up to offset {records[0][1]}" in str(stopped.value)
+            report = load_topic(replace(options, accept_truncated_log=True), spark=spark)
+            begins = loaded | {partition: records[0][1] for partition, records in gone.items()}
+            ends = {partition: offsets.end_offset for partition, offsets in log_offsets(source, PARTITIONS).items()}
+            assert report.rows == sum(ends.values()) - sum(begins.values())
+            assert loaded_offsets(options) == ends
+            assert audit(options.table, bootstrap=options.bootstrap) == []
+        different, records = differences(options, lost)
+        assert different == set()
+        former = former_ledgers(Table.load(options.table, OsFileSystem())).values()
+    assert [{partition: entry.next_offset for partition, entry in each.items()} for each in former] == ledgers
+    record_property("cuts", len(ledgers))
+    record_property("lost and loaded", len(lost))
+    record_property("records", records)
