@@ -240,3 +240,56 @@ def test_a_log_that_was_cut_and_has_grown_past_the_ledger_stops_the_load(spark, 
         values = ds.dataset(Table.load(table, OsFileSystem()).files()).to_table(columns=["value"])["value"].to_pylist()
         assert sorted(values) == [b"a"] * 10 + [b"b"] * 10 + [b"new"] * new
         assert audit(table) == []
+
+
+def cut_at(broker, topic, offset):
+    """Start the broker without the records from an offset on, as after a power cut."""
+    broker.kill()
+    (segment,) = broker.data_dir.glob(f"{topic}-0/*.log")
+    size_bytes = next(position for position, header in walk(segment.read_bytes()) if header.base_offset == offset)
+    with segment.open("r+b") as file:
+        file.truncate(size_bytes)
+    (broker.data_dir / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    broker.start()
+
+
+def test_a_second_cut_stops_the_load_though_nothing_was_loaded_since_the_first(spark, tmp_path):
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("cut", 1)
+        options = LoadOptions(topic="cut", table=str(tmp_path / "t"), bootstrap=broker.bootstrap)
+        for _ in range(4):
+            send(broker, "cut", 0, 5)
+        assert load_topic(options, spark=spark).rows == 20
+        cut_at(broker, "cut", 10)
+        assert load_topic(replace(options, accept_truncated_log=True), spark=spark).rows == 0
+        cut_at(broker, "cut", 5)
+        send(broker, "cut", 0, 15, b"new")
+        with pytest.raises(LogTruncatedError, match=r"partition 0: the log agrees up to offset 5.*up to 9"):
+            load_topic(options, spark=spark)
+        assert load_topic(replace(options, accept_truncated_log=True), spark=spark).rows == 15
+        assert skipped(tmp_path) == [(0, 10, 20, "log truncated"), (0, 5, 10, "log truncated")]
+        assert audit(options.table) == []
+
+
+def test_a_log_that_is_cut_under_the_load_and_grows_again_stops_it(spark, tmp_path):
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("cut", 1)
+        options = LoadOptions(topic="cut", table=str(tmp_path / "t"), bootstrap=broker.bootstrap)
+        for _ in range(4):
+            send(broker, "cut", 0, 5)
+        assert load_topic(options, spark=spark).rows == 20
+        send(broker, "cut", 0, 5)
+
+        class CutOnceItIsPlanned(SilentListener):
+            def reached(self, step):
+                if step is Step.PLANNED:
+                    cut_at(broker, "cut", 10)
+                    send(broker, "cut", 0, 30, b"new")
+
+        with pytest.raises(LogTruncatedError, match=r"partition 0.*offset 10"):
+            load_topic(options, spark=spark, listener=CutOnceItIsPlanned())
+        assert read_ledger(options.table).next_offset(0) == 20
+        assert load_topic(replace(options, accept_truncated_log=True), spark=spark).rows == 30
+        assert skipped(tmp_path) == [(0, 10, 20, "log truncated")]

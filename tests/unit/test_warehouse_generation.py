@@ -39,6 +39,7 @@ def test_a_cut_log_needs_a_word():
         decide(ends=((12, 12), (5, 0)))
     change = decide(ends=((12, 12), (5, 0)), truncated=True)
     assert change.ledger.partitions == {0: LedgerEntry(12, 12), 1: LedgerEntry(5, 5)}
+    assert [entry.leader_epoch for entry in change.ledger.partitions.values()] == [3, 3]
     assert (change.ledger.name, change.given_up) == ("id.1", (GivenUp(0, 12, 20, "log truncated"),))
 
 

@@ -148,12 +148,15 @@ def _after_recreation(ledger: Ledger, topic_id: str) -> LedgerChange:
 
 
 def _after_truncation(ledger: Ledger, cut: Mapping[int, AgreedEnd]) -> LedgerChange:
-    """The next generation: cut partitions go on where their logs were cut, the others where they are."""
+    """The next generation: cut partitions go on where their logs were cut, the others where they are.
+
+    Each keeps the leader epoch of what was loaded last: it tells of another cut before more is loaded.
+    """
     following: dict[int, LedgerEntry] = {}
     given_up: list[GivenUp] = []
     for partition, entry in ledger.partitions.items():
         position = cut[partition].restart if partition in cut else entry.next_offset
-        following[partition] = LedgerEntry(position, position)
+        following[partition] = LedgerEntry(position, position, entry.leader_epoch)
         if partition in cut and cut[partition].offset < entry.next_offset:
             given_up.append(GivenUp(partition, cut[partition].offset, entry.next_offset, TRUNCATED))
     return LedgerChange(replace(ledger, partitions=following, generation=ledger.generation + 1), tuple(given_up))

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.spark.choices import Isolation, Reader
-from millrace_pipelines.spark.errors import TopicRecreatedError
+from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
 from millrace_pipelines.spark.read import (
     NO_LEADER_EPOCH,
     LogOffsets,
@@ -131,7 +131,7 @@ class _Load:
                 nullcontext(spark) if spark else self._session() as session,
                 lease(self._location, self._load_id, self._fs),
             ):
-                report = self._write_and_commit(session, tables, plan, report)
+                report = self._write_and_commit(session, tables, description, plan, report)
         return self._publish(report)
 
     def _session(self) -> AbstractContextManager[SparkSession]:
@@ -197,7 +197,12 @@ class _Load:
         }
 
     def _write_and_commit(
-        self, spark: SparkSession, tables: LoadTables, plan: LoadPlan, report: LoadReport
+        self,
+        spark: SparkSession,
+        tables: LoadTables,
+        planned: TopicDescription,
+        plan: LoadPlan,
+        report: LoadReport,
     ) -> LoadReport:
         started_ms = self._clock.monotonic_ms()
 
@@ -206,7 +211,7 @@ class _Load:
 
         with self._files_removed_on(BaseException, tables.rows, tables.dead_letters):
             written = self._write(spark, plan, tables)
-            self._check_topic_id(ledger_of(tables.rows))
+            self._check_same_logs(planned, plan)
         self._listener.reached(Step.WRITTEN)
         report = _counted(replace(report, load_id=self._load_id, seconds=seconds()), written)
         version, upserted = self._commit(tables, plan, written, report)
@@ -241,14 +246,28 @@ class _Load:
             )
         return run_tasks(spark, tasks, spec, partial(read_range, self._source), on_progress)
 
-    def _check_topic_id(self, ledger: Ledger) -> None:
-        """What the tasks read must be of the topic that the plan was made for."""
-        topic_id = describe_topic(self._source).topic_id
-        if topic_id != ledger.topic_id:
+    def _check_same_logs(self, planned: TopicDescription, plan: LoadPlan) -> None:
+        """What the tasks read must be of the topic, and of the logs, that the plan was made for.
+
+        A log whose leader epoch has risen since may have been cut and have grown again under the tasks.
+        """
+        topic, found = self._options.topic, describe_topic(self._source)
+        if found.topic_id != planned.topic_id:
             raise TopicRecreatedError(
-                f"topic {ledger.topic} was deleted and made anew while it was loaded: its id is {topic_id}, it was "
-                f"{ledger.topic_id}; nothing was committed"
+                f"topic {topic} was deleted and made anew while it was loaded: its id is {found.topic_id}, it was "
+                f"{planned.topic_id}; nothing was committed"
             )
+        risen = {
+            partition: epoch
+            for partition, epoch in planned.leader_epochs.items()
+            if NO_LEADER_EPOCH < epoch < found.leader_epochs.get(partition, epoch)
+        }
+        for partition, end_offset in (epoch_ends(self._source, risen) if risen else {}).items():
+            if end_offset < plan.following[partition].next_offset:
+                raise LogTruncatedError(
+                    f"topic {topic}, partition {partition}: the log was cut at offset {end_offset} while it was "
+                    "loaded; nothing was committed"
+                )
 
     def _commit(
         self, tables: LoadTables, plan: LoadPlan, written: _Written, report: LoadReport
