@@ -48,7 +48,7 @@ NAMES_OF_DEFAULTS = {REQUIRED: "must be given", NULL: "none", EMPTY: "empty", UN
 
 
 def render(page: str) -> str:
-    """The page with its second half made anew."""
+    """Returns the page with its generated half up to date."""
     parts = [_differing(), _own(), _obeyed(), _without_effect()]
     return page.partition(FIRST_HEADING)[0] + "\n".join(parts)
 
@@ -113,7 +113,7 @@ def _shown(key: ConfigKey) -> str:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Make the page anew in its file."""
+    """Bring the page in its file up to date."""
     for name in arguments:
         path = Path(name)
         path.write_text(render(path.read_text(encoding="utf-8")), encoding="utf-8")

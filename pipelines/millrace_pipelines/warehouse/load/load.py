@@ -254,7 +254,7 @@ class _Load:
         topic, found = self._options.topic, describe_topic(self._source)
         if found.topic_id != planned.topic_id:
             raise TopicRecreatedError(
-                f"topic {topic} was deleted and made anew while it was loaded: its id is {found.topic_id}, it was "
+                f"topic {topic} was deleted and created again while it was loaded: its id is {found.topic_id}, it was "
                 f"{planned.topic_id}; nothing was committed"
             )
         risen = {

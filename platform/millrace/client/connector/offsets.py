@@ -23,7 +23,7 @@ def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterabl
 def read_sound_zookeeper(
     session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
-    """As `read_zookeeper`, for those who set offsets anew: what is no offset is left out."""
+    """As `read_zookeeper`, for those who replace offsets: what is no offset is left out."""
     found: dict[Partition, int] = {}
     for one, data in _nodes(session, group_id, partitions).items():
         with suppress(DamagedNodeError):
