@@ -33,7 +33,7 @@ class Vitals:
         self._refusals: dict[str, tuple[int, int]] = {}  # by folder: how many were seen, and until when they count
 
     def facts(self) -> Facts:
-        """Returns the facts of this moment. It asks the operating system, which may wait for a disk, so call it in a thread."""
+        """Returns the facts of this moment; blocks while the operating system waits for a disk."""
         return Facts(
             folders=tuple(self._folder(one) for one in self.folders),
             largest_batch_bytes=self._largest_batch_bytes(),

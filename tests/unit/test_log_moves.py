@@ -165,7 +165,7 @@ def test_new_logs_go_where_the_fewest_are_or_where_they_were_wished(logs: LogMan
     filled(logs, 1)
     logs.begin_move(KEY, "/two")
     assert logs.create(TopicPartition("t", 1), TOPIC_ID, {}).directory == "/three/t-1"
-    logs.wish(TopicPartition("t", 2), "/one")
+    logs.prefer_log_dir(TopicPartition("t", 2), "/one")
     assert logs.create(TopicPartition("t", 2), TOPIC_ID, {}).directory == "/one/t-2"
 
 
@@ -181,6 +181,6 @@ def test_nothing_is_moved_or_wished_while_a_folder_is_offline(logs: LogManager, 
     with pytest.raises(StorageError, match="offline"):
         logs.begin_move(KEY, "/three")
     assert values(log) == [b"0", b"1", b"2"]
-    logs.wish(TopicPartition("t", 1), offline[0])
+    logs.prefer_log_dir(TopicPartition("t", 1), offline[0])
     with pytest.raises(StorageError, match="offline"):
         logs.create(TopicPartition("t", 1), TOPIC_ID, {})

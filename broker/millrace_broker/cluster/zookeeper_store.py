@@ -55,7 +55,7 @@ class ZooKeeperStore:
         connect: `HOST:PORT[,…][/chroot]`.
         session_timeout_ms: how long a dead broker stays registered.
         connection_timeout_ms: how long `start` waits for ZooKeeper.
-        deletes_topics: whether the controller carries out the wishes in `/admin/delete_topics`.
+        deletes_topics: whether the controller deletes the topics named in `/admin/delete_topics`.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class ZooKeeperStore:
         raise ZooKeeperError(f"topic {name} is not deleted: {refused} was changed by another broker")
 
     def _delete_wanted(self) -> None:
-        """Delete the topics that another tool wants gone, or only its wishes where topics may not be deleted."""
+        """Delete the topics that another tool wants gone, or only its requests where topics may not be deleted."""
         for name in self.session.children(paths.DELETE_TOPICS, watch=True):
             if self._deletes_topics:
                 self._delete_nodes_of(name)

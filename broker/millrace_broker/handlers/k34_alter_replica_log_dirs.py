@@ -68,7 +68,7 @@ def _place(
         return ErrorCode.KAFKA_STORAGE_ERROR
     try:
         if topic_partition not in services.replicas.partitions:
-            services.log_dirs.wish(topic_partition, wanted)
+            services.log_dirs.prefer(topic_partition, wanted)
             known = is_known(services, topic_partition)
             return ErrorCode.REPLICA_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic_partition in logs:

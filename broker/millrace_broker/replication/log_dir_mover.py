@@ -46,9 +46,9 @@ class LogDirMover:
         """The copies of logs that are being moved, as of now."""
         return self._logs.copies()
 
-    def wish(self, topic_partition: TopicPartition, path: str) -> None:
+    def prefer(self, topic_partition: TopicPartition, path: str) -> None:
         """Let a log that is not here yet be made in this folder."""
-        self._logs.wish(topic_partition, path)
+        self._logs.prefer_log_dir(topic_partition, path)
 
     def move(self, topic_partition: TopicPartition, path: str) -> None:
         """Begin to move a led partition's log to another folder, if it is not on its way there. StorageError."""

@@ -39,7 +39,7 @@ from millrace_broker.storage.log import Log
 from millrace_broker.storage.log_copy import LogCopy
 from millrace_broker.storage.log_move import drop_copy, swap
 from millrace_broker.storage.meta_properties import make_partition_dirs, read_topic_id, write_topic_id
-from millrace_broker.storage.new_log import NewLog, Wishes
+from millrace_broker.storage.new_log import NewLog, PreferredLogDirs
 from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_dirs
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
 from millrace_broker.storage.segments import Segments
@@ -75,7 +75,7 @@ class LogManager:
         self._last_config: tuple[Mapping[str, str], LogConfig] | None = None
         self._deleted: deque[tuple[int, str]] = deque()
         self._copies: dict[TopicPartition, LogCopy] = {}
-        self._wishes = Wishes()
+        self._preferred_log_dirs = PreferredLogDirs()
         self._checkpoint_lock = Lock()
         self._table_lock = Lock()
         threads = RECOVERY_THREADS.parse(defaults.get(RECOVERY_THREADS.name, str(RECOVERY_THREADS.default)))
@@ -129,7 +129,7 @@ class LogManager:
         return self._topic_ids.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, topic_config: Mapping[str, str]) -> Log:
-        """Make a partition's log in the folder that was wished for or has the fewest, or give one its settings.
+        """Make a partition's log in the folder that is preferred or has the fewest logs, or give one its settings.
 
         Until then an existing log has the broker's defaults, and retention leaves it alone. Raises TopicExistsError
         where the log belongs to another topic of this name, InvalidConfigError, StorageError.
@@ -199,9 +199,9 @@ class LogManager:
         """The folders to which logs were being moved when the broker ended."""
         return {each: data_dir.path for data_dir in self._dirs for each in data_dir.interrupted_moves}
 
-    def wish(self, topic_partition: TopicPartition, path: str) -> None:
+    def prefer_log_dir(self, topic_partition: TopicPartition, path: str) -> None:
         """Let a log that is not here yet be made in this folder."""
-        self._wishes.put(topic_partition, path)
+        self._preferred_log_dirs.put(topic_partition, path)
 
     def begin_move(self, topic_partition: TopicPartition, path: str) -> LogCopy:
         """Make the folder for a copy of a log whose topic is known, in another data folder.
@@ -447,18 +447,18 @@ class LogManager:
             yield each, Log(self._fs, self._clock, directory, each.topic_partition, config, health=data_dir.health)
 
     def _dir_for_new(self, topic_partition: TopicPartition, planned: Mapping[str, int] | None = None) -> DataDir:
-        """Wished for, or with the fewest; StorageError where this one may lie in a folder that is offline."""
+        """The preferred folder, or that with the fewest logs; StorageError where the log may be in an offline one."""
         for data_dir in self._dirs:
             if data_dir.may_hold_unopened(topic_partition):
                 raise StorageError(f"{data_dir.path}: offline, and {topic_partition} may be there")
         online = [data_dir for data_dir in self._dirs if data_dir.is_online]
         if not online:
             raise StorageError("no data folder is left")
-        wished = self._wishes.get(topic_partition)
-        if wished is not None:
-            if not self._dir(wished).is_online:
-                raise StorageError(f"{wished}: offline, and {topic_partition} is to be there")
-            return self._dir(wished)
+        preferred = self._preferred_log_dirs.get(topic_partition)
+        if preferred is not None:
+            if not self._dir(preferred).is_online:
+                raise StorageError(f"{preferred}: offline, and {topic_partition} is to be there")
+            return self._dir(preferred)
         more = planned or {}
         return min(online, key=lambda data_dir: self._counts[data_dir.path] + more.get(data_dir.path, 0))
 
@@ -476,7 +476,7 @@ class LogManager:
         self._counts.update(os.path.dirname(log.directory) for _, log in made)
         self._replace(put={each.topic_partition: log for each, log in made})
         for each, _ in made:
-            self._wishes.drop(each.topic_partition)
+            self._preferred_log_dirs.drop(each.topic_partition)
 
     def _replace(
         self, *, put: Mapping[TopicPartition, Log] = MappingProxyType({}), without: Container[TopicPartition] = ()

@@ -12,7 +12,7 @@ from millrace_broker.storage.filenames import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-MAX_WISHES = 10_000
+MAX_PREFERRED = 10_000
 
 
 class NewLog(NamedTuple):
@@ -31,8 +31,8 @@ class NewLog(NamedTuple):
         return {name: value for name, value in self.topic_config.items() if name in TOPIC_CONFIG.keys}
 
 
-class Wishes:
-    """In which folders logs that are not there yet are to be made; of very many wishes the oldest is forgotten."""
+class PreferredLogDirs:
+    """The folders in which logs that are not there yet are to be made; of very many the oldest is forgotten."""
 
     def __init__(self) -> None:
         self._paths: dict[TopicPartition, str] = {}
@@ -45,7 +45,7 @@ class Wishes:
         """Ask for a folder."""
         self._paths.pop(topic_partition, None)
         self._paths[topic_partition] = path
-        if len(self._paths) > MAX_WISHES:
+        if len(self._paths) > MAX_PREFERRED:
             del self._paths[next(iter(self._paths))]
 
     def drop(self, topic_partition: TopicPartition) -> None:

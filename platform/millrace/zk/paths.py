@@ -72,7 +72,7 @@ def config_change(sequence: str = "") -> str:
 
 
 def delete_topic(name: str) -> str:
-    """The wish that a topic be deleted."""
+    """The request that a topic be deleted."""
     return f"{DELETE_TOPICS}/{name}"
 
 

@@ -214,7 +214,7 @@ class ZooKeeperSession:
         return True
 
     def next_version(self, path: str) -> int:
-        """Write a node, which is created if it is not there; returns its version, a number that no one else is given."""
+        """Write a node, created if it is not there; returns its version, a number that no one else is given."""
         self.ensure(path)
         return int(self._wait(self._client.set_async(path, b""), path).version)
 

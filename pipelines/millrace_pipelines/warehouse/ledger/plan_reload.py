@@ -1,11 +1,11 @@
-"""Which offsets a reload reads, and what they replace: decided from the ledger, the log's ends and the wish alone.
+"""Which offsets a reload reads, and what they replace: decided from the ledger, the log's ends and the request alone.
 
 ledger:              start ………………………………………… next
-wish:        from …………………………………………… until
+requested:     from …………………………………………… until
 log:            log start …………………………………………………… log end
 range:                 from' ………………………… until'             within the log, and not beyond next
 backfill:              from' … start                        new rows below the table's beginning; the start moves
-replaced:                      start …… until'              rows that are removed, and written anew
+replaced:                      start …… until'              rows that are removed, and written again
 lost:        from … log start                               can't be read any more: rows that are there stay
 
 What lies beyond `next` is for the ordinary load. Where the ledger doesn't know a partition, it begins with the range.
@@ -24,7 +24,7 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import RETENTION, LostRange, OffsetRange
 
 
-class Wish(NamedTuple):
+class RequestedRange(NamedTuple):
     """From which offset of a partition up to, not including, which other; None for its beginning or end."""
 
     from_offset: int | None
@@ -49,7 +49,7 @@ class ReloadPlan:
 def plan_reload(
     ledger: Ledger,
     log: Mapping[int, LogOffsets],
-    wishes: Mapping[int, Wish],
+    requested: Mapping[int, RequestedRange],
     *,
     accept_lost_offsets: bool = False,
 ) -> ReloadPlan:
@@ -59,9 +59,11 @@ def plan_reload(
         OffsetsLostError: Offsets that were asked for are in the log no more, and that is not accepted.
         ModeError: A partition that the topic doesn't have; a range that leaves a gap below the table's beginning.
     """
-    if unknown := sorted(wishes.keys() - log.keys()):
+    if unknown := sorted(requested.keys() - log.keys()):
         raise ModeError(f"topic {ledger.topic} has no partition {', '.join(map(str, unknown))}")
-    spans = {partition: _span(wish, log[partition], ledger, partition) for partition, wish in sorted(wishes.items())}
+    spans = {
+        partition: _span(wanted, log[partition], ledger, partition) for partition, wanted in sorted(requested.items())
+    }
     lost = tuple(_lost(partition, *span, log[partition].start_offset) for partition, span in spans.items()
                  if span[0] < min(span[1], log[partition].start_offset))  # fmt: skip
     if lost and not accept_lost_offsets:
@@ -77,11 +79,11 @@ def plan_reload(
     return ReloadPlan(backfill=backfill, replaced=replaced, lost=lost, following=following)
 
 
-def _span(wish: Wish, log: LogOffsets, ledger: Ledger, partition: int) -> tuple[int, int]:
-    """The wish in numbers, not beyond what the table has."""
+def _span(wanted: RequestedRange, log: LogOffsets, ledger: Ledger, partition: int) -> tuple[int, int]:
+    """The wanted in numbers, not beyond what the table has."""
     end_offset = ledger.partitions[partition].next_offset if partition in ledger.partitions else log.end_offset
-    low = log.start_offset if wish.from_offset is None else wish.from_offset
-    high = end_offset if wish.until_offset is None else min(wish.until_offset, end_offset)
+    low = log.start_offset if wanted.from_offset is None else wanted.from_offset
+    high = end_offset if wanted.until_offset is None else min(wanted.until_offset, end_offset)
     return low, max(low, high)
 
 

@@ -9,7 +9,7 @@ from millrace.client import Cluster, SimpleConsumer
 from millrace_pipelines.spark.read import LogOffsets, TopicSource
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
-from millrace_pipelines.warehouse.ledger.plan_reload import Wish
+from millrace_pipelines.warehouse.ledger.plan_reload import RequestedRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,9 @@ class Selection:
     until_table_begins: bool = False
 
 
-def wishes(selection: Selection, source: TopicSource, log: dict[int, LogOffsets], ledger: Ledger) -> dict[int, Wish]:
+def requested_ranges(
+    selection: Selection, source: TopicSource, log: dict[int, LogOffsets], ledger: Ledger
+) -> dict[int, RequestedRange]:
     """The selection in offsets, by partition; ModeError where it says both an offset and a time."""
     if selection.from_offset is not None and selection.from_time_ms is not None:
         raise ModeError("a range begins at an offset or at a time, not at both")
@@ -38,7 +40,7 @@ def wishes(selection: Selection, source: TopicSource, log: dict[int, LogOffsets]
     ends = _offsets(source, chosen, log, selection.until_time_ms, selection.until_offset)
     if selection.until_table_begins:
         ends = {partition: _table_begins(ledger, partition) for partition in chosen}
-    return {partition: Wish(begins[partition], ends[partition]) for partition in chosen}
+    return {partition: RequestedRange(begins[partition], ends[partition]) for partition in chosen}
 
 
 def _offsets(

@@ -53,7 +53,7 @@ from millrace_pipelines.warehouse.ledger.ledger import (
 )
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan, plan_reload
-from millrace_pipelines.warehouse.ledger.selection import Selection, wishes
+from millrace_pipelines.warehouse.ledger.selection import Selection, requested_ranges
 from millrace_pipelines.warehouse.load.jobs import run_tasks
 from millrace_pipelines.warehouse.load.lineage import LOAD
 from millrace_pipelines.warehouse.load.options import LoadOptions
@@ -131,7 +131,7 @@ class _Reload:
         log = log_offsets(self._source, description.partitions)
         ledger = ledger_of(tables.rows)
         _check_same_log(ledger, description.topic_id, log)
-        wanted = wishes(selection, self._source, log, ledger)
+        wanted = requested_ranges(selection, self._source, log, ledger)
         plan = plan_reload(ledger, log, wanted, accept_lost_offsets=options.accept_lost_offsets)
         _check_reloadable(tables.rows, plan)
         report = ReloadReport(topic=options.topic, table=options.table, lost=plan.lost)
