@@ -61,6 +61,7 @@ NOTICED_BY = {
     "meta_properties.make_partition_dirs": POWER_CUT_IN_MANAGER,
     "manager.LogManager.delete": POWER_CUT_IN_MANAGER,
     "data_dir.DataDir.open": POWER_CUT_IN_MANAGER,
+    "data_dir.DataDir.begin": MANAGER.test_a_crash_after_a_clean_shutdown_is_no_clean_shutdown,
     "producer_state_manager.ProducerStateManager.sync_snapshots": (
         PRODUCER.test_a_producer_whose_batches_are_deleted_is_known_after_a_power_cut
     ),
