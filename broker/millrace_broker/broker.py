@@ -329,7 +329,7 @@ class Broker:
         return self._options.broker_id
 
     def _identified(self) -> BrokerOptions:
-        """The options with the broker's id, which the folders or the cluster may have to say."""
+        """Returns the options with the broker's id, read from the folders or the cluster where none is given."""
         options = self._options
         highest_told = options.broker.reserved_broker_max_id
         try:

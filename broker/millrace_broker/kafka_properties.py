@@ -49,7 +49,7 @@ class KafkaProperty(NamedTuple):
 
 @cache
 def kafka_properties() -> dict[tuple[str, str], KafkaProperty]:
-    """The table, by scope and name."""
+    """Returns the rows of the table, by scope and name."""
     text = Path(__file__).with_suffix(".tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines()[1:]]
     return {

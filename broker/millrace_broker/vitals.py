@@ -1,4 +1,4 @@
-"""Where the facts of a broker's health come from, from its first moments to its last (`health`)."""
+"""Gathers the facts by which `health` judges a broker, from its start to its stop."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MakePolicy = Callable[[LogConfig], RetentionPolicy]
 
 
 def policies_of(config: LogConfig) -> tuple[RetentionPolicy, ...]:
-    """The policies that a log's settings ask for; a log that is only compacted goes by its start alone."""
+    """Returns the policies that a log's settings name; a log that is only compacted has that of its start alone."""
     named = config.delete_policies if config.is_deleted else ()
     return ByLogStartOffset(), *(_Guarded(name, config) for name in named)
 

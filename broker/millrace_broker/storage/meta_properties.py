@@ -47,7 +47,7 @@ def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id
 
 
 def read_broker_id(fs: FileSystem, directory: str) -> int | None:
-    """The id of the broker that a data folder belongs to; None where `meta.properties` isn't there or has none."""
+    """Returns the broker id in a data folder's `meta.properties`; None where the file or the id is missing."""
     path = os.path.join(directory, META_PROPERTIES)
     with storage_errors(path):
         if not fs.exists(path):

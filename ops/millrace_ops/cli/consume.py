@@ -135,7 +135,7 @@ def _offsets(reader: TopicReader, partitions: list[int], begin: Start, last: int
 def _group_offsets(
     reader: TopicReader, partitions: list[int], begin: Start, positions: GroupPositions
 ) -> Mapping[int, int]:
-    """Where the group goes on; what it has no offset of begins as `--from` says, and is committed, lest it moves on."""
+    """Returns the group's offsets; a partition without one begins as `--from` says, and that is committed at once."""
     committed = reader.inside_log(positions.read(partitions), _tell)
     fresh = [one for one in partitions if one not in committed]
     begun = reader.first_offsets(fresh, begin, _tell) if fresh else {}
