@@ -39,8 +39,8 @@ from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.config import BrokerConfig
-from millrace_broker.groups.consumer.coordinator import ConsumerGroups
-from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
+from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import APIS, warm_up
@@ -55,8 +55,8 @@ from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogConfig, LogManager, NewLog, TopicPartition
-from millrace_broker.txns.coordinator import TransactionCoordinator
 from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 from millrace_broker.vitals import Vitals
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from prometheus_client.registry import Collector
 
 from millrace.errors import error_name
 from millrace.wire.api import ApiKey
-from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.txns.coordinator import TransactionCoordinator
 from millrace_broker.txns.state import OPEN
+from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 API_COUNTERS = (
     ("requests", "Requests handled.", "requests"),

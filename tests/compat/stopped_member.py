@@ -11,7 +11,7 @@ import signal
 import sys
 
 from millrace.client.connection import Connection
-from millrace.client.connector import ConsumerConnector, OwnershipLostError
+from millrace.client.consumer import ConsumerConnector, OwnershipLostError
 from millrace.wire.api import ApiKey
 
 

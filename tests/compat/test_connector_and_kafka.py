@@ -4,8 +4,8 @@ import pytest
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from millrace.client import Admin, Cluster, SyncProducer
-from millrace.client.connector import ConsumerConnector, Partition
-from millrace.client.connector.group_offsets import describe_zookeeper_group, open_session
+from millrace.client.consumer import ConsumerConnector, Partition
+from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.kafka import KafkaBroker, find_kafka

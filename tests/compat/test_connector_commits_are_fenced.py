@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from millrace.client import Admin, Cluster, Groups, SyncProducer
-from millrace.client.connector import ConsumerConnector, GroupHasMembersError, Partition
-from millrace.client.connector.config import KAFKA
-from millrace.client.connector.group_offsets import GroupOffsets
+from millrace.client.consumer import ConsumerConnector, GroupHasMembersError, Partition
+from millrace.client.consumer.config import KAFKA
+from millrace.client.consumer.group_offsets import GroupOffsets
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess

@@ -69,7 +69,7 @@ NOTICED_BY = {
         PRODUCER.test_a_snapshot_removed_with_its_batches_stays_removed
     ),
     "transaction_index.TransactionIndex.sync": PRODUCER.test_aborted_transactions_survive_a_power_cut_when_idle,
-    "segment_list.SegmentList.delete": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
+    "segment_list.LogSegments.delete": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
     "compaction.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,
     "segment_swap._finish_swap": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,

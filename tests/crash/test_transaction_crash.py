@@ -25,16 +25,16 @@ from millrace_broker.config import BrokerConfig
 from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
-from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.group import Committer
+from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_broker.txn_config import TransactionConfig
-from millrace_broker.txns.coordinator import TRANSACTION_TOPIC, TransactionCoordinator
 from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.transaction import End, InitProducer
+from millrace_broker.txns.transaction_coordinator import TRANSACTION_TOPIC, TransactionCoordinator
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 OFFSETS, STATES = TopicPartition(OFFSETS_TOPIC, 0), TopicPartition(TRANSACTION_TOPIC, 0)

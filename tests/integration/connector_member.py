@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 
-from millrace.client.connector import ConsumerConnector, ConsumerTimeoutError
+from millrace.client.consumer import ConsumerConnector, ConsumerTimeoutError
 
 
 def main():

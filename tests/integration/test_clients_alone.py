@@ -10,7 +10,9 @@ for name in ("aiohttp", "dagster", "deltalake", "hypothesis", "millrace_broker",
              "numpy", "pandas", "prometheus_client", "psutil", "pyarrow", "pyspark", "pytest", "re2"):
     sys.modules[name] = None  # as if it were not installed
 
-from millrace import Producer, ProducerRecord, SimpleConsumer
+from millrace import Producer
+from millrace import ProducerRecord
+from millrace import SimpleConsumer
 
 bootstrap = sys.argv[1]
 with Producer(broker_list=bootstrap, compression_codec="zstd") as producer:

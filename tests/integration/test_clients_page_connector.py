@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from millrace.client import Admin, Cluster, SyncProducer
-from millrace.client.connector.config import TABLE
+from millrace.client.consumer.config import TABLE
 from millrace.config import value_text
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, Groups, SyncProducer
-from millrace.client.connector import (
+from millrace.client.consumer import (
     ConsumerConnector,
     ConsumerIdTakenError,
     ConsumerTimeoutError,
@@ -17,7 +17,7 @@ from millrace.client.connector import (
     Partition,
     RebalanceFailedError,
 )
-from millrace.client.connector.group_offsets import describe_zookeeper_group, list_zookeeper_groups, open_session
+from millrace.client.consumer.group_offsets import describe_zookeeper_group, list_zookeeper_groups, open_session
 from millrace.errors import (
     DamagedNodeError,
     GroupIdNotFoundError,

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from millrace.client import Admin, Cluster, Groups, SyncProducer
-from millrace.client.connector.group_offsets import describe_zookeeper_group, open_session
-from millrace.client.connector.lease import lease_clock_ns
-from millrace.client.connector.offsets import read_coordinator
+from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
+from millrace.client.consumer.lease import lease_clock_ns
+from millrace.client.consumer.offsets import read_coordinator
 from millrace.errors import MillraceError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess

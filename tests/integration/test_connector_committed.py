@@ -4,8 +4,8 @@ import confluent_kafka
 import pytest
 
 from millrace.client import Admin, Cluster
-from millrace.client.connector import ConsumerConnector, ConsumerTimeoutError, Partition
-from millrace.client.connector.group_offsets import describe_zookeeper_group, open_session
+from millrace.client.consumer import ConsumerConnector, ConsumerTimeoutError, Partition
+from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 from millrace.testing.broker import BrokerProcess
 
 

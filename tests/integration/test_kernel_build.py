@@ -141,8 +141,10 @@ import importlib.util
 import shutil
 import sys
 
-from millrace import Producer, ProducerRecord, SimpleConsumer
-from millrace.client.connector import ConsumerConnector
+from millrace import Producer
+from millrace import ProducerRecord
+from millrace import SimpleConsumer
+from millrace.client.consumer import ConsumerConnector
 
 bootstrap = sys.argv[1]
 with Producer(broker_list=bootstrap, compression_codec="zstd") as producer:

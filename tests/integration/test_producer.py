@@ -11,7 +11,7 @@ import pytest
 from millrace import Producer, ProducerRecord
 from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.client.connection import CLIENT_VERSIONS
-from millrace.client.partitioner import partition_for_key
+from millrace.client.murmur2 import partition_for_key
 from millrace.client.producer import CallbackHandler, JsonEncoder, RandomPartitioner, StringEncoder
 from millrace.errors import (
     DeliveryTimeoutError,

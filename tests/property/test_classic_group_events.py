@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millrace.errors import ErrorCode
 from millrace_broker.group_config import GroupConfig
+from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.classic.group import ClassicGroup
 from millrace_broker.groups.classic.state import State
 from millrace_broker.groups.effects import Answer, CancelTimer, SetTimer, Store
 from millrace_broker.groups.group import Committer

@@ -15,8 +15,8 @@ from millrace.errors import ErrorCode
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.events import Join, JoinProtocol, Sync
+from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home, Refusal
 from millrace_broker.groups.consumer.embedded_protocol import read_assignment
-from millrace_broker.groups.consumer.group import ConsumerGroup, Home, Refusal
 from millrace_broker.groups.consumer.heartbeat import Heartbeat
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.client.connector.assignment import Partition, assign_range, assign_roundrobin
+from millrace.client.consumer.assignment import Partition, assign_range, assign_roundrobin
 
 TOPICS = ("a", "b", "c")
 MEMBERS = st.sampled_from([f"m{number}" for number in range(6)])

@@ -9,9 +9,9 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.client.connector import rebalance
-from millrace.client.connector.assignment import assign_range
-from millrace.client.connector.rebalance import Changed, Elapsed, Member, Phase
+from millrace.client.consumer import rebalance
+from millrace.client.consumer.assignment import assign_range
+from millrace.client.consumer.rebalance import Changed, Elapsed, Member, Phase
 
 NAMES = ("a", "b", "c")
 BROKERS = {"t": (1, 2, 1, 2), "u": (1,)}

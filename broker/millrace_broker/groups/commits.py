@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from millrace.errors import ErrorCode
 from millrace.records.record import BatchProducer
-from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.group import Committer
+from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.groups.records import (
     MAX_TIMESTAMP,
     NO_LEADER_EPOCH,

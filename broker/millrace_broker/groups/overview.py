@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode
-from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import Coordinator
 
 
 class Listed(NamedTuple):

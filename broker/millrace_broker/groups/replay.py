@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace_broker.groups.classic.group import ClassicGroup
+from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.records import (
     GROUP_KEY_VERSION,
     OFFSET_KEY_VERSIONS,

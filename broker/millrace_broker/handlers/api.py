@@ -24,13 +24,13 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
-from millrace_broker.groups.consumer.coordinator import ConsumerGroups
-from millrace_broker.groups.coordinator import Coordinator
+from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
+from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.txns.coordinator import TransactionCoordinator
+from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 Reply = Parts | asyncio.Future[Parts] | None
 Answers = list[Parts | WireError | None]

@@ -8,7 +8,7 @@ from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.groups.consumer.group import ConsumerGroup
+from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services

@@ -1,17 +1,17 @@
-"""Log storage: segmented logs on the disk, in Kafka's own layout (spec B).
+"""Log storage: segmented logs on the disk, in Kafka's own layout (docs/formats/data-directory.md).
 
-`LogManager` opens the data folders, `Log` is one partition. A record's way: `Log.append` -> `validation` ->
-`LogSegment`; a read's way: `Log.read` -> `Segments` -> `OffsetIndex` -> `LogSegment`. `loading` brings a log back
-after a crash, `producer_state_manager` what the log knows of its producers.
+`LogManager` opens the data folders, `Log` is one partition. A record passes `Log.append`, `validation` and
+`LogSegment`; a read passes `Log.read`, `SegmentSequence`, `OffsetIndex` and `LogSegment`. After a crash, `loading`
+opens a log again, and `producer_state_manager` restores what the log knows of its producers. `cleaner` compacts logs.
 """
 
 from __future__ import annotations
 
+from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log import AppendOutcome, Log
-from millrace_broker.storage.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.log_copy import LogCopy
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.manager import LogManager

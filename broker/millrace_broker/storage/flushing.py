@@ -20,7 +20,7 @@ from millrace.fs import FileSystem
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.segment import LogSegment
-from millrace_broker.storage.segments import Segments
+from millrace_broker.storage.segment_sequence import SegmentSequence
 
 
 class Flushing:
@@ -44,13 +44,13 @@ class Flushing:
         self._health = health
         self._last_flush_ms = clock.monotonic_ms()
 
-    def is_due(self, now_ms: int, flush_ms: int, log_end_offset: int, segments: Segments) -> bool:
+    def is_due(self, now_ms: int, flush_ms: int, log_end_offset: int, segments: SegmentSequence) -> bool:
         """Whether `flush_ms` have passed (monotonic `now_ms`), or a closed segment waits to be synced."""
         if self.recovery_point >= log_end_offset or self._health.reason is not None:
             return False
         return now_ms - self._last_flush_ms >= flush_ms or self.recovery_point < segments.active.base_offset
 
-    def flush(self, log_end_offset: int, segments: Segments, *, closing: bool = False) -> None:
+    def flush(self, log_end_offset: int, segments: SegmentSequence, *, closing: bool = False) -> None:
         """Sync what is below `log_end_offset`, which was read before the segments were. StorageError."""
         if self._health.reason is not None:
             raise StorageError(f"{self._directory}: offline: {self._health.reason}")

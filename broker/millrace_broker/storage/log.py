@@ -16,7 +16,7 @@ flushes exclude one another by a lock.
 Compaction has a worker thread of its own, and comes here for `replace_segments` and `aborted_transactions` only;
 `storage.segment_list` says how it, retention and `close` keep out of one another's way.
 
-Where to look: `segment_writer` rolls and writes, `lookup` finds, `flushing` syncs, `segment_list` holds the segments
+Where to look: `segment_writer` rolls and writes, `lookup` finds, `flushing` syncs, `log_segments` holds the segments
 and deletes their files, `retention` chooses what goes, `loading` opens a folder.
 """
 
@@ -41,6 +41,7 @@ from millrace_broker.storage.flushing import Flushing
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.leader_epochs import LeaderEpochs
 from millrace_broker.storage.loading import load_log
+from millrace_broker.storage.log_segments import LogSegments
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.offsets_before import offsets_before
 from millrace_broker.storage.placement import Append, LogAppendInfo, Placement, place, the_place
@@ -49,9 +50,8 @@ from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.rolling import Rolling
 from millrace_broker.storage.segment import LogSegment
-from millrace_broker.storage.segment_list import SegmentList
+from millrace_broker.storage.segment_sequence import SegmentSequence, facts_of
 from millrace_broker.storage.segment_writer import SegmentWriter
-from millrace_broker.storage.segments import Segments, facts_of
 from millrace_broker.storage.transaction_index import AbortedTransaction
 from millrace_broker.storage.validation import check_records, looks_at_records, validate_produced
 from millrace_broker.storage.verification import verify_log
@@ -93,7 +93,7 @@ class Log:
             loaded = load_log(
                 fs, directory, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
             )
-        self._list = SegmentList(fs, clock, directory, loaded.segments)
+        self._list = LogSegments(fs, clock, directory, loaded.segments)
         self.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
         self.log_end_offset = loaded.next_offset
         self._flushing = Flushing(fs, clock, directory, self.producers, self._health)
@@ -412,7 +412,7 @@ class Log:
     # Compaction.
 
     @property
-    def segments(self) -> Segments:
+    def segments(self) -> SegmentSequence:
         """All segments, as of now."""
         return self._list.now
 
@@ -443,7 +443,7 @@ class Log:
 
     # The rest.
 
-    def hand_over(self, take: Callable[[Segments], None]) -> None:
+    def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
         """Let `take` have the log as closed and synced segments that nothing renames meanwhile, and close it then.
 
         What `take` raises passes, and the log stays open. StorageError.

@@ -39,7 +39,7 @@ from millrace_broker.storage.filenames import (
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log import Log
 from millrace_broker.storage.segment import LogSegment
-from millrace_broker.storage.segments import Segments
+from millrace_broker.storage.segment_sequence import SegmentSequence
 from millrace_broker.storage.throttle import Throttle
 
 CHUNK_BYTES = 256 << 10
@@ -78,7 +78,7 @@ class LogCopy:
         """Bytes of all batches that were copied."""
         return sum(copied.size_bytes for copied in tuple(self._copied.values()))
 
-    def rest_bytes(self, segments: Segments) -> int:
+    def rest_bytes(self, segments: SegmentSequence) -> int:
         """Bytes of the log that `finish` would have to copy."""
         nothing = _CopiedSegment()
         return sum(segment.size_bytes - self._copied.get(segment, nothing).size_bytes for segment in segments)
@@ -111,7 +111,7 @@ class LogCopy:
                 if limit <= 0:
                     break
 
-    def finish(self, log: Log, segments: Segments) -> None:
+    def finish(self, log: Log, segments: SegmentSequence) -> None:
         """Copy and sync all that is left of a log that stands still (`Log.hand_over`); StorageError."""
         self._drop_all_but(segments)
         with storage_errors(log.directory):
@@ -171,7 +171,7 @@ class LogCopy:
             self._fs.truncate(target, 0)
             self._fs.pwritev(target, [content], 0)
 
-    def _drop_all_but(self, segments: Segments) -> None:
+    def _drop_all_but(self, segments: SegmentSequence) -> None:
         for segment in self._copied.keys() - set(segments):
             for suffix in (*SEGMENT_SUFFIXES, PRODUCER_SNAPSHOT_SUFFIX):
                 path = os.path.join(self.directory, segment_file_name(segment.base_offset, suffix))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from millrace.config import MAX_LONG
 from millrace.records.batch import NO_TIMESTAMP
 from millrace_broker.storage.segment import Located, LogSegment
-from millrace_broker.storage.segments import Segments
+from millrace_broker.storage.segment_sequence import SegmentSequence
 from millrace_broker.storage.transaction_index import AbortedTransaction, find_aborted
 
 
@@ -23,7 +23,7 @@ class Found(NamedTuple):
 
 
 def find_batches(
-    segments: Segments, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
+    segments: SegmentSequence, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
 ) -> Found | None:
     """Whole batches from the one that holds `offset`, below `end_offset`, from the first segment that has any."""
     for index in range(segments.floor_index(offset), len(segments)):
@@ -36,7 +36,7 @@ def find_batches(
     return None
 
 
-def offset_for_timestamp(segments: Segments, timestamp_ms: int, log_start_offset: int) -> tuple[int, int] | None:
+def offset_for_timestamp(segments: SegmentSequence, timestamp_ms: int, log_start_offset: int) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record from the log start on that is not older."""
     for segment in segments:
         if segment.max_timestamp >= timestamp_ms:
@@ -46,7 +46,7 @@ def offset_for_timestamp(segments: Segments, timestamp_ms: int, log_start_offset
     return None
 
 
-def offset_of_max_timestamp(segments: Segments, log_start_offset: int) -> tuple[int, int] | None:
+def offset_of_max_timestamp(segments: SegmentSequence, log_start_offset: int) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record with the largest timestamp.
 
     A segment that compaction left without records still bears a time, so the next largest is tried where none is found.
@@ -59,7 +59,7 @@ def offset_of_max_timestamp(segments: Segments, log_start_offset: int) -> tuple[
     return None
 
 
-def segment_starts(segments: Segments, log_start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+def segment_starts(segments: SegmentSequence, log_start_offset: int, end_offset: int) -> list[tuple[int, int]]:
     """(first offset, newest timestamp) of each segment that holds something below `end_offset`."""
     return [
         (max(segment.base_offset, log_start_offset), segment.max_timestamp)
@@ -68,7 +68,7 @@ def segment_starts(segments: Segments, log_start_offset: int, end_offset: int) -
     ]
 
 
-def aborted_transactions(segments: Segments, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+def aborted_transactions(segments: SegmentSequence, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
     """The aborted transactions that reach into the offsets from start up to end."""
     indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])
     return find_aborted(indexes, start_offset, end_offset)

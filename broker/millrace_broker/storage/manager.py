@@ -42,7 +42,7 @@ from millrace_broker.storage.meta_properties import make_partition_dirs, read_to
 from millrace_broker.storage.new_log import NewLog, PreferredLogDirs
 from millrace_broker.storage.opening import OpenedLog, abandon_dir, open_data_dirs
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
-from millrace_broker.storage.segments import Segments
+from millrace_broker.storage.segment_sequence import SegmentSequence
 
 logger = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class LogManager:
         assert topic_id is not None
         source, target = self._dir(os.path.dirname(log.directory)), self._dir(copy.parent)
 
-        def take(segments: Segments) -> None:
+        def take(segments: SegmentSequence) -> None:
             try:
                 copy.finish(log, segments)
                 self._open_moved(log, copy.directory, target).abandon()

@@ -12,11 +12,11 @@ from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_out_of_descriptors, storage_error
 from millrace_broker.storage.flushing import Flushing
 from millrace_broker.storage.health import DirHealth
+from millrace_broker.storage.log_segments import LogSegments
 from millrace_broker.storage.placement import Placement
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.rolling import Rolling
 from millrace_broker.storage.segment import LogSegment
-from millrace_broker.storage.segment_list import SegmentList
 
 
 class SegmentWriter:
@@ -26,7 +26,7 @@ class SegmentWriter:
 
     def __init__(
         self,
-        segments: SegmentList,
+        segments: LogSegments,
         rolling: Rolling,
         producers: ProducerStateManager,
         flushing: Flushing,

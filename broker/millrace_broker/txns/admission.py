@@ -16,8 +16,8 @@ from enum import IntEnum
 from millrace.errors import ErrorCode
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.coordinator import TransactionCoordinator
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, Producer
+from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 
 class ClientSupport(IntEnum):

@@ -25,10 +25,10 @@ from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import LOG_SUFFIX, parse_partition_dir
 from millrace_broker.storage.reports import Finding
 from millrace_broker.storage.scan import Placed, scan_headers
-from millrace_broker.txns.coordinator import TRANSACTION_TOPIC
 from millrace_broker.txns.metadata import TransactionMetadata
 from millrace_broker.txns.records import read_key, read_value
 from millrace_broker.txns.state import OPEN
+from millrace_broker.txns.transaction_coordinator import TRANSACTION_TOPIC
 
 Known = set[tuple[int, TopicPartition]]
 

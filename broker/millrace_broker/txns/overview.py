@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.errors import ErrorCode
-from millrace_broker.txns.coordinator import TransactionCoordinator
 from millrace_broker.txns.state import STATE_NAMES
 from millrace_broker.txns.transaction import Transaction
+from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 NO_DURATION = -1
 MAX_PATTERN_CHARACTERS = 1 << 12

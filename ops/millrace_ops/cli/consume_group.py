@@ -48,7 +48,7 @@ class GroupPositions:
             self._committed.update(changed)
 
     def _refuse_members(self) -> None:
-        from millrace.client.connector import GroupHasMembersError
+        from millrace.client.consumer import GroupHasMembersError
         from millrace.errors import BrokerError, ErrorCode
 
         try:

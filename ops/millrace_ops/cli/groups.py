@@ -104,7 +104,7 @@ def _in_coordinator(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _in_zookeeper(zookeeper: str) -> list[GroupListing]:
-    from millrace.client.connector.group_offsets import list_zookeeper_groups, open_session
+    from millrace.client.consumer.group_offsets import list_zookeeper_groups, open_session
     from millrace.client.groups import GroupListing
 
     session = open_session(zookeeper)
@@ -116,7 +116,7 @@ def _in_zookeeper(zookeeper: str) -> list[GroupListing]:
 
 
 def _of_zookeeper(cluster: Cluster, zookeeper: str, name: str) -> dict[str, Any] | None:
-    from millrace.client.connector.group_offsets import describe_zookeeper_group, open_session
+    from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 
     session = open_session(zookeeper)
     try:

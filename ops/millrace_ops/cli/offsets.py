@@ -21,8 +21,8 @@ from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
-    from millrace.client.connector import Partition
-    from millrace.client.connector.group_offsets import GroupOffsets
+    from millrace.client.consumer import Partition
+    from millrace.client.consumer.group_offsets import GroupOffsets
 
 app = Commands(help="Export, import, reset and migrate a group's committed offsets.")
 
@@ -158,7 +158,7 @@ def migrate(
 
 
 def _open(group: str, zookeeper: str | None, bootstrap: str) -> GroupOffsets:
-    from millrace.client.connector.group_offsets import GroupOffsets
+    from millrace.client.consumer.group_offsets import GroupOffsets
 
     return GroupOffsets(group, zookeeper=zookeeper, bootstrap=bootstrap)
 
@@ -176,7 +176,7 @@ def _show(offsets: Mapping[Partition, int], as_json: bool) -> None:
 
 
 def _parsed(path: Path) -> dict[Partition, int]:
-    from millrace.client.connector import Partition
+    from millrace.client.consumer import Partition
     from millrace.config import MAX_INT, MAX_LONG
     from millrace.errors import InvalidConfigError
 
@@ -200,7 +200,7 @@ def _parsed(path: Path) -> dict[Partition, int]:
 def _targets(cluster: Cluster, topics: list[str], to: str) -> dict[Partition, int]:
     """Where each partition is to go; an offset beyond its log's ends becomes the nearer end."""
     from millrace.client import SimpleConsumer
-    from millrace.client.connector import Partition
+    from millrace.client.consumer import Partition
     from millrace.client.simple_consumer import IsolationLevel
     from millrace_ops.cli.consume_read import TopicReader, parse_start
 

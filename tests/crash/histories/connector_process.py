@@ -10,8 +10,8 @@ import sys
 import threading
 import time
 
-from millrace.client.connector import ConsumerConnector, ConsumerTimeoutError
-from millrace.client.connector.streams import ConsumerStream, Feed
+from millrace.client.consumer import ConsumerConnector, ConsumerTimeoutError
+from millrace.client.consumer.streams import ConsumerStream, Feed
 
 SLUGGISH_S = 0.1
 

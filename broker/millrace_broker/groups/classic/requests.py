@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.errors import ErrorCode, GroupError
+from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
-from millrace_broker.groups.classic.group import ClassicGroup
-from millrace_broker.groups.coordinator import Coordinator
 from millrace_broker.groups.group import Group
+from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 from millrace_broker.groups.shard import Shard
 

@@ -16,8 +16,8 @@ from collections.abc import Collection, Sequence
 from millrace.errors import CorruptRecordError, GroupIdNotFoundError
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.events import JoinProtocol
-from millrace_broker.groups.classic.group import ClassicGroup
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.classic.members import Member as ClassicMember
 from millrace_broker.groups.consumer.change import Change

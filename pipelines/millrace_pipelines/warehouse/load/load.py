@@ -55,13 +55,13 @@ from millrace_pipelines.warehouse.ledger.generation import (
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of, swap
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, plan_load, records_per_task, split_ranges
 from millrace_pipelines.warehouse.ledger.skipped import count_skips, publish_skipped
-from millrace_pipelines.warehouse.load.dead_letters import commit_dead_letters
-from millrace_pipelines.warehouse.load.group import commit_group, group_name
+from millrace_pipelines.warehouse.load.commit_dead_letters import commit_dead_letters
 from millrace_pipelines.warehouse.load.jobs import run_tasks
 from millrace_pipelines.warehouse.load.kafka_reader import run_kafka_tasks
 from millrace_pipelines.warehouse.load.lineage import lineage_of_load
 from millrace_pipelines.warehouse.load.options import LoadOptions, LoadReport
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener, Step
+from millrace_pipelines.warehouse.load.published_offsets import commit_group, group_name
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.load.verify import LoadedRange, verify_results, with_epochs
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema, read_payload_schema

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any, Protocol
 
-from millrace.client.partitioner import partition_for_key
+from millrace.client.murmur2 import partition_for_key
 
 
 class Partitioner(Protocol):

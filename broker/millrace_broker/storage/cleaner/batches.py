@@ -1,0 +1,235 @@
+"""What compaction leaves of one batch: a pure function from bytes to bytes (spec B7; KIP-534).
+
+| a record | |
+|---|---|
+| at or above the pass's end offset | stays: the pass knows nothing of it |
+| without a key | goes, and is counted: nothing says what it would be the last value of |
+| of a transaction that was aborted | goes |
+| of a key with a larger offset in the map | goes |
+| a tombstone, the batch's delete horizon passed | goes |
+| any other | stays |
+
+The first pass that keeps a tombstone gives its batch a delete horizon, now + delete.retention.ms: attribute bit 6, and
+the time itself in the base timestamp's place, from which the records' deltas are then counted anew. So whoever reads
+the log from its start in less than delete.retention.ms sees of each key the last value, or its deletion.
+
+A batch of which nothing goes stays byte for byte. Else base offset, last offset delta, leader epoch, producer id, epoch
+and sequence stay, and the codec too; the records that stay keep their offsets. A batch of which all goes is dropped, or
+kept without records where it bears the last sequence of its producer.
+
+A marker stays as it is while something of its transaction is left. The first pass that finds nothing left gives it a
+delete horizon, and a pass behind that drops it: a reader that was in the midst of the transaction has met the marker
+by then. It stays whole where it is all that is left of its producer, whose epoch it bears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millrace.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CRC_POSITION,
+    DELETE_HORIZON_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
+    Buffer,
+    compute_crc,
+)
+from millrace.records.compression import codec_of, compress, decompress
+from millrace.records.record import MAX_DELTA, MIN_DELTA
+from millrace.records.varint import encode_varint
+from millrace_broker.storage.cleaner.offset_map import OffsetMap
+from millrace_broker.storage.record_slices import RecordSlice, record_slices
+
+Pace = Callable[[Iterator[RecordSlice]], Iterator[RecordSlice]]
+
+
+class LastRecord(NamedTuple):
+    """The last that a producer wrote: where its last data ends, -1 where only a marker of its epoch was written."""
+
+    data_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningRules:
+    """One pass: the newest offset of each key below `end_offset`, the time, and the last record by producer id."""
+
+    latest: OffsetMap
+    end_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    last_records: Mapping[int, LastRecord]
+
+
+@dataclass(slots=True)
+class RecordCounts:
+    """What a pass did."""
+
+    kept: int = 0
+    dropped: int = 0
+    keyless_dropped: int = 0
+
+
+def cleaned(
+    header: BatchHeader,
+    batch: memoryview,
+    rules: CleaningRules,
+    counts: RecordCounts,
+    *,
+    is_void: bool = False,
+    paced: Pace = iter,
+) -> Buffer | None:
+    """What is left of a batch, None for nothing; RecordError for one whose records can't be read.
+
+    `is_void` says that nothing in it is for any reader: it is of an aborted transaction, or the marker of one of which
+    nothing is left. `paced` hands the records on, and may take its time.
+    """
+    if header.is_control and is_void:
+        return _cleaned_marker(header, batch, rules, counts)
+    if header.is_control or (header.base_offset >= rules.end_offset and not is_void):
+        counts.kept += header.record_count
+        return batch
+    body = b"" if is_void else decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
+    records = () if is_void else paced(record_slices(header, body))
+    kept = [record for record in records if _stays(header, record, rules, counts)]
+    counts.kept += len(kept)
+    counts.dropped += header.record_count - len(kept)
+    if not kept:
+        return _without_records(header) if _bears_state(header, rules) else None
+    horizon_ms = rules.now_ms + rules.delete_retention_ms
+    if _needs_horizon(header, kept, rules) and _can_have_horizon(header, kept, horizon_ms):
+        return _rebuilt(*_with_horizon(header, body, kept, horizon_ms))
+    if len(kept) == header.record_count:
+        return batch
+    return _rebuilt(_with_kept(header, kept), b"".join(body[record.start : record.end] for record in kept))
+
+
+def offsets_only(header: BatchHeader, max_timestamp: int) -> bytes:
+    """A batch that says of a dropped one where it ended, and nothing of its producer."""
+    attributes = header.attributes & TIMESTAMP_TYPE_FLAG
+    return _rebuilt(
+        header._replace(
+            attributes=attributes,
+            base_timestamp=max_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
+            base_sequence=NO_SEQUENCE,
+            record_count=0,
+        ),
+        b"",
+    )
+
+
+def _without_records(header: BatchHeader) -> bytes:
+    """The batch with no records: its offsets and its producer's sequence are still told."""
+    return _rebuilt(
+        header._replace(
+            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG),
+            base_timestamp=NO_TIMESTAMP,
+            max_timestamp=NO_TIMESTAMP,
+            record_count=0,
+        ),
+        b"",
+    )
+
+
+def _cleaned_marker(
+    header: BatchHeader, batch: memoryview, rules: CleaningRules, counts: RecordCounts
+) -> Buffer | None:
+    is_due = header.delete_horizon_ms is not None and rules.now_ms >= header.delete_horizon_ms
+    if (is_due or not header.record_count) and not _bears_state(header, rules):
+        counts.dropped += header.record_count
+        return None
+    counts.kept += header.record_count
+    if header.delete_horizon_ms is not None or not header.record_count:
+        return batch
+    body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
+    records = list(record_slices(header, body))
+    horizon_ms = rules.now_ms + rules.delete_retention_ms
+    if not _can_have_horizon(header, records, horizon_ms):
+        return batch
+    return _rebuilt(*_with_horizon(header, body, records, horizon_ms))
+
+
+def _bears_state(header: BatchHeader, rules: CleaningRules) -> bool:
+    """Whether a producer's last sequence, or else its epoch, is told by this batch alone."""
+    last = rules.last_records.get(header.producer_id)
+    if last is None:
+        return False
+    if last.data_offset >= 0:
+        return header.last_offset == last.data_offset
+    return header.is_control and header.producer_epoch == last.epoch
+
+
+def _stays(header: BatchHeader, record: RecordSlice, rules: CleaningRules, counts: RecordCounts) -> bool:
+    offset = header.base_offset + record.offset_delta
+    if offset >= rules.end_offset:
+        return True
+    if record.key is None:
+        counts.keyless_dropped += 1
+        return False
+    if rules.latest.get(record.key) > offset:
+        return False
+    horizon_ms = header.delete_horizon_ms
+    return record.has_value or horizon_ms is None or rules.now_ms < horizon_ms
+
+
+def _needs_horizon(header: BatchHeader, kept: Sequence[RecordSlice], rules: CleaningRules) -> bool:
+    """A horizon counts from the pass that drops what the tombstone deletes, not from an earlier one."""
+    end_delta = rules.end_offset - header.base_offset
+    return header.delete_horizon_ms is None and any(
+        not record.has_value and record.offset_delta < end_delta for record in kept
+    )
+
+
+def _can_have_horizon(header: BatchHeader, kept: Sequence[RecordSlice], horizon_ms: int) -> bool:
+    """Whether the time between horizon and records fits; with times millions of years off, tombstones stay."""
+    shift_ms = header.base_timestamp - horizon_ms
+    return horizon_ms <= MAX_DELTA and all(
+        MIN_DELTA <= record.timestamp_delta + shift_ms <= MAX_DELTA for record in kept
+    )
+
+
+def _with_kept(header: BatchHeader, kept: Sequence[RecordSlice]) -> BatchHeader:
+    max_timestamp = header.max_timestamp
+    if not header.is_log_append_time:
+        newest = header.base_timestamp + max(record.timestamp_delta for record in kept)
+        max_timestamp = min(max(newest, MIN_DELTA), MAX_DELTA)  # a producer may have given times beyond 64 bits
+    return header._replace(max_timestamp=max_timestamp, record_count=len(kept))
+
+
+def _with_horizon(
+    header: BatchHeader, body: bytes, kept: Sequence[RecordSlice], horizon_ms: int
+) -> tuple[BatchHeader, bytes]:
+    moved = header.with_delete_horizon(horizon_ms)
+    shift_ms = header.base_timestamp - horizon_ms
+    return (
+        moved._replace(max_timestamp=_with_kept(header, kept).max_timestamp, record_count=len(kept)),
+        b"".join(_with_timestamp_delta(body, record, record.timestamp_delta + shift_ms) for record in kept),
+    )
+
+
+def _with_timestamp_delta(body: bytes, record: RecordSlice, timestamp_delta: int) -> bytes:
+    content = b"\x00" + encode_varint(timestamp_delta) + body[record.rest : record.end]
+    return encode_varint(len(content)) + content
+
+
+def _rebuilt(header: BatchHeader, body: bytes) -> bytes:
+    block = compress(codec_of(header.codec_id), body)
+    out = bytearray(HEADER_BYTES + len(block))
+    HEADER.pack_into(out, 0, *header._replace(batch_length=len(out) - LOG_OVERHEAD_BYTES))
+    out[HEADER_BYTES:] = block
+    out[CRC_POSITION:ATTRIBUTES_POSITION] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
+    return bytes(out)

@@ -1,0 +1,201 @@
+"""Rewriting segments so that each key is there once: one pass over a log (spec B7).
+
+    1. the dirty segments are read up to the end, or until the map is full      key -> last offset that was not aborted
+    2. all segments from the log's start to there are read, in groups that fit one segment, and what stays of their
+       batches (`batches`) is written to `<base offset of the first>.log.cleaned` and its indexes
+    3. the new segment is synced and takes the place of its group (`segment_swap`)
+
+A group's last batch always stays, without records if need be: the new segment ends at the offset at which the next one
+begins, and that is how a recovery tells a compacted segment from one that lost its tail. Such a batch bears a timestamp
+only where nothing else in its segment does, so that retention by time finds one. Where no record has a timestamp,
+retention goes by the time at which the file was last written: the new segment has that of the group's newest, as in
+Kafka (Cleaner.cleanSegments).
+
+The new segment is synced every few megabytes: one large sync at its end would hold up those of the appends.
+
+A pass works on closed segments only, whose bytes never change, and on any thread; no reader, append or flush waits
+for it. What a crash leaves of step 2 is removed at the next start. A batch that is damaged ends the pass before
+anything is replaced: damage is not rewritten with a good CRC.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from millrace.errors import StorageError
+from millrace.fs import Buffer, FileSystem
+from millrace.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from millrace.records.compression import codec_of, decompress
+from millrace_broker.storage.cleaner.batches import CleaningRules, RecordCounts, cleaned, offsets_only
+from millrace_broker.storage.cleaner.offset_map import OffsetMap
+from millrace_broker.storage.cleaner.transactions import CleanedTransactions
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.filenames import CLEANED_FILE_SUFFIX
+from millrace_broker.storage.record_slices import record_slices
+from millrace_broker.storage.segment import LogSegment
+from millrace_broker.storage.throttle import Throttle
+
+READ_BYTES = 128 << 10
+WRITE_BYTES = 256 << 10
+SYNC_BYTES = 8 << 20
+MAX_POSITION = 2**31 - 1
+
+
+def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, and at which pace
+    fs: FileSystem,
+    segments: Sequence[LogSegment],
+    first_dirty_offset: int,
+    transactions: CleanedTransactions,
+    offsets: OffsetMap,
+    throttle: Throttle,
+) -> int:
+    """Put the keys of the dirty records in the map; returns the offset after the last one put.
+
+    Ends early where the map is full. RecordError for a damaged batch; OSError passes.
+    """
+    next_offset = first_dirty_offset
+    for segment in segments:
+        found = segment.find(first_dirty_offset)
+        start = segment.size_bytes if found is None else found.position
+        for header, batch in _batches(fs, segment, start, throttle):
+            if not transactions.is_void(header, batch) and not header.is_control:
+                full_at = _put_batch(header, batch, first_dirty_offset, offsets, throttle)
+                if full_at is not None:
+                    return full_at
+            next_offset = header.next_offset
+        next_offset = max(next_offset, segment.next_offset)
+    return next_offset
+
+
+def _put_batch(
+    header: BatchHeader, batch: memoryview, first_dirty_offset: int, offsets: OffsetMap, throttle: Throttle
+) -> int | None:
+    """The offset of the first dirty record for which the map has no room, None where all had."""
+    body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
+    for record in throttle.paced(record_slices(header, body)):
+        offset = header.base_offset + record.offset_delta
+        if offset < first_dirty_offset or record.key is None:
+            continue
+        if not offsets.put(record.key, offset):
+            return offset
+    return None
+
+
+class SegmentRewriter:
+    """Writes what stays of groups of segments, one after the other from the log's start, to new segments."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        rules: CleaningRules,
+        transactions: CleanedTransactions,
+    ) -> None:
+        self.counts = RecordCounts()
+        self._fs = fs
+        self._directory = directory
+        self._config = config
+        self._rules = rules
+        self._transactions = transactions
+        self._waiting: list[tuple[BatchHeader, Buffer]] = []
+        self._waiting_bytes = 0
+        self._unsynced_bytes = 0
+
+    def rewrite(self, group: Sequence[LogSegment], throttle: Throttle) -> LogSegment:
+        """The new segment, complete and synced under its `.cleaned` names.
+
+        RecordError for a damaged batch, StorageError, CompactionStoppedError; then nothing is left of it. OSError
+        passes.
+        """
+        new = LogSegment(self._fs, self._directory, group[0].base_offset, self._config, CLEANED_FILE_SUFFIX)
+        try:
+            new.recover(truncate=True)
+            self._copy(group, new, throttle)
+            new.finish()
+            new.set_modified_ms(group[-1].modified_ms)
+            new.sync()
+            new.seal()
+        except BaseException:
+            discard(self._fs, new)
+            raise
+        return new
+
+    def _copy(self, group: Sequence[LogSegment], new: LogSegment, throttle: Throttle) -> None:
+        dropped: BatchHeader | None = None
+        for segment in group:
+            for header, batch in _batches(self._fs, segment, 0, throttle):
+                is_void = self._transactions.is_void(header, batch)
+                left = cleaned(header, batch, self._rules, self.counts, is_void=is_void, paced=throttle.paced)
+                dropped = header if left is None else None
+                if left is not None:
+                    self._put(new, left, throttle)
+            for aborted in self._transactions.take_needed():
+                new.transaction_index.append(aborted)
+        self._write(new, throttle)
+        if dropped is not None:
+            bears_time = new.max_timestamp >= 0
+            self._put(new, offsets_only(dropped, -1 if bears_time else dropped.max_timestamp), throttle)
+            self._write(new, throttle)
+
+    def _put(self, new: LogSegment, batch: Buffer, throttle: Throttle) -> None:
+        self._waiting.append((read_header(batch), batch))
+        self._waiting_bytes += len(batch)
+        if self._waiting_bytes >= WRITE_BYTES:
+            self._write(new, throttle)
+
+    def _write(self, new: LogSegment, throttle: Throttle) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        data = b"".join(batch for _, batch in waiting)
+        if new.size_bytes + len(data) > MAX_POSITION:
+            raise StorageError(f"{new.path}: compressed anew, the batches are too large for a segment")
+        position = new.write([data], len(data))
+        for header, batch in waiting:
+            new.add(position, header.last_offset, header.max_timestamp)
+            position += len(batch)
+        self._unsynced_bytes += len(data)
+        if self._unsynced_bytes >= SYNC_BYTES:
+            new.sync_batches()
+            self._unsynced_bytes = 0
+        throttle.take(len(data))
+
+
+def discard(fs: FileSystem, segment: LogSegment) -> None:
+    """Remove a segment that did not come to its place."""
+    paths = segment.file_paths()
+    segment.release()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            fs.unlink(path)
+
+
+def remove_stale(fs: FileSystem, directory: str) -> None:
+    """Remove what an earlier attempt of this process could not remove. OSError passes."""
+    for name in fs.listdir(directory):
+        if name.endswith(CLEANED_FILE_SUFFIX):
+            fs.unlink(os.path.join(directory, name))
+
+
+def _batches(
+    fs: FileSystem, segment: LogSegment, position: int, throttle: Throttle
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Each batch from a batch's position on, its CRC checked, read in portions that the throttle knows of."""
+    end, chunk, start = segment.size_bytes, memoryview(b""), position
+    while position < end:
+        if position - start + HEADER_BYTES > len(chunk):
+            chunk, start = _portion(fs, segment, position, READ_BYTES, throttle), position
+        header = read_header(chunk, position - start)
+        if position - start + header.size_bytes > len(chunk):
+            chunk, start = _portion(fs, segment, position, max(header.size_bytes, READ_BYTES), throttle), position
+        batch = chunk[position - start : position - start + header.size_bytes]
+        check_crc(batch, 0, header)
+        yield header, batch
+        position += header.size_bytes
+
+
+def _portion(fs: FileSystem, segment: LogSegment, position: int, length: int, throttle: Throttle) -> memoryview:
+    length = min(length, segment.size_bytes - position)
+    throttle.take(length)
+    return memoryview(fs.pread(segment.fd, length, position))

@@ -1,0 +1,357 @@
+"""The broker's compaction: chooses logs, runs passes over them, remembers how far each one came (spec B7).
+
+`<data dir>/cleaner-offset-checkpoint` holds the first dirty offset of each compacted log, in Kafka's checkpoint
+format. It is written after each pass: a crash between a pass and its checkpoint costs only that the pass is made
+again.
+
+A pass drops a value because a newer one is there. So the newer one must be on the disk first: the log is flushed, and
+the recovery point checkpointed, before the first segment is rewritten. A log with more keys than the map holds takes
+several passes, each of which makes some more of it clean. No pass comes to the first transaction that is still open.
+
+Threads: `run` belongs on a worker thread, and two runs exclude one another; `stop` and `follow` may be called from any
+other. A log's own thread is needed for one thing, to let go of segments that were replaced (`Log.release_replaced`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Event, Lock
+
+from millrace.clock import Clock
+from millrace.config import MAX_LONG
+from millrace.errors import CompactionStoppedError, RecordError, StorageError
+from millrace.fs import FileSystem
+from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
+from millrace_broker.storage.checkpoints import read_offsets, write_offsets
+from millrace_broker.storage.cleaner.batches import CleaningRules, LastRecord, RecordCounts
+from millrace_broker.storage.cleaner.choice import (
+    Dirtiness,
+    GroupLimits,
+    GroupMember,
+    dirtiness,
+    end_of_cleanable,
+    first_dirty_offset,
+    group_sizes,
+)
+from millrace_broker.storage.cleaner.cleaner import SegmentRewriter, discard, fill_map, remove_stale
+from millrace_broker.storage.cleaner.offset_map import OffsetMap
+from millrace_broker.storage.cleaner.transactions import CleanedTransactions
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import CLEANER_OFFSET_CHECKPOINT, TopicPartition
+from millrace_broker.storage.log import Log
+from millrace_broker.storage.manager import LogManager
+from millrace_broker.storage.reports import CompactionReport
+from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.segment_sequence import facts_of
+from millrace_broker.storage.throttle import Throttle, short_turns
+from millrace_broker.storage.time_index import TimeIndex
+
+logger = logging.getLogger(__name__)
+
+UNLIMITED_BYTES_PER_SECOND = 1e300
+DEDUPE_BUFFER_BYTES = 128 << 20
+TIME_INDEX_ENTRY_BYTES = TimeIndex.ENTRY.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """`log.cleaner.dedupe.buffer.size` and `log.cleaner.io.max.bytes.per.second`."""
+
+    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+    bytes_per_second: float = UNLIMITED_BYTES_PER_SECOND
+
+
+@dataclass(slots=True)
+class _Progress:
+    """One log's compaction, as it goes."""
+
+    first_dirty_offset: int
+    passes: int = 0
+    dropped: int = 0
+    keyless_dropped: int = 0
+    kept: int = 0
+    error: str = ""
+
+    def add(self, counts: RecordCounts, end_offset: int) -> None:
+        """A pass is done."""
+        self.first_dirty_offset = end_offset
+        self.passes += 1
+        self.kept = counts.kept
+        self.dropped += counts.dropped
+        self.keyless_dropped += counts.keyless_dropped
+
+
+class LogCleaner:
+    """Compacts the logs of a manager that has started."""
+
+    def __init__(self, fs: FileSystem, clock: Clock, logs: LogManager, config: CleanerConfig) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._logs = logs
+        self._config = config
+        self._running = Lock()
+        self._offsets_lock = Lock()
+        self._stopping = Event()
+        self._first_dirty: dict[TopicPartition, tuple[Log, int]] = {}
+        self._set_aside: dict[TopicPartition, Log] = {}
+        for directory in sorted({os.path.dirname(log.directory) for log in logs.logs().values()}):
+            self._read_checkpoint(directory)
+
+    def run(self, *, force: bool = False) -> list[CompactionReport]:
+        """Compact the logs that are due, the dirtiest first; with `force` every compacted log that has dirty segments.
+
+        What goes wrong with one log is in its report; a log with a damaged batch is left alone from then on, unless
+        forced.
+        """
+        reports: list[CompactionReport] = []
+        with self._running, short_turns():
+            self._forget_deleted()
+            while (choice := self._choose({(each.topic, each.partition) for each in reports}, force=force)) is not None:
+                try:
+                    reports.append(self._compact(*choice))
+                except CompactionStoppedError:
+                    break
+        return reports
+
+    def reconfigure(self, config: CleanerConfig) -> None:
+        """Take other limits, from the next log on."""
+        self._config = config
+
+    def follow(self, old: Log, new: Log) -> None:
+        """A log was moved to another folder, and is as clean there; on a worker thread. StorageError."""
+        with self._offsets_lock:
+            known = self._first_dirty.get(old.topic_partition)
+            if known is not None and known[0] is old:
+                self._first_dirty[old.topic_partition] = new, known[1]
+                self._write_checkpoints(old, new)
+
+    def stop(self) -> None:
+        """End the run that is under way, between two portions of work; returns when it has ended."""
+        self._stopping.set()
+        with self._running:
+            pass
+
+    def _choose(self, done: set[tuple[str, int]], *, force: bool) -> tuple[Log, Dirtiness] | None:
+        """The dirtiest log that is due and was not compacted yet."""
+        now_ms = self._clock.now_ms()
+        chosen: tuple[Log, Dirtiness] | None = None
+        for key, log in self._logs.configured().items():
+            if self._stopping.is_set() or not log.config.is_compacted or tuple(key) in done:
+                continue
+            dirt = self._dirtiness(key, log, now_ms)
+            config = log.config
+            due = force or (
+                self._set_aside.get(key) is not log
+                and dirt.is_due(
+                    min_ratio=config.min_cleanable_dirty_ratio,
+                    max_compaction_lag_ms=config.max_compaction_lag_ms,
+                    now_ms=now_ms,
+                )
+            )
+            if due and (chosen is None or dirt.ratio > chosen[1].ratio):
+                chosen = log, dirt
+        return chosen
+
+    def _dirtiness(self, key: TopicPartition, log: Log, now_ms: int) -> Dirtiness:
+        known = self._first_dirty.get(key)
+        start = first_dirty_offset(
+            known[1] if known is not None and known[0] is log else None,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+        )
+        segments = log.closed_segments
+        facts = [facts_of(segment) for segment in segments]
+        end = end_of_cleanable(
+            facts,
+            up_to_offset=_first_unstable_offset(log),
+            min_compaction_lag_ms=log.config.min_compaction_lag_ms,
+            now_ms=now_ms,
+        )
+        oldest_ms = NO_TIMESTAMP
+        if log.config.max_compaction_lag_ms < MAX_LONG:
+            oldest_ms = self._first_timestamp([each for each in segments if start < each.next_offset <= end])
+        return dirtiness(facts, first_dirty_offset=start, end_offset=end, oldest_dirty_ms=oldest_ms)
+
+    def _first_timestamp(self, segments: Sequence[LogSegment]) -> int:
+        with _held(segments) as held:
+            for segment in held:
+                if segment.size_bytes >= HEADER_BYTES:
+                    return read_header(self._fs.pread(segment.fd, HEADER_BYTES, 0)).max_timestamp
+        return NO_TIMESTAMP
+
+    def _compact(self, log: Log, dirt: Dirtiness) -> CompactionReport:
+        """All passes over one log."""
+        key = log.topic_partition
+        before = [(segment.size_bytes, segment.base_offset) for segment in log.closed_segments]
+        progress = _Progress(dirt.first_dirty_offset)
+        try:
+            if dirt.dirty_bytes:
+                last_records = _last_records(log)
+                log.flush()
+                self._logs.checkpoint()
+                self._run_passes(log, dirt.end_offset, last_records, progress)
+            self._set_aside.pop(key, None)
+        except RecordError as error:
+            self._set_aside[key] = log
+            progress.error = str(error)
+        except StorageError as error:
+            progress.error = str(error)
+        if progress.error:
+            logger.error("%s: compaction failed: %s", key, progress.error)
+        if progress.keyless_dropped:
+            logger.warning("%s: compaction dropped %d records without a key", key, progress.keyless_dropped)
+        return _report(log, before, progress)
+
+    def _run_passes(
+        self, log: Log, end_offset: int, last_records: Mapping[int, LastRecord], progress: _Progress
+    ) -> None:
+        throttle = Throttle(self._clock, self._stopping.wait, self._config.bytes_per_second)
+        with storage_errors(log.directory):
+            remove_stale(self._fs, log.directory)
+            while progress.first_dirty_offset < end_offset:
+                segments = [segment for segment in log.closed_segments if segment.base_offset < end_offset]
+                with _held(segments) as held:
+                    if len(held) < len(segments) or not self._run_pass(log, held, last_records, progress, throttle):
+                        return
+                self._remember(log, progress.first_dirty_offset)
+
+    def _run_pass(
+        self,
+        log: Log,
+        segments: Sequence[LogSegment],
+        last_records: Mapping[int, LastRecord],
+        progress: _Progress,
+        throttle: Throttle,
+    ) -> bool:
+        """One pass; false where retention took a segment away meanwhile. RecordError for a damaged batch."""
+        start = progress.first_dirty_offset
+        dirty = [segment for segment in segments if segment.next_offset > start]
+        offsets = OffsetMap(self._config.dedupe_buffer_bytes, segments[-1].next_offset - start)
+        aborted = log.aborted_transactions(segments[0].base_offset, segments[-1].next_offset)
+        end_offset = fill_map(self._fs, dirty, start, CleanedTransactions(aborted), offsets, throttle)
+        rules = CleaningRules(
+            latest=offsets,
+            end_offset=end_offset,
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=log.config.delete_retention_ms,
+            last_records=last_records,
+        )
+        rewriter = SegmentRewriter(self._fs, log.directory, log.config, rules, CleanedTransactions(aborted))
+        for group in _groups(log, [segment for segment in segments if segment.base_offset < end_offset]):
+            new = rewriter.rewrite(group, throttle)
+            if not log.replace_segments(group, new):
+                discard(self._fs, new)
+                return False
+        progress.add(rewriter.counts, end_offset)
+        return True
+
+    # The checkpoint.
+
+    def _read_checkpoint(self, directory: str) -> None:
+        try:
+            offsets = read_offsets(self._fs, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT))
+        except StorageError as error:
+            logger.warning("all compacted logs count as dirty: %s", error)
+            return
+        for key, offset in offsets.items():
+            log = self._logs.get(key)
+            if log is not None and os.path.dirname(log.directory) == directory:
+                self._first_dirty[key] = log, offset
+
+    def _remember(self, log: Log, offset: int) -> None:
+        """Write the checkpoint of the log's folder; logs that were deleted meanwhile are no longer in it."""
+        with self._offsets_lock:
+            self._first_dirty[log.topic_partition] = log, offset
+            self._write_checkpoints(log)
+
+    def _forget_deleted(self) -> None:
+        """Say nothing of logs that are gone, lest it hold for others of their names after a crash."""
+        with self._offsets_lock:
+            gone = [log for key, (log, _) in self._first_dirty.items() if self._logs.get(key) is not log]
+            if gone:
+                try:
+                    self._write_checkpoints(*gone)
+                except StorageError as error:
+                    logger.warning("deleted logs stay in a checkpoint for now: %s", error)
+
+    def _write_checkpoints(self, *changed: Log) -> None:
+        self._first_dirty = {key: entry for key, entry in self._first_dirty.items() if self._logs.get(key) is entry[0]}
+        by_dir: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
+        for key, (each, first_dirty) in self._first_dirty.items():
+            by_dir[os.path.dirname(each.directory)][key] = first_dirty
+        for log in changed:
+            directory = os.path.dirname(log.directory)
+            write_offsets(self._fs, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT), by_dir[directory])
+
+
+@contextmanager
+def _held(segments: Sequence[LogSegment]) -> Iterator[list[LogSegment]]:
+    """The segments up to the first that is closed already, kept open meanwhile."""
+    with ExitStack() as stack:
+        held: list[LogSegment] = []
+        for segment in segments:
+            if not segment.retain():
+                break
+            stack.callback(segment.release)
+            held.append(segment)
+        yield held
+
+
+def _groups(log: Log, segments: Sequence[LogSegment]) -> Iterator[Sequence[LogSegment]]:
+    limits = GroupLimits(
+        size_bytes=log.config.segment_bytes,
+        index_entries=log.config.segment_index_bytes // TIME_INDEX_ENTRY_BYTES,
+        offsets=MAX_RELATIVE_OFFSET,
+    )
+    members = [
+        GroupMember(
+            base_offset=segment.base_offset,
+            next_offset=segment.next_offset,
+            size_bytes=segment.size_bytes,
+            index_entries=max(len(segment.offset_index), len(segment.time_index)),
+        )
+        for segment in segments
+    ]
+    start = 0
+    for size in group_sizes(members, limits):
+        yield segments[start : start + size]
+        start += size
+
+
+def _report(log: Log, before: Sequence[tuple[int, int]], progress: _Progress) -> CompactionReport:
+    end_offset = before[-1][1] if before else 0
+    after = [segment for segment in log.closed_segments if segment.base_offset <= end_offset]
+    return CompactionReport(
+        topic=log.topic_partition.topic,
+        partition=log.topic_partition.partition,
+        passes=progress.passes,
+        segments_before=len(before),
+        segments_after=len(after),
+        bytes_before=sum(size for size, _ in before),
+        bytes_after=sum(segment.size_bytes for segment in after),
+        records_kept=progress.kept,
+        records_dropped=progress.dropped,
+        keyless_dropped=progress.keyless_dropped,
+        first_dirty_offset=progress.first_dirty_offset,
+        error=progress.error,
+    )
+
+
+def _last_records(log: Log) -> dict[int, LastRecord]:
+    """The last that each known producer wrote.
+
+    Asked for after the segments to clean have been chosen, and before the flush: what it tells of survives a crash.
+    """
+    return {key: LastRecord(entry.last_offset, entry.epoch) for key, entry in dict(log.producers.entries).items()}
+
+
+def _first_unstable_offset(log: Log) -> int:
+    """Where the first open transaction begins, or the log ends. The log's own thread may append meanwhile."""
+    end_offset = log.log_end_offset
+    entries = dict(log.producers.entries).values()
+    return min((each.transaction_first_offset for each in entries if each.has_open_transaction), default=end_offset)

@@ -1,0 +1,29 @@
+"""Consumer groups that ZooKeeper coordinates: `ConsumerConnector` and what it is made of (docs/consumer-groups.md)."""
+
+from millrace.client.consumer.assignment import Partition
+from millrace.client.consumer.config import ConsumerConfig
+from millrace.client.consumer.connector import ConsumerConnector
+from millrace.client.consumer.errors import (
+    ConsumerIdTakenError,
+    ConsumerTimeoutError,
+    GroupHasMembersError,
+    OwnershipLostError,
+    RebalanceFailedError,
+)
+from millrace.client.consumer.events import Kind, OwnershipEvent
+from millrace.client.consumer.streams import ConsumerStream, Message
+
+__all__ = [
+    "ConsumerConfig",
+    "ConsumerConnector",
+    "ConsumerIdTakenError",
+    "ConsumerStream",
+    "ConsumerTimeoutError",
+    "GroupHasMembersError",
+    "Kind",
+    "Message",
+    "OwnershipEvent",
+    "OwnershipLostError",
+    "Partition",
+    "RebalanceFailedError",
+]

@@ -1,0 +1,289 @@
+"""`ConsumerConnector`: streams of the partitions that this member of a ZooKeeper-backed group owns (spec E2).
+
+    with ConsumerConnector({"group.id": "g", "zookeeper.connect": "127.0.0.1:2181"}) as connector:
+        (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+        for message in stream:
+            ...
+
+Any number of threads may each read one stream. `docs/clients.md` shows more, `docs/consumer-groups.md` says what holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from millrace.client.cluster import Cluster
+from millrace.client.consumer.assignment import Partition
+from millrace.client.consumer.config import ConsumerConfig
+from millrace.client.consumer.errors import OwnershipLostError
+from millrace.client.consumer.events import Observe, ignore
+from millrace.client.consumer.fenced_commits import FencedCommits
+from millrace.client.consumer.fetcher import Fetchers
+from millrace.client.consumer.group_view import read_bootstrap
+from millrace.client.consumer.member import Consumption, GroupMember
+from millrace.client.consumer.offsets import furthest, read_coordinator, read_zookeeper
+from millrace.client.consumer.ownership import Ownership
+from millrace.client.consumer.registration import (
+    Pattern,
+    Registration,
+    check_counts,
+    encode_registration,
+    filter_expression,
+    member_name,
+)
+from millrace.client.consumer.streams import ConsumerStream, Feed
+from millrace.client.groups import Groups
+from millrace.clock import SystemClock
+from millrace.errors import InvalidRequestError, MillraceError, ZooKeeperError
+
+logger = logging.getLogger(__name__)
+
+StreamOf = Callable[[Partition, int], ConsumerStream]
+
+
+class ConsumerConnector:
+    """One member of a group; InvalidConfigError for properties that are unknown, missing or out of range.
+
+    Args:
+        properties: Kafka's names for its high-level consumer (docs/clients.md has the table).
+        observe: told of each claim, hand-out, commit and release; for tests and audits.
+    """
+
+    def __init__(self, properties: Mapping[str, str], *, observe: Observe = ignore) -> None:
+        self._config = ConsumerConfig.from_properties(properties)
+        self._observe = observe
+        self._consumer: _Consumer | None = None
+        self._lock = threading.Lock()
+        self._is_shut_down = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[ConsumerStream]]:
+        """So many streams of each topic; a partition feeds just one of them. Joins the group, which is done once.
+
+        InvalidRequestError for a second call or a count outside 1 to 10,000; RebalanceFailedError, ZooKeeperError;
+        DamagedNodeError where the offset that ZooKeeper has of a partition is none.
+        """
+        check_counts(topic_counts)
+        consumer = self._join(Registration(dict(topic_counts)))
+        streams = {
+            topic: [consumer.add_stream(f"{topic}-{index}") for index in range(count)]
+            for topic, count in topic_counts.items()
+        }
+        consumer.start(lambda partition, index: streams[partition.topic][index])
+        return streams
+
+    def create_message_streams_by_filter(
+        self, *, whitelist: str | None = None, blacklist: str | None = None, count: int = 1
+    ) -> list[ConsumerStream]:
+        """Streams of all topics whose whole name a regular expression matches, or does not; new topics join.
+
+        A comma in the expression means "or". Errors as `create_message_streams`.
+        """
+        if (whitelist is None) == (blacklist is None):
+            raise InvalidRequestError("either a whitelist or a blacklist is needed")
+        pattern = Pattern.WHITE_LIST if blacklist is None else Pattern.BLACK_LIST
+        expression = filter_expression(blacklist if whitelist is None else whitelist)  # type: ignore[arg-type]
+        check_counts({expression: count})
+        consumer = self._join(Registration({expression: count}, pattern))
+        streams = [consumer.add_stream(f"{pattern.value}-{index}") for index in range(count)]
+        consumer.start(lambda _, index: streams[index])
+        return streams
+
+    def commit_offsets(self) -> None:
+        """Commit all that was handed out, the messages that the streams' threads have now included.
+
+        Raises OwnershipLostError naming partitions that are another's by now; what is ours is committed all the same.
+        ZooKeeperError, BrokerError and the like after `offsets.commit.max.retries`.
+        """
+        if self._consumer is not None:
+            self._consumer.commit(with_last=True, retries=self._config.offsets_commit_max_retries)
+
+    def owned_partitions(self) -> set[Partition]:
+        """The partitions that are this member's, as far as it knows."""
+        return set() if self._consumer is None else set(self._consumer.member.owners.owned())
+
+    @property
+    def member_name(self) -> str | None:
+        """This member's name in the group; None before it has joined."""
+        return None if self._consumer is None else self._consumer.member.name
+
+    def shutdown(self) -> None:
+        """End the streams, commit what was handed out if `auto.commit.enable`, leave the group. Fine twice."""
+        with self._lock:
+            if self._is_shut_down:
+                return
+            self._is_shut_down = True
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def _join(self, registration: Registration) -> _Consumer:
+        with self._lock:
+            if self._is_shut_down or self._consumer is not None:
+                raise InvalidRequestError("a connector makes its streams once")
+            self._consumer = _Consumer(self._config, registration, self._observe)
+            return self._consumer
+
+
+class _Consumer(Consumption):
+    """The streams, fetchers and offsets behind a connector."""
+
+    def __init__(self, config: ConsumerConfig, registration: Registration, observe: Observe) -> None:
+        now_ms = SystemClock().now_ms()
+        name = member_name(config.group_id, config.consumer_id, now_ms)
+        self.member = GroupMember(config, name, encode_registration(registration, now_ms), self, observe)
+        self._config = config
+        self._observe = observe
+        self._bootstrap = ""
+        self._coordinator = FencedCommits(config.group_id)
+        self._fetchers = Fetchers(config, self._brokers)
+        self._streams: list[ConsumerStream] = []
+        self._stream_of: StreamOf
+        self._feeds: dict[Partition, Feed] = {}
+        self._commits = threading.RLock()
+        self._ends = threading.Event()
+        self._committer = threading.Thread(target=self._commit_regularly, name="auto-commit", daemon=True)
+
+    def add_stream(self, name: str) -> ConsumerStream:
+        """Another stream."""
+        stream = ConsumerStream(
+            name,
+            self.member.lease,
+            self._observe,
+            max_chunks=self._config.queued_max_message_chunks,
+            timeout_ms=self._config.consumer_timeout_ms,
+            on_room=self._fetchers.notice_room,
+        )
+        self._streams.append(stream)
+        return stream
+
+    def start(self, stream_of: StreamOf) -> None:
+        """Join the group and begin to fetch."""
+        self._stream_of = stream_of
+        self._fetchers.start()
+        self.member.start()
+        if self._config.auto_commit_enable:
+            self._committer.start()
+
+    def close(self) -> None:
+        """The end of everything, in the order that loses nothing."""
+        self._ends.set()
+        if self._committer.is_alive():
+            self._committer.join()
+        for stream in self._streams:
+            stream.close()
+        with self._commits:
+            for feed in self._feeds.values():
+                with feed.lock:
+                    feed.done = feed.handed
+        self.member.close()
+        self._fetchers.close()
+
+    def begin(self, partitions: Mapping[Partition, Ownership]) -> None:
+        """Feed the streams from the committed offsets on, once no former owner can change these any more."""
+        if self._config.commits_to_coordinator:
+            self.take_elsewhere(partitions)
+        offsets = self._committed(partitions)
+        feeds = {
+            one: Feed(one, ownership, self._stream_of(one, ownership.thread.number), offsets.get(one))
+            for one, ownership in partitions.items()
+        }
+        with self._commits:
+            self._feeds.update(feeds)
+        self._fetchers.add(feeds.values())
+
+    def stop(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Hand out nothing more of these; what the application is done with is to be committed."""
+        with self._commits:
+            feeds = {one: self._feeds[one] for one in partitions if one in self._feeds}
+            for feed in feeds.values():
+                feed.stop()
+            for stream in self._streams:
+                stream.drop(set(feeds.values()))
+            wanted = {one: feed.to_commit(with_last=False) for one, feed in feeds.items()}
+        if not self._config.auto_commit_enable:
+            return {}
+        return {one: offset for one, offset in wanted.items() if offset is not None}
+
+    def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
+        """Have the coordinator refuse the commits of all former owners."""
+        with self._cluster() as cluster:
+            self._coordinator.take(cluster, partitions)
+
+    def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
+        """Commit to the coordinator; returns those that it refuses, as another has taken them."""
+        with self._cluster() as cluster:
+            return self._coordinator.commit(cluster, offsets)
+
+    def commit(self, *, with_last: bool, retries: int = 0) -> None:
+        """Commit what has come further since the last time."""
+        owed: dict[Feed, int] = {}
+        while True:
+            try:
+                self._commit(owed, with_last=with_last)
+            except MillraceError:
+                if not retries or self._ends.wait(self._config.refresh_leader_backoff_ms / 1000):
+                    raise
+                retries -= 1
+            else:
+                break
+        lost = {feed.partition for feed, offset in owed.items() if feed.committed is None or feed.committed < offset}
+        if lost:
+            raise OwnershipLostError(f"not owned any more: {', '.join(map(str, sorted(lost)))}")
+
+    def _commit(self, owed: dict[Feed, int], *, with_last: bool) -> None:
+        """Commit; to `owed` goes what is to be, of this attempt and those before, whoever owns it by now."""
+        with self._commits:
+            active = {one: feed for one, feed in self._feeds.items() if feed.is_active}
+            wanted = {one: feed.to_commit(with_last=with_last) for one, feed in active.items()}
+            offsets = {one: offset for one, offset in wanted.items() if offset is not None}
+            owed.update({active[one]: offset for one, offset in offsets.items()})
+            lost = self.member.commit(offsets) if offsets else set[Partition]()
+            for one, offset in offsets.items():
+                if one in lost:
+                    active[one].stop()
+                else:
+                    active[one].committed = offset
+
+    def _commit_regularly(self) -> None:
+        while not self._ends.wait(self._config.auto_commit_interval_ms / 1000):
+            try:
+                self.commit(with_last=False)
+            except MillraceError as error:
+                logger.warning("%s: the next commit will do: %s", self.member.name, error)
+
+    def _committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Where the group has come to; of both stores the further one while both are kept."""
+        wanted = set(partitions)
+        stores: list[Mapping[Partition, int]] = []
+        if self._config.commits_to_zookeeper:
+            stores.append(read_zookeeper(self.member.session, self._config.group_id, wanted))
+        if self._config.commits_to_coordinator:
+            with self._cluster() as cluster:
+                stores.append(read_coordinator(Groups(cluster), self._config.group_id, wanted))
+        return furthest(*stores)
+
+    def _cluster(self) -> Cluster:
+        config = self._config
+        return Cluster(
+            self._brokers(), client_id=config.client_id or config.group_id, timeout_s=config.socket_timeout_ms / 1000
+        )
+
+    def _brokers(self) -> str:
+        """The brokers that ZooKeeper names; those of last time while it can't be asked."""
+        try:
+            self._bootstrap = read_bootstrap(self.member.session)
+        except ZooKeeperError:
+            if not self._bootstrap:
+                raise
+        return self._bootstrap

@@ -1,0 +1,129 @@
+"""Commits to the coordinator that only the newest taker of a partition can make (docs/adr/0009, KIP-98, KIP-447).
+
+    take      InitProducerId as [group]/[topic]/[partition]     a new epoch; what the last one left open is aborted
+    commit    AddOffsetsToTxn, TxnOffsetCommit, EndTxn          under that epoch, or refused
+
+Who takes a partition and *then* finds in ZooKeeper that it is its owner knows that every later owner takes it later:
+from then on, whatever of its own is still on its way is refused by the coordinators themselves. Who takes without being
+the owner disturbs the owner once, which finds itself still the owner, and takes the partition again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from millrace.client.answers import check
+from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
+from millrace.client.connection import Connection
+from millrace.client.consumer.assignment import Partition
+from millrace.client.consumer.offsets import read_coordinator, write_coordinator
+from millrace.client.groups import NO_GENERATION, Groups
+from millrace.errors import BrokerError, ErrorCode
+from millrace.wire.api import ApiKey
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_TIMEOUT_MS = 10_000
+NO_PRODUCER = {"producer_id": -1, "producer_epoch": -1}
+TAKEN_SINCE = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+
+
+class Taking(NamedTuple):
+    """Under what a partition's offset is committed."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class FencedCommits:
+    """Of one member of a group. A partition is taken, or committed, by one thread at a time."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._taken: dict[Partition, Taking] = {}
+        self._has_warned = False
+
+    def take(self, cluster: Cluster, partitions: Iterable[Partition]) -> None:
+        """Be the newest taker of these; BrokerError, BrokerUnreachableError."""
+        for partition in sorted(partitions):
+            self._taken[partition] = self._take(cluster, partition)
+
+    def commit(self, cluster: Cluster, offsets: Mapping[Partition, int]) -> set[Partition]:
+        """Commit, and wait until readers see it; returns those that are not committed, as another took them since."""
+        refused = {one for one, offset in sorted(offsets.items()) if not self._commit(cluster, one, offset)}
+        committed = [one for one in offsets if one not in refused]
+        if committed:
+            read_coordinator(Groups(cluster), self._group_id, committed)
+        return refused
+
+    def _name(self, partition: Partition) -> str:
+        return f"{self._group_id}/{partition.topic}/{partition.number}"
+
+    def _take(self, cluster: Cluster, partition: Partition) -> Taking:
+        name = self._name(partition)
+        fields = {"transactional_id": name, "transaction_timeout": TRANSACTION_TIMEOUT_MS, **NO_PRODUCER}
+
+        def action(connection: Connection) -> Taking:
+            answer = connection.request(ApiKey.INIT_PRODUCER_ID, fields)
+            check(answer.error_code, f"producer id of {name}")
+            return Taking(int(answer.producer_id), int(answer.producer_epoch))
+
+        return cluster.on_coordinator(name, action, key_type=TRANSACTION_KEY_TYPE)
+
+    def _commit(self, cluster: Cluster, partition: Partition, offset: int) -> bool:
+        taking = self._taken.get(partition)
+        if taking is None:
+            return False
+        try:
+            self._commit_under(cluster, taking, partition, offset)
+        except BrokerError as error:
+            if error.broker_code in TAKEN_SINCE:
+                return False
+            if error.broker_code != ErrorCode.POLICY_VIOLATION:
+                raise
+            self._commit_unfenced(cluster, partition, offset, error)
+        return True
+
+    def _commit_under(self, cluster: Cluster, taking: Taking, partition: Partition, offset: int) -> None:
+        name = self._name(partition)
+        fields = {"transactional_id": name, "group_id": self._group_id, **taking._asdict()}
+
+        def begin(connection: Connection) -> None:
+            check(connection.request(ApiKey.ADD_OFFSETS_TO_TXN, fields).error_code, f"transaction {name}")
+
+        def end(connection: Connection) -> None:
+            check(connection.request(ApiKey.END_TXN, fields | {"committed": True}).error_code, f"transaction {name}")
+
+        cluster.on_coordinator(name, begin, key_type=TRANSACTION_KEY_TYPE)
+        cluster.on_coordinator(self._group_id, lambda one: _store(one, partition, offset, fields))
+        cluster.on_coordinator(name, end, key_type=TRANSACTION_KEY_TYPE)
+
+    def _commit_unfenced(self, cluster: Cluster, partition: Partition, offset: int, why: BrokerError) -> None:
+        """In a Millrace cluster whose coordinators of the transaction and of the group are different brokers."""
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("offsets of group %s are committed without a fence: %s", self._group_id, why)
+        write_coordinator(Groups(cluster), self._group_id, {partition: offset})
+
+
+def _store(connection: Connection, partition: Partition, offset: int, transaction: Mapping[str, Any]) -> None:
+    stored = {"partition_index": partition.number, "committed_offset": offset, "committed_metadata": ""}
+    fields = {
+        **transaction,
+        "generation_id": NO_GENERATION,
+        "member_id": "",
+        "topics": [{"name": partition.topic, "partitions": [stored]}],
+    }
+    for topic in connection.request(ApiKey.TXN_OFFSET_COMMIT, fields).topics:
+        for one in topic.partitions:
+            check(one.error_code, f"offset of group {transaction['group_id']} in {partition}")

@@ -1,0 +1,270 @@
+"""Brings chunks of owned partitions from the brokers that lead them, with a thread for each broker.
+
+    add ──► homeless ──leader finder: metadata, first offset──► the leader's fetcher ──chunks──► streams
+                ▲                                                   │
+                └────── moved leader, broken connection, offset out of range
+
+A fetcher asks for all its partitions at once, except those whose stream has no room: a slow stream holds up its own
+partitions alone. A feed that was given up is dropped wherever it is met.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from millrace.client.addresses import Address
+from millrace.client.answers import check, is_retriable
+from millrace.client.cluster import Cluster
+from millrace.client.connection import Connection
+from millrace.client.consumer.config import ERROR, SMALLEST, ConsumerConfig
+from millrace.client.consumer.streams import Chunk, Feed
+from millrace.client.simple_consumer import (
+    CONSUMER,
+    LARGEST_FETCH_BYTES,
+    FetchedData,
+    SimpleConsumer,
+    fetched_data,
+    starts_with_cut_batch,
+)
+from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError, RecordTooLargeError, error_name
+from millrace.records.record import Record
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import field
+
+logger = logging.getLogger(__name__)
+
+FETCH_ANSWER_MAX_BYTES = 50 << 20
+IDLE_WAIT_S = 1.0
+LEADER_MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+
+class Fetchers:
+    """All the fetchers of one connector.
+
+    Args:
+        bootstrap: the brokers' addresses as ZooKeeper has them now, with commas between.
+    """
+
+    def __init__(self, config: ConsumerConfig, bootstrap: Callable[[], str]) -> None:
+        self._config = config
+        self._bootstrap = bootstrap
+        self.changed = threading.Condition()
+        self._homeless: set[Feed] = set()
+        self._fetchers: dict[Address, _Fetcher] = {}
+        self.is_closed = False
+        self._finder = threading.Thread(target=self._find_leaders, name="leader-finder", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look for leaders."""
+        self._finder.start()
+
+    def add(self, feeds: Iterable[Feed]) -> None:
+        """Fetch these."""
+        with self.changed:
+            self._homeless.update(feeds)
+            self.changed.notify_all()
+
+    def notice_room(self) -> None:
+        """A stream may have room, or a partition is given up."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """End the threads; what is on its way is not waited for longer than the brokers hold it."""
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify_all()
+        if self._finder.is_alive():
+            self._finder.join()
+        for fetcher in list(self._fetchers.values()):
+            fetcher.thread.join()
+
+    def ended(self, fetcher: _Fetcher) -> None:
+        """A fetcher has nothing to do, or lost its broker; called with `changed` held."""
+        if self._fetchers.get(fetcher.address) is fetcher:
+            del self._fetchers[fetcher.address]
+
+    def _find_leaders(self) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self._homeless or self.is_closed)
+                if self.is_closed:
+                    return
+                feeds = {feed for feed in self._homeless if feed.is_active}
+                self._homeless.clear()
+            left = self._settle(feeds) if feeds else set()
+            if left:
+                with self.changed:
+                    self._homeless |= left
+                    self.changed.wait_for(lambda: self.is_closed, self._config.refresh_leader_backoff_ms / 1000)
+
+    def _settle(self, feeds: set[Feed]) -> set[Feed]:
+        """Give each feed to its leader's fetcher; those that have to wait are returned."""
+        try:
+            with Cluster(
+                self._bootstrap(),
+                client_id=self._config.client_id or self._config.group_id,
+                timeout_s=self._config.socket_timeout_ms / 1000,
+            ) as cluster:
+                metadata = cluster.metadata(sorted({feed.partition.topic for feed in feeds}))
+                return {feed for feed in feeds if not self._place(cluster, metadata, feed)}
+        except MillraceError as error:
+            logger.info("leaders are looked for again: %s", error)
+            return feeds
+
+    def _place(self, cluster: Cluster, metadata: Any, feed: Feed) -> bool:
+        try:
+            leader = metadata.leader(*feed.partition).address
+            if feed.fetch_offset is None:
+                feed.begin_at(first_offset(SimpleConsumer(cluster), feed, self._config))
+        except OffsetOutOfRangeError as error:
+            feed.stream.fail(error)
+            return True
+        except MillraceError as error:
+            logger.info("%s has no leader to fetch from yet: %s", feed.partition, error)
+            return False
+        with self.changed:
+            fetcher = self._fetchers.get(leader)
+            if fetcher is None:
+                fetcher = self._fetchers[leader] = _Fetcher(self, self._config, leader)
+                fetcher.feeds.add(feed)
+                fetcher.thread.start()
+            fetcher.feeds.add(feed)
+            self.changed.notify_all()
+        return True
+
+
+def first_offset(consumer: SimpleConsumer, feed: Feed, config: ConsumerConfig) -> int:
+    """Where to begin without a usable offset; the largest of committed records is the last stable offset."""
+    if config.auto_offset_reset == ERROR:
+        raise OffsetOutOfRangeError(f"{feed.partition}: no usable offset, and auto.offset.reset=error")
+    if config.auto_offset_reset == SMALLEST:
+        return consumer.earliest(*feed.partition)
+    return consumer.latest(*feed.partition, config.isolation)
+
+
+class _Fetcher:
+    """One broker's thread."""
+
+    def __init__(self, owner: Fetchers, config: ConsumerConfig, address: Address) -> None:
+        self.address = address
+        self.feeds: set[Feed] = set()
+        self.thread = threading.Thread(target=self._run, name=f"fetcher-{address}", daemon=True)
+        self._owner = owner
+        self._config = config
+
+    def _run(self) -> None:
+        try:
+            with Connection(
+                self.address,
+                client_id=self._config.client_id or self._config.group_id,
+                timeout_s=self._config.socket_timeout_ms / 1000,
+            ) as connection:
+                while feeds := self._ready():
+                    self._fetch(connection, feeds)
+        except MillraceError as error:
+            logger.info("the fetcher of %s ends: %s", self.address, error)
+            with self._owner.changed:
+                self._owner.changed.wait_for(
+                    lambda: self._owner.is_closed, self._config.refresh_leader_backoff_ms / 1000
+                )
+        finally:
+            with self._owner.changed:
+                self._owner.ended(self)
+                left, self.feeds = self.feeds, set()
+                self._owner.add(feed for feed in left if feed.is_active)
+
+    def _ready(self) -> list[Feed]:
+        """Feeds that can be fetched, waited for; none at the end."""
+        with self._owner.changed:
+            while not self._owner.is_closed:
+                self.feeds = {feed for feed in self.feeds if feed.is_active}
+                if not self.feeds:
+                    self._owner.ended(self)
+                    return []
+                ready = [feed for feed in self.feeds if feed.stream.has_room]
+                if ready:
+                    return sorted(ready, key=lambda feed: feed.partition)
+                self._owner.changed.wait(IDLE_WAIT_S)
+            return []
+
+    def _fetch(self, connection: Connection, feeds: list[Feed]) -> None:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for feed in feeds:
+            wanted = {
+                "partition": feed.partition.number,
+                "fetch_offset": feed.fetch_offset or 0,
+                "partition_max_bytes": feed.max_bytes or self._config.fetch_message_max_bytes,
+            }
+            topics.setdefault(feed.partition.topic, []).append(wanted)
+        fields: dict[str, Any] = {
+            "replica_id": CONSUMER,
+            "max_wait": self._config.fetch_wait_max_ms,
+            "min_bytes": self._config.fetch_min_bytes,
+            "max_bytes": max(FETCH_ANSWER_MAX_BYTES, *(feed.max_bytes for feed in feeds), 0),
+            "isolation_level": self._config.isolation,
+            "topics": [{"topic": topic, "partitions": wanted} for topic, wanted in topics.items()],
+            "forgotten_topics_data": (),
+        }
+        answer = connection.request(ApiKey.FETCH, fields, wait_s=self._config.fetch_wait_max_ms / 1000)
+        check(field(answer, "error_code", 0), f"fetch from {self.address}")
+        by_partition = {tuple(feed.partition): feed for feed in feeds}
+        for topic in answer.responses:
+            for one in topic.partitions:
+                self._take(by_partition[topic.topic, one.partition_index], one)
+
+    def _take(self, feed: Feed, answer: Any) -> None:
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            logger.warning("%s: offset %s is out of range", feed.partition, feed.fetch_offset)
+            feed.fetch_offset = None
+            self._send_home(feed)
+        elif answer.error_code in LEADER_MOVED:
+            logger.info("%s: %s", feed.partition, error_name(answer.error_code))
+            self._send_home(feed)
+        else:
+            try:
+                self._queue(feed, fetched_data(answer, f"fetch of {feed.partition}"))
+            except MillraceError as error:
+                if is_retriable(error):
+                    self._send_home(feed)
+                else:
+                    self._give_up(feed, error)
+
+    def _queue(self, feed: Feed, fetched: FetchedData) -> None:
+        if starts_with_cut_batch(fetched.records):
+            asked = feed.max_bytes or self._config.fetch_message_max_bytes
+            if asked >= LARGEST_FETCH_BYTES:
+                raise RecordTooLargeError(f"{feed.partition}: the batch at {feed.fetch_offset} is above {asked} bytes")
+            feed.max_bytes = min(2 * asked, LARGEST_FETCH_BYTES)
+            return
+        offset = next_offset = feed.fetch_offset or 0
+        records: list[Record] = []
+        for batch in fetched.batches():
+            records += [record for record in batch.records() if record.offset >= offset]
+            next_offset = max(next_offset, batch.header.next_offset)
+        if next_offset > offset:
+            feed.fetch_offset, feed.max_bytes = next_offset, 0
+            feed.stream.put(Chunk(feed, records, next_offset))
+
+    def _send_home(self, feed: Feed) -> None:
+        with self._owner.changed:
+            self.feeds.discard(feed)
+        self._owner.add([feed])
+
+    def _give_up(self, feed: Feed, error: MillraceError) -> None:
+        with self._owner.changed:
+            self.feeds.discard(feed)
+        feed.stream.fail(error)

@@ -1,0 +1,163 @@
+"""A group's offsets from outside: read and set in both stores, and who its live members are (spec E5).
+
+Setting is refused while the group has members of either kind: they would go on from where they are, and commit over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from millrace.client.cluster import Cluster
+from millrace.client.consumer.assignment import Partition
+from millrace.client.consumer.config import KAFKA
+from millrace.client.consumer.errors import GroupHasMembersError
+from millrace.client.consumer.fenced_commits import FencedCommits
+from millrace.client.consumer.offsets import (
+    check_names,
+    furthest,
+    read_all_zookeeper,
+    read_coordinator,
+    read_sound_zookeeper,
+    write_coordinator,
+    write_zookeeper,
+)
+from millrace.client.groups import GroupDescription, Groups
+from millrace.errors import BrokerError, ErrorCode, InvalidConfigError
+from millrace.zk import paths
+from millrace.zk.session import ZooKeeperSession
+
+SESSION_TIMEOUT_MS = 10_000
+
+
+class ZooKeeperGroup(NamedTuple):
+    """A group in ZooKeeper: its live members, who owns what, and its offsets."""
+
+    group_id: str
+    members: tuple[str, ...]
+    owners: Mapping[Partition, str]
+    offsets: Mapping[Partition, int]
+
+
+class GroupOffsets:
+    """The offsets of one group; a context manager. The store is `kafka` or `zookeeper`.
+
+    InvalidConfigError where ZooKeeper has no place for such a name.
+
+    Args:
+        zookeeper: needed for what lies there; without it nothing is known of members there.
+    """
+
+    def __init__(self, group_id: str, *, zookeeper: str | None, bootstrap: str) -> None:
+        if zookeeper:
+            check_names(group_id)
+        self._group_id = group_id
+        self._cluster = Cluster(bootstrap)
+        self._groups = Groups(self._cluster)
+        self._session = open_session(zookeeper) if zookeeper else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cluster.close()
+        if self._session is not None:
+            self._session.close()
+
+    def read(self, store: str) -> dict[Partition, int]:
+        """All the offsets of a store; none where it does not know the group."""
+        if store == KAFKA:
+            return read_coordinator(self._groups, self._group_id)
+        return read_all_zookeeper(self._zookeeper(), self._group_id)
+
+    def read_sound(self, store: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offsets of some partitions, without those that ZooKeeper has no number for."""
+        if store == KAFKA:
+            wanted = set(partitions)
+            return {one: offset for one, offset in self.read(store).items() if one in wanted}
+        return read_sound_zookeeper(self._zookeeper(), self._group_id, partitions)
+
+    def exists(self, store: str) -> bool:
+        """Whether the coordinator, or ZooKeeper, knows the group."""
+        if store == KAFKA:
+            return self._describe() is not None
+        return self._group_id in self._zookeeper().children(paths.CONSUMERS)
+
+    def write(self, store: str, offsets: Mapping[Partition, int], *, only_forward: bool = False) -> None:
+        """Set offsets; with `only_forward` those that are behind what the store has stay. GroupHasMembersError."""
+        self.refuse_members()
+        if only_forward:
+            has = self.read(store)
+            offsets = {one: offset for one, offset in furthest(offsets, has).items() if has.get(one) != offset}
+        if not offsets:
+            return
+        if store == KAFKA:
+            if self._session is not None:  # a member that was stopped amid a commit, and is a member no more
+                FencedCommits(self._group_id).take(self._cluster, offsets)
+            write_coordinator(self._groups, self._group_id, offsets)
+        else:
+            write_zookeeper(self._zookeeper(), self._group_id, offsets)
+
+    def refuse_members(self) -> None:
+        """GroupHasMembersError where the group has live members, of either kind."""
+        members = [] if self._session is None else self._session.children(paths.consumer_ids(self._group_id))
+        group = self._describe()
+        if group is not None:
+            members += [one.member_id for one in group.members]
+        if members:
+            raise GroupHasMembersError(
+                f"group {self._group_id} has live members ({', '.join(sorted(members))}); stop them first"
+            )
+
+    def _zookeeper(self) -> ZooKeeperSession:
+        if self._session is None:
+            raise InvalidConfigError("offsets in ZooKeeper need --zookeeper HOST:PORT")
+        return self._session
+
+    def _describe(self) -> GroupDescription | None:
+        """What the coordinator says of the group; None where it knows none of this name."""
+        try:
+            return self._groups.describe(self._group_id)
+        except BrokerError as error:
+            if error.broker_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            return None
+
+
+def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:
+    """The groups that have ever registered a member or an offset in ZooKeeper, and whether they have live members."""
+    return [(one, bool(session.children(paths.consumer_ids(one)))) for one in sorted(session.children(paths.CONSUMERS))]
+
+
+def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKeeperGroup:
+    """What ZooKeeper has of a group; empty where it has nothing."""
+    check_names(group_id)
+    members = tuple(sorted(session.children(paths.consumer_ids(group_id))))
+    owned = [
+        Partition(topic, int(number))
+        for topic in session.children(paths.owners(group_id))
+        for number in session.children(paths.owners(group_id, topic))
+        if number.isdecimal()
+    ]
+    owners = session.get_many([paths.owner(group_id, *one) for one in owned])
+    return ZooKeeperGroup(
+        group_id,
+        members,
+        {one: data.decode(errors="replace") for one, data in zip(owned, owners, strict=True) if data is not None},
+        read_all_zookeeper(session, group_id),
+    )
+
+
+def open_session(zookeeper: str) -> ZooKeeperSession:
+    """A session for looking at groups."""
+    session = ZooKeeperSession(
+        zookeeper,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        connection_timeout_ms=SESSION_TIMEOUT_MS,
+        on_change=lambda _: None,
+    )
+    session.start()
+    return session

@@ -1,0 +1,190 @@
+"""Who owns a partition in ZooKeeper, and commits that only its owner can make (spec E4, E5; docs/consumer-groups.md).
+
+    claim    set /consumers/[group]/owners/[topic]                    its version counts the topic's claims
+             create …/owners/[topic]/[n]  (ephemeral)                 czxid: the fencing token
+    commit   check …/owners/[topic]       has the version of when our tokens were last seen there
+             check …/owners/[topic]/[n]   is there
+             set   /consumers/[group]/offsets/[topic]/[n]
+    release  check …/owners/[topic], delete …/owners/[topic]/[n]
+
+Each is one transaction of ZooKeeper's. A node can be checked for its version, which a node made anew has again, but
+not for its czxid: so every claim counts the version of the parent up. A commit whose check fails reads that version,
+then the czxids, and tries again with those partitions whose token is still ours. Nothing of an owner that was replaced
+can pass, however late it arrives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from millrace.client.consumer.assignment import Partition, Thread
+from millrace.errors import ZooKeeperError
+from millrace.zk import paths
+from millrace.zk.session import Check, Create, Delete, Node, Operation, SetData, ZooKeeperSession
+
+TRANSACTION_PARTITIONS = 200
+COMMIT_ATTEMPTS = 20
+FIRST_VERSION = 0
+
+Offsets = Mapping[Partition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What shows that a partition is ours: the owner node's czxid, and the session that it ends with."""
+
+    thread: Thread
+    token: int
+    session_id: int
+
+
+class Owners:
+    """The partitions that one member owns. Thread-safe; every call may raise ZooKeeperError, and can be made again."""
+
+    def __init__(self, session: ZooKeeperSession, group_id: str) -> None:
+        self._session = session
+        self._group_id = group_id
+        self._lock = threading.RLock()
+        self._owned: dict[Partition, Ownership] = {}
+        self._claims: dict[str, int] = {}  # by topic, the version of its parent when our tokens were last seen
+
+    def owned(self) -> dict[Partition, Ownership]:
+        """What is ours, as far as we know."""
+        with self._lock:
+            return dict(self._owned)
+
+    def claim(self, partitions: Mapping[Partition, Thread]) -> Partition | None:
+        """Become the owner of all, or say of which there is another; what was claimed before that stays claimed."""
+        with self._lock:
+            for topic, indexes in _by_topic(partitions).items():
+                self._session.ensure(paths.owners(self._group_id, topic))
+                self._session.ensure(paths.consumer_offsets(self._group_id, topic))
+                for window in _windows(indexes):
+                    refused = self._claim({one: partitions[one] for one in window}, topic)
+                    if refused is not None:
+                        return refused
+            return None
+
+    def commit(self, offsets: Offsets) -> set[Partition]:
+        """Store offsets of partitions that are ours; those that are not ours any more are returned and forgotten."""
+        return self._each_topic(offsets, offsets, release=False)
+
+    def release(self, partitions: Iterable[Partition]) -> None:
+        """Give partitions up."""
+        with self._lock:
+            ours = [one for one in partitions if one in self._owned]
+            self._each_topic(ours, {}, release=True)
+            for one in ours:
+                self._owned.pop(one, None)
+
+    def check(self, partitions: Iterable[Partition]) -> set[Partition]:
+        """Those of the partitions that are not ours any more."""
+        return self._each_topic(partitions, {}, release=False)
+
+    def forget(self) -> None:
+        """Our session is gone, and with it all that we owned."""
+        with self._lock:
+            self._owned.clear()
+            self._claims.clear()
+
+    def is_free(self, partition: Partition) -> bool:
+        """Whether no one owns it; a watch tells when its owner's node changes."""
+        return self._session.nodes([self._owner(partition)], watch=True)[0] is None
+
+    def _claim(self, threads: Mapping[Partition, Thread], topic: str) -> Partition | None:
+        operations: list[Operation] = [SetData(paths.owners(self._group_id, topic), b"")]
+        by_path = {self._owner(one): one for one in threads}
+        operations += [Create(path, str(threads[one]).encode(), ephemeral=True) for path, one in by_path.items()]
+        while (refused := self._session.transact(operations)) is not None:
+            if refused not in by_path:
+                raise ZooKeeperError(f"{refused} has been deleted")
+            if not self._drop_own(refused):
+                return by_path[refused]
+        self._claims[topic], nodes = self._seen(topic, list(threads))
+        for one, node in zip(threads, nodes, strict=True):
+            if node is None or node.data != str(threads[one]).encode():
+                return one
+            self._owned[one] = Ownership(threads[one], node.created_zxid, node.session_id)
+        self._verify(topic, [])  # with the topic's version read anew, every token of ours in it is looked at anew
+        return None
+
+    def _drop_own(self, path: str) -> bool:
+        """Whether a node was one of this session's, or has gone: an answer that was lost leaves such a node behind."""
+        node = self._session.nodes([path])[0]
+        identity = self._session.client_id
+        if node is None:
+            return True
+        if identity is None or node.session_id != identity[0]:
+            return False
+        self._session.transact([Delete(path)])
+        return True
+
+    def _each_topic(self, partitions: Iterable[Partition], offsets: Offsets, *, release: bool) -> set[Partition]:
+        with self._lock:
+            wanted = list(partitions)
+            lost = {one for one in wanted if one not in self._owned}
+            for topic, indexes in _by_topic(one for one in wanted if one in self._owned).items():
+                for window in _windows(indexes):
+                    lost |= self._write(topic, window, offsets, release=release)
+            return lost
+
+    def _write(self, topic: str, partitions: list[Partition], offsets: Offsets, *, release: bool) -> set[Partition]:
+        ours, lost = list(partitions), set[Partition]()
+        for _ in range(COMMIT_ATTEMPTS):
+            operations: list[Operation] = [Check(paths.owners(self._group_id, topic), self._claims[topic])]
+            operations += self._stores({one: offsets[one] for one in ours if one in offsets})
+            for one in ours:
+                owner = self._owner(one)
+                operations.append(Delete(owner) if release else Check(owner, FIRST_VERSION))
+            if not ours or self._session.transact(operations) is None:
+                return lost
+            gone = self._verify(topic, ours)
+            lost |= gone
+            ours = [one for one in ours if one not in gone]
+        raise ZooKeeperError(f"owners of {topic} in group {self._group_id} change without end")
+
+    def _stores(self, offsets: Offsets) -> list[Operation]:
+        stored = [paths.consumer_offset(self._group_id, *one) for one in offsets]
+        nodes = self._session.nodes(stored)
+        return [
+            Create(path, str(offset).encode()) if node is None else SetData(path, str(offset).encode())
+            for path, node, offset in zip(stored, nodes, offsets.values(), strict=True)
+        ]
+
+    def _verify(self, topic: str, partitions: list[Partition]) -> set[Partition]:
+        """Read the topic's version, then the tokens; forget and return the partitions whose token is not ours."""
+        others = [one for one in self._owned if one.topic == topic and one not in partitions]
+        watched = [*partitions, *others]
+        self._claims[topic], nodes = self._seen(topic, watched)
+        lost = {
+            one
+            for one, node in zip(watched, nodes, strict=True)
+            if node is None or one not in self._owned or node.created_zxid != self._owned[one].token
+        }
+        for one in lost:
+            self._owned.pop(one, None)
+        return lost
+
+    def _seen(self, topic: str, partitions: list[Partition]) -> tuple[int, list[Node | None]]:
+        parent = self._session.nodes([paths.owners(self._group_id, topic)])[0]
+        nodes = self._session.nodes([self._owner(one) for one in partitions])
+        return (-1 if parent is None else parent.version), nodes
+
+    def _owner(self, partition: Partition) -> str:
+        return paths.owner(self._group_id, *partition)
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
+    found: dict[str, list[Partition]] = {}
+    for one in sorted(partitions):
+        found.setdefault(one.topic, []).append(one)
+    return found
+
+
+def _windows(partitions: list[Partition]) -> list[list[Partition]]:
+    return [
+        partitions[begin : begin + TRANSACTION_PARTITIONS]
+        for begin in range(0, len(partitions), TRANSACTION_PARTITIONS)
+    ]

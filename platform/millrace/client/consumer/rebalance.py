@@ -1,0 +1,239 @@
+"""The rebalance of one member as a pure state table: events in, what the shell is to do out (spec E3, E4).
+
+    UNREGISTERED ──Registered──► READING ──Planned──► RELEASING ──Released──► CLAIMING ──Claimed──► OWNING
+          ▲                       ▲  ▲                                           │                     │
+          │                       │  └────── Elapsed, Changed ──── WAITING ◄──Refused                  │
+      SessionLost (anywhere)      └──────────────────────── Changed ◄─────────────────────────────────┘
+
+A change seen while an attempt is under way is remembered, and read once it has ended. What stays with the same stream
+is neither released nor claimed again: the same as giving up and taking it at once. Where a former owner still holds
+one partition, all that this attempt has claimed is given up, so that two members never wait for each other; after
+`max_retries` attempts the member owns nothing and waits for the next change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from millrace.client.consumer.assignment import Partition, Thread
+
+Held = Mapping[Partition, Thread]
+
+
+class Phase(Enum):
+    """Where a member stands."""
+
+    UNREGISTERED = "unregistered"
+    READING = "reading"
+    RELEASING = "releasing"
+    CLAIMING = "claiming"
+    OWNING = "owning"
+    WAITING = "waiting"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Our id stands in the group, under this session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Members, brokers, topics, or the owner that we wait for are not what they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The group was read, and this is ours in it."""
+
+    mine: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What was to be given up is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """All that was to be claimed is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A former owner still holds a partition; `taken` were ours already."""
+
+    partition: Partition
+    taken: tuple[Partition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Elapsed:
+    """The wait is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """Our nodes are gone, or will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The connector shuts down."""
+
+
+Event = Registered | Changed | Planned | Released | Claimed | Refused | Elapsed | SessionLost | Close
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Put our id into the group and watch its ids, the brokers and the topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGroup:
+    """Read members, topics and brokers, with watches, and answer with `Planned`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Stop handing out, commit, delete the owner nodes, and answer with `Released`."""
+
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Create the owner nodes and answer with `Claimed` or `Refused`."""
+
+    partitions: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Consume:
+    """Hand out these from their committed offsets on."""
+
+    partitions: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Hand out and commit nothing more of these, whose owner nodes are gone."""
+
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Answer with `Elapsed` after `rebalance.backoff.ms`, or with `Changed` as soon as the partition has no owner."""
+
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Say that this rebalance has come to nothing."""
+
+    partition: Partition
+
+
+Action = Register | ReadGroup | Release | Claim | Consume | Forget | Wait | Fail
+NOTHING: Held = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The state. `held`: what we own; `mine`: what this attempt is to end with; `stale`: read again afterwards."""
+
+    max_retries: int
+    phase: Phase = Phase.UNREGISTERED
+    held: Held = field(default_factory=dict)
+    mine: Held = field(default_factory=dict)
+    attempt: int = 0
+    stale: bool = False
+
+
+Step = tuple[Member, tuple[Action, ...]]
+READY = (Phase.OWNING, Phase.WAITING, Phase.FAILED)
+
+
+def step(member: Member, event: Event) -> Step:  # noqa: C901, PLR0911 -- the table's rows
+    """The next state, and what to do. An event that the phase does not expect changes nothing."""
+    match member.phase, event:
+        case Phase.CLOSED, _:
+            return member, ()
+        case _, Close():
+            closed = replace(member, phase=Phase.CLOSED, held=NOTHING, mine=NOTHING)
+            return closed, (Release(tuple(sorted(member.held))),)
+        case _, SessionLost():
+            return _lost(member)
+        case Phase.UNREGISTERED, Registered():
+            return _read(replace(member, attempt=0))
+        case Phase.READING, Planned(mine):
+            return _planned(member, mine)
+        case Phase.RELEASING, Released():
+            return _claim(member)
+        case Phase.CLAIMING, Claimed():
+            return _claimed(member)
+        case Phase.CLAIMING, Refused(partition, taken):
+            return _refused(member, partition, taken)
+        case Phase.WAITING, Elapsed():
+            return _read(member)
+        case ((Phase.OWNING | Phase.FAILED), Changed()):
+            return _read(replace(member, attempt=0))
+        case Phase.WAITING, Changed():  # others move on: that attempt does not count
+            return _read(replace(member, attempt=max(member.attempt - 1, 0)))
+        case ((Phase.READING | Phase.RELEASING | Phase.CLAIMING), Changed()):
+            return replace(member, stale=True), ()
+    return member, ()
+
+
+def _lost(member: Member) -> Step:
+    lost = replace(member, phase=Phase.UNREGISTERED, held=NOTHING, mine=NOTHING, attempt=0, stale=False)
+    return lost, (Forget(tuple(sorted(member.held))), Register())
+
+
+def _read(member: Member) -> Step:
+    return replace(member, phase=Phase.READING, stale=False), (ReadGroup(),)
+
+
+def _planned(member: Member, mine: Held) -> Step:
+    if member.stale:  # nothing is given up for a plan that is old already
+        return _read(member)
+    given_up = tuple(sorted(one for one, thread in member.held.items() if mine.get(one) != thread))
+    kept = {one: thread for one, thread in member.held.items() if one not in given_up}
+    planned = replace(member, phase=Phase.RELEASING, mine=mine, held=kept)
+    return (planned, (Release(given_up),)) if given_up else _claim(planned)
+
+
+def _claim(member: Member) -> Step:
+    wanted = {one: thread for one, thread in member.mine.items() if one not in member.held}
+    claiming = replace(member, phase=Phase.CLAIMING)
+    return (claiming, (Claim(wanted),)) if wanted else _claimed(claiming)
+
+
+def _claimed(member: Member) -> Step:
+    new = {one: thread for one, thread in member.mine.items() if one not in member.held}
+    owning = replace(member, phase=Phase.OWNING, held=member.mine, attempt=0)
+    consume: tuple[Action, ...] = (Consume(new),) if new else ()
+    if not owning.stale:
+        return owning, consume
+    reading, actions = _read(owning)
+    return reading, (*consume, *actions)
+
+
+def _refused(member: Member, partition: Partition, taken: tuple[Partition, ...]) -> Step:
+    attempt = member.attempt + 1
+    actions: tuple[Action, ...] = (Release(tuple(sorted(taken))),) if taken else ()
+    if member.stale:  # the plan was old
+        reading, further = _read(member)
+        return reading, (*actions, *further)
+    if attempt < member.max_retries:
+        return replace(member, phase=Phase.WAITING, attempt=attempt), (*actions, Wait(partition))
+    given_up = tuple(sorted({*member.held, *taken}))
+    actions = (Release(given_up),) if given_up else ()
+    failed = replace(member, phase=Phase.FAILED, held=NOTHING, mine=NOTHING, attempt=attempt)
+    return failed, (*actions, Fail(partition))

@@ -1,0 +1,226 @@
+"""Streams: what a thread of the application reads, and the partitions that feed them (spec E2).
+
+    fetcher ──chunks──► queue of at most queued.max.message.chunks ──► ConsumerStream ──messages──► one thread
+
+Each hand-out takes the feed's lock, looks whether the partition is ours still and the lease runs, and notes the
+position: a partition that is given up hands out nothing from then on, whatever lies in queues. A message counts as
+done when its stream is asked for the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from millrace.client.consumer.assignment import Partition
+from millrace.client.consumer.errors import ConsumerTimeoutError
+from millrace.client.consumer.events import Kind, Observe, OwnershipEvent
+from millrace.client.consumer.lease import NANOSECONDS_PER_MS, NANOSECONDS_PER_S, Lease
+from millrace.client.consumer.ownership import Ownership
+from millrace.records.record import Record
+
+LONGEST_WAIT_S = 3600.0
+
+
+class Message(NamedTuple):
+    """A message with where it lies and what goes with it. Headers are (name, value)."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Feed:
+    """One owned partition on its way into one stream.
+
+    `fetch_offset` is the fetcher's: what it asks for next, None where that has to be found out. `handed` and `done` are
+    offsets of the next message, after the last one handed out and the last one that the application is done with.
+    """
+
+    def __init__(self, partition: Partition, ownership: Ownership, stream: ConsumerStream, offset: int | None) -> None:
+        self.partition = partition
+        self.ownership = ownership
+        self.stream = stream
+        self.fetch_offset = offset
+        self.max_bytes = 0
+        self.lock = threading.Lock()
+        self.is_active = True
+        self.handed = self.done = self.committed = offset
+
+    def begin_at(self, offset: int) -> None:
+        """The position is found out: the first one, or another because the log no longer has the old one."""
+        with self.lock:
+            self.fetch_offset = self.handed = self.done = offset
+            self.committed = None
+
+    def stop(self) -> None:
+        """Hand out nothing more."""
+        with self.lock:
+            self.is_active = False
+
+    def to_commit(self, *, with_last: bool) -> int | None:
+        """The offset to commit, with or without the message that the application has now; None for nothing new."""
+        offset = self.handed if with_last else self.done
+        if offset is None or (self.committed is not None and offset <= self.committed):
+            return None
+        return offset
+
+
+class Chunk(NamedTuple):
+    """What one fetch brought of one partition; of control batches and of aborted ones only the offset behind them."""
+
+    feed: Feed
+    records: Sequence[Record]
+    next_offset: int
+
+
+class ConsumerStream:
+    """An iterator of messages for one thread of the application. It ends when the connector shuts down.
+
+    ConsumerTimeoutError where nothing comes for `consumer.timeout.ms`; it can be read on after that. What a fetch
+    fails with for good (OffsetOutOfRangeError with `auto.offset.reset=error`, RecordError) is raised here as well.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lease: Lease,
+        observe: Observe,
+        *,
+        max_chunks: int,
+        timeout_ms: int,
+        on_room: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self._lease = lease
+        self._observe = observe
+        self._max_chunks = max_chunks
+        self._timeout_ms = timeout_ms
+        self._on_room = on_room
+        self._changed = threading.Condition()
+        self._chunks: deque[Chunk] = deque()
+        self._failure: Exception | None = None
+        self._is_closed = False
+        self._current: Chunk | None = None
+        self._records: Iterator[Record] = iter(())
+        self._pending: Record | None = None
+        self._last: Feed | None = None
+
+    def __iter__(self) -> ConsumerStream:
+        return self
+
+    def __next__(self) -> Message:
+        self._finish_last()
+        deadline_ns = self._deadline_ns()
+        while True:
+            chunk, record = self._next_record(deadline_ns)
+            message = self._hand_out(chunk, record, deadline_ns)
+            if message is not None:
+                return message
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the queue takes another chunk."""
+        return len(self._chunks) < self._max_chunks
+
+    def put(self, chunk: Chunk) -> None:
+        """Queue a chunk; the fetchers look for room before they ask a broker for more."""
+        with self._changed:
+            self._chunks.append(chunk)
+            self._changed.notify()
+
+    def fail(self, error: Exception) -> None:
+        """Raise this from the stream."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify()
+
+    def drop(self, feeds: set[Feed]) -> None:
+        """Forget what is queued of partitions that are given up."""
+        with self._changed:
+            self._chunks = deque(chunk for chunk in self._chunks if chunk.feed not in feeds)
+        self._on_room()
+
+    def close(self) -> None:
+        """End the iteration."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def _finish_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            with last.lock:
+                if last.is_active:
+                    last.done = last.handed
+
+    def _deadline_ns(self) -> int | None:
+        if self._timeout_ms < 0:
+            return None
+        return self._lease.clock_ns() + self._timeout_ms * NANOSECONDS_PER_MS
+
+    def _next_record(self, deadline_ns: int | None) -> tuple[Chunk, Record | None]:
+        if self._pending is not None and self._current is not None:
+            return self._current, self._pending
+        if self._current is not None:
+            record = next(self._records, None)
+            if record is not None:
+                self._pending = record
+                return self._current, record
+            ended, self._current = self._current, None
+            return ended, None
+        chunk = self._await_chunk(deadline_ns)
+        self._current, self._records = chunk, iter(chunk.records)
+        self._on_room()
+        return self._next_record(deadline_ns)
+
+    def _await_chunk(self, deadline_ns: int | None) -> Chunk:
+        with self._changed:
+            while True:
+                if self._is_closed:
+                    raise StopIteration
+                if self._failure is not None:
+                    failure, self._failure = self._failure, None
+                    raise failure
+                if self._chunks:
+                    return self._chunks.popleft()
+                self._changed.wait(self._remaining_s(deadline_ns))
+
+    def _remaining_s(self, deadline_ns: int | None) -> float:
+        if deadline_ns is None:
+            return LONGEST_WAIT_S
+        remaining_s = (deadline_ns - self._lease.clock_ns()) / NANOSECONDS_PER_S
+        if remaining_s <= 0:
+            raise ConsumerTimeoutError(f"stream {self.name}: nothing came for {self._timeout_ms} ms")
+        return remaining_s
+
+    def _hand_out(self, chunk: Chunk, record: Record | None, deadline_ns: int | None) -> Message | None:
+        """The record as a message; None where there is none, or it is not ours to hand out."""
+        feed = chunk.feed
+        while not self._is_closed:
+            with feed.lock:
+                if not feed.is_active:
+                    self._current = self._pending = None
+                    return None
+                now_ns = self._lease.holding_ns(feed.ownership.session_id)
+                if now_ns is not None:
+                    return self._hand_over(chunk, record, now_ns)
+            self._lease.wait(min(self._remaining_s(deadline_ns), 1.0))
+        raise StopIteration
+
+    def _hand_over(self, chunk: Chunk, record: Record | None, now_ns: int) -> Message | None:
+        feed, self._pending = chunk.feed, None
+        if record is None:
+            feed.handed = feed.done = chunk.next_offset
+            return None
+        feed.handed, self._last = record.offset + 1, feed
+        token, (topic, index) = feed.ownership.token, feed.partition
+        member = feed.ownership.thread.member
+        self._observe(OwnershipEvent(Kind.HAND_OUT, member, feed.partition, token, now_ns, now_ns, record.offset))
+        return Message(topic, index, record.offset, record.key, record.value, record.timestamp_ms, record.headers)

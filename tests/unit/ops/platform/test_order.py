@@ -1,0 +1,110 @@
+"""Order of start and stop, and what is said of a child that ends by itself."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from millrace.errors import PlatformError
+from millrace_ops.platform.process import session_members
+from millrace_ops.platform.supervisor import Service, Supervisor
+
+SERVE = """
+import signal, sys, time
+journal = open(sys.argv[1], "a", buffering=1)
+def stop(*_):
+    journal.write(f"{sys.argv[2]} stops\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+journal.write(f"{sys.argv[2]} serves\\n")
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def service(name, code=SERVE, *arguments, **options):
+    options.setdefault("is_ready", lambda child: "ready" in child.read_log())
+    return Service(name=name, command=(sys.executable, "-c", code, *arguments), **options)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    path = tmp_path / "journal"
+    path.touch()
+    return path
+
+
+def test_children_start_in_order_and_stop_in_reverse(tmp_path, journal):
+    with Supervisor(str(tmp_path / "logs")) as supervisor:
+        for name in ("zookeeper", "broker", "dagster"):
+            supervisor.start(service(name, SERVE, str(journal), name))
+        supervisor.check()
+    lines = journal.read_text().splitlines()
+    assert lines == [f"{name} serves" for name in ("zookeeper", "broker", "dagster")] + [
+        f"{name} stops" for name in ("dagster", "broker", "zookeeper")
+    ]
+
+
+def test_services_of_one_start_are_all_ready_when_it_returns(tmp_path, journal):
+    with Supervisor(str(tmp_path / "logs")) as supervisor:
+        children = supervisor.start(*(service(name, SERVE, str(journal), name) for name in ("a", "b")))
+        assert [child.name for child in children] == ["a", "b"]
+        assert sorted(journal.read_text().splitlines()) == ["a serves", "b serves"]
+
+
+def test_a_child_that_dies_while_starting_is_named_with_its_last_lines(tmp_path):
+    code = "import sys; print('no port for me', file=sys.stderr); sys.exit(3)"
+    expected = r"broker ended with status 3[^\n]*broker\.log:\nno port for me"
+    with Supervisor(str(tmp_path)) as supervisor, pytest.raises(PlatformError, match=expected):
+        supervisor.start(service("broker", code))
+
+
+def test_a_child_that_dies_later_ends_the_wait_and_the_others_are_stopped(tmp_path, journal):
+    with Supervisor(str(tmp_path / "logs")) as supervisor:
+        [other] = supervisor.start(service("zookeeper", SERVE, str(journal), "zookeeper"))
+        [child] = supervisor.start(service("broker", SERVE, str(journal), "broker"))
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(PlatformError, match="broker was ended by SIGKILL"):
+            supervisor.wait()
+    assert "zookeeper stops" in journal.read_text()
+    assert session_members(other.pid) == session_members(child.pid) == []
+
+
+def test_a_child_that_is_never_ready(tmp_path):
+    code = "import time; print('thinking', flush=True); time.sleep(600)"
+    expected = r"slow is not ready after 0\.5 s"
+    with Supervisor(str(tmp_path)) as supervisor, pytest.raises(PlatformError, match=expected):
+        supervisor.start(service("slow", code, ready_timeout_s=0.5))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_ends_the_wait_in_good_order(tmp_path, journal, number):
+    before = signal.getsignal(number)
+    with Supervisor(str(tmp_path / "logs")) as supervisor:
+        supervisor.start(service("broker", SERVE, str(journal), "broker"))
+        os.kill(os.getpid(), number)
+        with pytest.raises(KeyboardInterrupt):
+            supervisor.wait()
+    assert journal.read_text().splitlines() == ["broker serves", "broker stops"]
+    assert signal.getsignal(number) is before
+
+
+SUPERVISE = """
+import sys
+from millrace_ops.platform.supervisor import Service
+from millrace_ops.platform.supervisor import Supervisor
+
+CHILD = "import signal, time; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, flush=True); time.sleep(600)"
+with Supervisor(sys.argv[1]) as supervisor:
+    command = (sys.executable, "-c", CHILD)
+    [child] = supervisor.start(Service(name="child", command=command, is_ready=lambda child: child.read_log().strip()))
+    print(child.read_log())
+"""
+
+
+def test_children_do_not_inherit_an_ignored_sigint(tmp_path):
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", SUPERVISE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "False"

