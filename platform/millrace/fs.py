@@ -1,7 +1,7 @@
 """The one door to the disk for everything that must survive a crash.
 
 `FileSystem` is what the log needs of an operating system, no more; `OsFileSystem` is the
-real one and `millrace.testing.crash_fs` one that loses power, runs full and fails on demand.
+real one and `millrace_support.crash_fs` one that loses power, runs full and fails on demand.
 Paths are plain strings. Files are named by integer descriptors, as the operating system does.
 
 Durability: a write reaches the disk by `fsync(fd)`; a created, renamed or deleted name by

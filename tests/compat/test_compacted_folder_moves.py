@@ -15,10 +15,10 @@ from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace.testing.kafka import KafkaBroker, await_markers
-from millrace.testing.read_committed import committed_records
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager
 from millrace_broker.storage import TopicPartition as Partition
+from millrace_support.read_committed import committed_records
 
 TOPIC, FOLDER = "table", "table-0"
 DUMP = "kafka.tools.DumpLogSegments"

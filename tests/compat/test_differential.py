@@ -24,7 +24,7 @@ from differential.scenarios import (  # noqa: F401 - the rows
     transactions,
 )
 
-from millrace.testing.kafka_messages import Messages
+from millrace_support.kafka_messages import Messages
 
 COMPARED, AGREES = "compared", "agrees"  # properties of reports, for the summary
 SHOWN_CHARACTERS = 160

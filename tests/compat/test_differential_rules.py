@@ -9,8 +9,8 @@ from differential.session import batch
 
 from millrace.records.message_set import encode_message_set
 from millrace.records.record import Record
-from millrace.testing.kafka_messages import Messages
 from millrace.wire.cold import Direction, decode
+from millrace_support.kafka_messages import Messages
 
 ANSWER = {"throttleTimeMs": 0, "topics": [{"name": "a", "errorCode": 0}, {"name": "b", "errorCode": 3}]}
 

@@ -14,8 +14,8 @@ from millrace.client import Admin, Cluster
 from millrace.errors import SetupError
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
-from millrace.testing.kafka_messages import Messages
 from millrace.wire.frame import framed
+from millrace_support.kafka_messages import Messages
 
 PEERS = Path(__file__).parents[2] / ".peers"
 SCRIPTS = 10  # what newer versions add are topic ids, which each broker makes up

@@ -11,8 +11,8 @@ from millrace.errors import SetupError
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
+from millrace_support.raw import RawConnection
 
 PEERS = Path(__file__).parents[2] / ".peers"
 

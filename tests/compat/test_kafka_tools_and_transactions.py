@@ -13,9 +13,9 @@ from millrace.client import Admin, Cluster
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 from millrace_broker.txns.state import TransactionState
+from millrace_support.raw import RawConnection
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 DUMP = "kafka.tools.DumpLogSegments"

@@ -9,11 +9,11 @@ from millrace.config import value_text
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
-from millrace.testing.kafka_configs import read_definitions
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 from millrace_broker.kafka_properties import EMPTY, NULL, REQUIRED, UNKNOWN, VERSIONS, kafka_properties
 from millrace_ops.configuration_page import KEYS
+from millrace_support.kafka_configs import read_definitions
+from millrace_support.raw import RawConnection
 
 # Kafka documents nothing of these: internal ones, and the throttles that are no part of its broker's configuration.
 UNDOCUMENTED = {

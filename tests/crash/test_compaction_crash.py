@@ -9,10 +9,10 @@ import pytest
 from millrace.errors import StorageError
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogConfig, LogManager, TopicPartition
 from millrace_broker.storage.segment_swap import finish_swaps
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 T = TopicPartition("t", 0)
 FOLDER = "/data/t-0"

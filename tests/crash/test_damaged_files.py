@@ -12,9 +12,9 @@ from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.compression import Codec
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogConfig, LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 T, T_ID = TopicPartition("t", 0), uuid.UUID(int=1)
 FOLDER = "/data/t-0"

@@ -7,9 +7,9 @@ from millrace.errors import StorageError
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 T = TopicPartition("t", 0)
 SETTINGS = {"segment.bytes": "600", "index.interval.bytes": "0"}

@@ -9,9 +9,9 @@ import pytest
 
 from millrace.errors import StorageError
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.storage import Log, LogConfig, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 FOLDER = "/data/flights-0"
 PARTITION = TopicPartition("flights", 0)

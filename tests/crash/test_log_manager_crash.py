@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from millrace.records.record import NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.storage import LogManager, NewLog, TopicPartition
 from millrace_broker.storage.meta_properties import FEW
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 CLUSTER_ID = "M0tZ0qZ3Q4Kq2sR1yHn0aw"
 KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 3)

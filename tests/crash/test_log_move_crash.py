@@ -8,9 +8,9 @@ import pytest
 
 from millrace.errors import StorageError
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.storage import Log, LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 KEY, TOPIC_ID = TopicPartition("t", 0), uuid.UUID(int=1)
 DIRS = ["/one", "/two"]

@@ -12,7 +12,7 @@ import pytest
 
 import millrace_broker.storage
 from millrace.errors import MillraceError
-from millrace.testing.crash_fs import CrashFileSystem
+from millrace_support.crash_fs import CrashFileSystem
 
 HERE = Path(__file__).parent
 SYNCS = {"fsync": "bytes", "fsync_dir": "name", "sync_tree": "tree"}

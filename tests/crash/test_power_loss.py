@@ -4,7 +4,7 @@ Each cut comes at a random moment of producing; the broker starts again on what 
 were acknowledged, at most M-1 per partition may be lost with flush.messages=M, none with M=1; with flush.ms=S
 those that were acknowledged in the last S milliseconds, the interval between two looks at the logs, and the time that
 the syncs themselves take. What is left is a prefix, byte for byte. What is acknowledged after the cut began counts for
-nothing: a sync that is under way then may be told that it worked (`millrace.testing.power_cut`).
+nothing: a sync that is under way then may be told that it worked (`millrace_support.power_cut`).
 """
 
 import json
@@ -22,7 +22,7 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.errors import SetupError
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.power_cut import PowerCutDisk
+from millrace_support.power_cut import PowerCutDisk
 
 CUTS = 3
 PARTITIONS = 3

@@ -8,11 +8,11 @@ from millrace.errors import StorageError
 from millrace.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker, decode_marker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.producer_state import ProducerEntry, with_batch, with_marker
 from millrace_broker.storage.transaction_index import AbortedTransaction
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 FOLDER = "/data/t-0"
 CONFIG = LogConfig(segment_bytes=500, retention_ms=-1)

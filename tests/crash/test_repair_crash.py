@@ -6,9 +6,9 @@ import pytest
 
 from millrace.fs import read_file
 from millrace.records.record import NewRecord, encode_batch
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.storage.filenames import segment_file_name
 from millrace_broker.storage.repair import check_segment, repair
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 FOLDER = "/data/t-0"
 LOG = f"{FOLDER}/{segment_file_name(0, '.log')}"

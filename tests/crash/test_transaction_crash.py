@@ -13,9 +13,6 @@ import pytest
 from millrace.errors import CoordinatorLoadInProgressError, ErrorCode
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
-from millrace.testing.read_committed import committed_records
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
@@ -35,6 +32,9 @@ from millrace_broker.txn_config import TransactionConfig
 from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.transaction import End, InitProducer
 from millrace_broker.txns.transaction_coordinator import TRANSACTION_TOPIC, TransactionCoordinator
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.read_committed import committed_records
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 OFFSETS, STATES = TopicPartition(OFFSETS_TOPIC, 0), TopicPartition(TRANSACTION_TOPIC, 0)

@@ -8,10 +8,10 @@ import pytest
 from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
-from millrace.testing.read_committed import committed_records
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.read_committed import committed_records
 
 T = TopicPartition("t", 0)
 FOLDER = "/data/t-0"

@@ -31,7 +31,6 @@ from millrace.fs import OsFileSystem
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.spark import SparkCluster, SparkConnect
 from millrace_pipelines.spark.errors import LogTruncatedError
 from millrace_pipelines.spark.read import TopicSource, log_offsets, read_range
 from millrace_pipelines.spark.session import local_master, spark_session
@@ -40,6 +39,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, read_ledger
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_support.spark import SparkCluster, SparkConnect
 
 PARTITIONS = (0, 1, 2)
 KILLS = 200

@@ -17,9 +17,9 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 from millrace_ops.cli.app import app
+from millrace_support.raw import RawConnection
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 DEADLINE_S = 120

@@ -14,11 +14,11 @@ from millrace.client import Cluster, Configs, ResourceKind
 from millrace.errors import BrokerError
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 from millrace.zk.codec import encode_config
 from millrace.zk.paths import broker, broker_config
 from millrace.zk.session import ZooKeeperSession
+from millrace_support.raw import RawConnection
 
 
 class Unnamed(BrokerProcess):

@@ -13,7 +13,7 @@ import pytest
 from millrace.client import Cluster, SimpleConsumer, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.schema_registry import SchemaRegistryServer
+from millrace_support.schema_registry import SchemaRegistryServer
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 TIMEOUT_S = 120

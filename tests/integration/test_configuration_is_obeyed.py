@@ -15,10 +15,10 @@ from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.encoder import Encoder
+from millrace_support.raw import RawConnection
 
 SESSION_MIN_MS, SESSION_MAX_MS = 1000, 20_000
 PROPERTIES = {

@@ -13,8 +13,8 @@ from millrace.client import Admin, Cluster
 from millrace.client.answers import check
 from millrace.errors import ErrorCode, MillraceError
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
+from millrace_support.raw import RawConnection
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 SET, APPEND = 0, 2

@@ -7,8 +7,8 @@ import pytest
 from millrace.client import Cluster, Configs, ResourceKind
 from millrace.errors import BrokerError, InvalidConfigError
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
+from millrace_support.raw import RawConnection
 
 GROUP = "readers"
 HEARTBEAT = "consumer.heartbeat.interval.ms"

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
+from millrace_support.raw import RawConnection
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 DEADLINE_S = 120

@@ -19,14 +19,14 @@ from millrace.client.sync_producer import SyncProducer
 from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.random_requests import RequestFuzzer
-from millrace.testing.random_words import TOPICS, Words
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_broker.handlers.registry import APIS
+from millrace_support.random_requests import RequestFuzzer
+from millrace_support.random_words import TOPICS, Words
+from millrace_support.raw import RawConnection
 
 INPUTS_OF_A_CONNECTION = 50
 CONNECTIONS_OF_A_ROUND = 60

@@ -13,8 +13,8 @@ from millrace.client.simple_consumer import SimpleConsumer
 from millrace.records.batch import NO_PRODUCER_ID, walk
 from millrace.records.record import decode_records
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
+from millrace_support.raw import RawConnection
 
 COUNT = 2000
 

@@ -13,11 +13,11 @@ from millrace.records.compression import Codec
 from millrace.records.message_set import decode_message_set, encode_message_set
 from millrace.records.record import BatchProducer, NewRecord, Record, decode_records, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder
+from millrace_support.raw import RawConnection
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

@@ -13,9 +13,9 @@ from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
+from millrace_support.raw import RawConnection
 
 WAYS = ["true", "false"]
 RECORD_BYTES = 100_000

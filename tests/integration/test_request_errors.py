@@ -10,9 +10,9 @@ from millrace.client.sync_producer import SyncProducer
 from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
 from millrace_broker.handlers.answers import error_codes
+from millrace_support.raw import RawConnection
 
 BATCH = encode_batch([NewRecord(b"value")])
 PRODUCE = {"transactional_id": None, "acks": 1, "timeout": 100,

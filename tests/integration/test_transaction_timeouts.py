@@ -5,8 +5,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from millrace.client import Admin, Cluster
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
+from millrace_support.raw import RawConnection
 
 TIMEOUT_S = 60
 PROPERTIES = {

@@ -10,8 +10,8 @@ from millrace.errors import ErrorCode
 from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
+from millrace_support.raw import RawConnection
 
 NOT_SEEN_YET = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_COORDINATOR,

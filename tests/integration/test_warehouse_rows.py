@@ -17,7 +17,6 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.schema_registry import SchemaRegistryServer
 from millrace_ops.cli.dead_letters import app
 from millrace_ops.demo.flights import events, read_flights
 from millrace_pipelines.spark.session import local_master, spark_session
@@ -39,6 +38,7 @@ from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables import evolve as evolve_module
 from millrace_pipelines.warehouse.tables.open import open_tables
 from millrace_pipelines.warehouse.tables.query import spark_table
+from millrace_support.schema_registry import SchemaRegistryServer
 
 FLIGHTS = read_flights().slice(0, 2000)
 KINDS = {pa.int64(): "long", pa.string(): "string"}

@@ -7,8 +7,8 @@ import pytest
 from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey
+from millrace_support.raw import RawConnection
 
 TOPIC = "elsewhere"
 

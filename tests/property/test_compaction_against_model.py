@@ -14,9 +14,9 @@ from millrace.errors import RecordTooLargeError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.storage import CleanerConfig, LogCleaner, LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 T = TopicPartition("t", 0)
 NOW_MS = 1_000_000

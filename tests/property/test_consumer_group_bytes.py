@@ -11,7 +11,7 @@ from millrace_broker.groups.consumer.embedded_protocol import read_assignment, r
 from millrace_broker.groups.consumer.member import TopicIdPartition
 from millrace_broker.groups.consumer.records import Kind, decode_key, decode_value, encode_value
 
-DATA = Path(__file__).parents[1] / "unit" / "data" / "kafka_41_consumer_offsets.json"
+DATA = Path(__file__).parents[1] / "unit" / "broker" / "groups" / "consumer" / "data" / "kafka_41_consumer_offsets.json"
 WRITTEN = [bytes.fromhex(value) for _, value in json.loads(DATA.read_text(encoding="utf-8")) if value]
 
 

@@ -12,9 +12,9 @@ from millrace.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, Reco
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 FOLDER = "/data/t-0"
 START_MS = 1_000_000

@@ -16,9 +16,9 @@ from hypothesis.stateful import (
 
 from millrace.descriptor_pool import PooledFileSystem
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogCopy, LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 KEY, TOPIC_ID = TopicPartition("t", 0), uuid.UUID(int=1)
 DIRS = ["/one", "/two", "/three"]

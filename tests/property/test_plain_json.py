@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from millrace import kernel
-from millrace.testing.hostile_json import FIELDS, HostileJson
 from millrace_pipelines.warehouse.payload.json import JsonDecoder
 from millrace_pipelines.warehouse.payload.json_plain import KERNEL_TYPES, read_plain
+from millrace_support.hostile_json import FIELDS, HostileJson
 
 ARROW_TYPES = {letter: data_type for data_type, letter in KERNEL_TYPES.items()}
 DECLARED = [pa.field(name.decode(), ARROW_TYPES[letter], not is_required) for name, letter, is_required in FIELDS]

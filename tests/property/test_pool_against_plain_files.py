@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millrace.descriptor_pool import PooledFileSystem
-from millrace.testing.crash_fs import CrashFileSystem
+from millrace_support.crash_fs import CrashFileSystem
 
 FOLDERS = ("/a", "/b")
 NAMES = st.builds("{}/{}".format, st.sampled_from(FOLDERS), st.sampled_from("uvwxyz"))

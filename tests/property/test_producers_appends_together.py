@@ -10,9 +10,9 @@ from millrace.config import MAX_INT
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import AppendOutcome, Log, LogConfig, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 FOLDER = "/data/t-0"
 FIRST_SEQUENCE = MAX_INT - 6  # sequences begin anew on the way

@@ -9,10 +9,10 @@ from millrace.errors import ProducerError
 from millrace.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, read_header
 from millrace.records.compression import Codec
 from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.producer_state import ProducerEntry, check_batch, find_duplicate, with_batch
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 NOW_MS = 1_700_000_000_000
 FOLDER = "/data/t-0"

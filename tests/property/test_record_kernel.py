@@ -9,10 +9,10 @@ import pytest
 
 from millrace import kernel
 from millrace.errors import SetupError
-from millrace.testing.kernel_fuzz import fuzz
-from millrace.testing.sanitized_kernel import sanitized_environment
+from millrace_support.kernel_fuzz import fuzz
+from millrace_support.sanitized_kernel import sanitized_environment
 
-FUZZ = [sys.executable, "-m", "millrace.testing.kernel_fuzz"]
+FUZZ = [sys.executable, "-m", "millrace_support.kernel_fuzz"]
 INPUTS = 2000
 SANITIZED_INPUTS = 1000
 

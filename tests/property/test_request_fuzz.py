@@ -16,14 +16,14 @@ from random import Random
 import pytest
 
 from millrace.errors import MillraceError, WireError
-from millrace.testing.random_requests import RequestFuzzer
-from millrace.testing.random_words import TOPICS, Words
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode
 from millrace.wire.header import read_request_header
 from millrace_broker.broker import Broker
 from millrace_broker.handlers.api import Request
 from millrace_broker.options import parse_options
+from millrace_support.random_requests import RequestFuzzer
+from millrace_support.random_words import TOPICS, Words
 
 INPUTS_OF_A_ROUND = 5000
 FIRST_INPUTS = 2000

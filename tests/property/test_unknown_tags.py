@@ -8,9 +8,6 @@ import pytest
 
 from millrace.errors import MalformedRequestError
 from millrace.testing.broker import BrokerProcess
-from millrace.testing.random_requests import RequestFuzzer, UnknownTags, schema
-from millrace.testing.random_words import Words
-from millrace.testing.raw import RawConnection
 from millrace.wire.api import ApiKey, VersionRange, is_flexible
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.decoder import MAX_ELEMENTS
@@ -21,6 +18,9 @@ from millrace.wire.list_offsets import decode_list_offsets_request
 from millrace.wire.offset_for_leader_epoch import decode_epoch_request
 from millrace.wire.produce import decode_without_copying
 from millrace_broker.handlers.registry import APIS
+from millrace_support.random_requests import RequestFuzzer, UnknownTags, schema
+from millrace_support.random_words import Words
+from millrace_support.raw import RawConnection
 
 FLEXIBLE = [
     (ApiKey(key), version)

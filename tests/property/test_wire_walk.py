@@ -7,13 +7,13 @@ import pytest
 from kio.serial.errors import SerialError
 
 from millrace.errors import MalformedRequestError
-from millrace.testing.random_requests import OLD_VERSIONS, RequestFuzzer
-from millrace.testing.random_words import Words
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, _reader, decode
 from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.header import read_request_header
 from millrace_broker.handlers.registry import APIS
+from millrace_support.random_requests import OLD_VERSIONS, RequestFuzzer
+from millrace_support.random_words import Words
 
 VERSIONS = {key: VersionRange(api.versions.minimum, api.versions.maximum) for key, api in APIS.items()}
 FOUR_BILLION = b"\xff\xff\xff\xff\x0f"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE_ROOTS = ("platform", "broker", "pipelines", "ops")
+SOURCE_ROOTS = ("platform", "broker", "pipelines", "ops", "tests/support")
 SOURCES = sorted(path for root in SOURCE_ROOTS for path in (ROOT / root).rglob("*.py"))
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
@@ -47,8 +47,13 @@ def test_most_files_and_functions_are_short():
     assert sum(lines <= MOSTLY_FUNCTION_LINES for lines in function_lines) / len(function_lines) > 0.75
 
 
-@pytest.mark.parametrize("folder", [*SOURCE_ROOTS, "tests"])
+@pytest.mark.parametrize("folder", SOURCE_ROOTS)
 def test_no_root_is_a_package(folder):
     """`platform/__init__.py` would shadow Python's own module of that name."""
-    found = (ROOT / folder).rglob("__init__.py") if folder == "tests" else (ROOT / folder).glob("__init__.py")
-    assert list(found) == []
+    assert list((ROOT / folder).glob("__init__.py")) == []
+
+
+def test_folders_of_tests_are_no_packages():
+    """`tests/unit/platform/__init__.py` would do so too."""
+    support = ROOT / "tests" / "support" / "millrace_support"
+    assert [path for path in (ROOT / "tests").rglob("__init__.py") if path.parent != support] == []

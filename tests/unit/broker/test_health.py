@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
-from millrace.testing.clock import ManualClock
 from millrace_broker.health import Facts, Folder, judge
 from millrace_broker.storage import DirHealth
 from millrace_broker.vitals import REFUSAL_LASTS_MS, Vitals
+from millrace_support.clock import ManualClock
 
 ONE = Folder("/one", None, 1 << 30, refuses_appends=False)
 TWO = ONE._replace(path="/two")

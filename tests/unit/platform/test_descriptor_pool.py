@@ -9,7 +9,7 @@ import pytest
 
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
-from millrace.testing.crash_fs import CrashFileSystem
+from millrace_support.crash_fs import CrashFileSystem
 
 LIMIT = 3
 

@@ -9,10 +9,10 @@ import pytest
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import OsFileSystem
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.storage import TopicPartition
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 DATA_DIR = "/data"
 BROKER = BrokerInfo(1, "localhost", 9092)

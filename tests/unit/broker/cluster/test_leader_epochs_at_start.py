@@ -6,10 +6,10 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
 from millrace_broker.cluster.leader_epochs import NO_LOG, LogHistory, leader_epoch_at_start, raised_leader_epochs
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.storage import LogManager, TopicPartition
+from millrace_support.clock import ManualClock
 
 TOPIC_ID = uuid.UUID(int=7)
 BATCH = encode_batch([NewRecord(b"value", timestamp_ms=1000)])

@@ -12,8 +12,6 @@ import pytest
 from millrace.config import MAX_LONG
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.zk import paths
@@ -25,6 +23,8 @@ from millrace_broker.handlers.api import Request
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 EVENTS = TopicPartition("events", 0)
 

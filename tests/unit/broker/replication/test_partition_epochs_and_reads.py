@@ -9,10 +9,10 @@ from millrace.fs import OsFileSystem
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
 from millrace_broker.replication.epoch_ends import UNKNOWN, end_of_epoch, epoch_of_offset
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import Log, LogConfig, TopicPartition
+from millrace_support.clock import ManualClock
 
 ENTRIES = [(0, 0), (2, 50), (5, 90)]
 

@@ -10,9 +10,9 @@ import pytest
 from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 TOPIC_ID = uuid.UUID(int=7)
 BATCH = encode_batch([NewRecord(b"value", timestamp_ms=1000)])

@@ -13,10 +13,10 @@ from millrace.fs import write_file_durably
 from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogManager, TopicPartition
 from millrace_broker.storage.time_index import TimeIndex
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 T = TopicPartition("t", 0)
 FOLDER = "/data/t-0"

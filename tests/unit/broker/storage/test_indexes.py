@@ -2,10 +2,10 @@ import struct
 
 import pytest
 
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage.index_file import SEARCHED_AT_ONCE, IndexFile
 from millrace_broker.storage.offset_index import OffsetIndex
 from millrace_broker.storage.time_index import TimeIndex
+from millrace_support.crash_fs import CrashFileSystem
 
 ENTRIES = [(3, 0), (7, 100), (8, 250), (20, 400)]
 

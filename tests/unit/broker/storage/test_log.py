@@ -10,10 +10,10 @@ from millrace.fs import OsFileSystem
 from millrace.records.batch import HEADER_BYTES, check_crc, read_header, walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.hostile_records import sealed_batch
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
 from millrace_broker.storage.segment import LogSegment
+from millrace_support.clock import ManualClock
+from millrace_support.hostile_records import sealed_batch
 
 OpenLog = Callable[..., Log]
 

@@ -8,9 +8,9 @@ import pytest
 from millrace.errors import CorruptRecordError, MillraceError, OutOfOrderSequenceError, StorageError
 from millrace.fs import Buffer
 from millrace.records.record import BatchProducer, NewRecord, Record, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 FOLDER = "/data/t-0"
 NOW_MS = 1_700_000_000_000

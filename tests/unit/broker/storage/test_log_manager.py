@@ -8,9 +8,9 @@ import pytest
 from millrace.errors import InconsistentClusterIdError, InvalidConfigError, StorageError, TopicExistsError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import LogManager, NewLog, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 FIRST, SECOND = TopicPartition("first", 0), TopicPartition("second", 1)
 TOPIC_ID = uuid.UUID(int=42)

@@ -7,10 +7,10 @@ import pytest
 from millrace.errors import CompactionStoppedError, StorageError
 from millrace.fs import read_file
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogManager, TopicPartition
 from millrace_broker.storage.checkpoints import read_offsets
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 KEY, TOPIC_ID = TopicPartition("t", 0), uuid.UUID(int=1)
 PROPERTIES = {"log.segment.bytes": "400", "log.segment.delete.delay.ms": "1000", "log.retention.bytes": "900"}

@@ -15,10 +15,10 @@ from millrace.fs import OsFileSystem
 from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.producer_snapshot import decode_snapshot
 from millrace_broker.storage.transaction_index import AbortedTransaction
+from millrace_support.clock import ManualClock
 
 OpenLog = Callable[..., Log]
 DAY_MS = 86_400_000

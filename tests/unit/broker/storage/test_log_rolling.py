@@ -9,11 +9,11 @@ import pytest
 from millrace.errors import StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import Log, LogConfig, LogManager, TopicPartition
 from millrace_broker.storage.rolling import Rolling
 from millrace_broker.storage.segment import LogSegment
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 OpenLog = Callable[..., Log]
 NOW_MS = 1_700_000_000_000

@@ -8,8 +8,8 @@ import pytest
 from millrace.errors import DataDirInUseError, InconsistentClusterIdError, MillraceError, StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
 from millrace_broker.storage import LogManager, TopicPartition
+from millrace_support.clock import ManualClock
 
 TOPIC_ID = uuid.UUID(int=7)
 BATCH = encode_batch([NewRecord(b"value", timestamp_ms=1000)])

@@ -7,7 +7,6 @@ import pytest
 from millrace.errors import CorruptRecordError
 from millrace.records.batch import HEADER_BYTES, MAGIC_POSITION
 from millrace.records.record import NewRecord, encode_batch
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage.scan import (
     BATCHES_CHUNK_BYTES,
     HEADERS_CHUNK_BYTES,
@@ -15,6 +14,7 @@ from millrace_broker.storage.scan import (
     scan_headers,
     walk_batches,
 )
+from millrace_support.crash_fs import CrashFileSystem
 
 SIZES = [10, BATCHES_CHUNK_BYTES - 200, 100, 3 * BATCHES_CHUNK_BYTES, BATCHES_CHUNK_BYTES, 7, 50_000, 50_000]
 BATCHES = [encode_batch([NewRecord(random.Random(size).randbytes(size))]) for size in SIZES]

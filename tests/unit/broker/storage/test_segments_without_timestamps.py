@@ -12,7 +12,6 @@ from millrace.fs import FileSystem, OsFileSystem
 from millrace.records.convert import up_convert
 from millrace.records.message_set import encode_message_set
 from millrace.records.record import NewRecord, Record, encode_batch
-from millrace.testing.clock import ManualClock
 from millrace_broker.storage import (
     CleanerConfig,
     CompactionReport,
@@ -22,6 +21,7 @@ from millrace_broker.storage import (
     LogManager,
     TopicPartition,
 )
+from millrace_support.clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 24 * 3600 * 1000

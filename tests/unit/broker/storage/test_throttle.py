@@ -3,8 +3,8 @@ import sys
 import pytest
 
 from millrace.errors import CompactionStoppedError
-from millrace.testing.clock import ManualClock
 from millrace_broker.storage.throttle import BREAK_ITEMS, TURN_S, Throttle, short_turns
+from millrace_support.clock import ManualClock
 
 
 def test_work_takes_as_long_as_its_rate_demands_and_no_longer() -> None:

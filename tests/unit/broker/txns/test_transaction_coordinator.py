@@ -9,7 +9,6 @@ from millrace.errors import ErrorCode, StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
-from millrace.testing.clock import ManualClock
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
@@ -33,6 +32,7 @@ from millrace_broker.txns.overview import Filter, find_transaction, list_transac
 from millrace_broker.txns.state import TransactionState
 from millrace_broker.txns.transaction import End, InitProducer
 from millrace_broker.txns.transaction_coordinator import TRANSACTION_TOPIC, TransactionCoordinator
+from millrace_support.clock import ManualClock
 
 EVENTS = TopicPartition("events", 0)
 OFFSETS, STATES = TopicPartition(OFFSETS_TOPIC, 0), TopicPartition(TRANSACTION_TOPIC, 0)

@@ -10,7 +10,7 @@ from millrace.records.batch import TRANSACTIONAL_FLAG, placed, read_header
 from millrace.records.committed import AbortedTransactions
 from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
 from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encode_batch
-from millrace.testing.read_committed import committed_records
+from millrace_support.read_committed import committed_records
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
 

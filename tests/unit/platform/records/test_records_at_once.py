@@ -20,7 +20,7 @@ from millrace.records.record import (
     kernel_batch,
     records_of,
 )
-from millrace.testing.hostile_records import HostileRecords
+from millrace_support.hostile_records import HostileRecords
 
 needs_kernel = pytest.mark.skipif(kernel.native is None, reason=f"the record kernel is {kernel.description}")
 FARTHEST = 2**63 - 1

@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import ErrorCode, StorageError
-from millrace.testing.clock import ManualClock
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic import requests
@@ -29,6 +28,7 @@ from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Shard
 from millrace_broker.metrics import GroupCounts
 from millrace_broker.storage import LogConfig, TopicPartition
+from millrace_support.clock import ManualClock
 
 TOPIC = UUID(int=7)
 

@@ -9,14 +9,14 @@ from millrace.errors import InvalidRecordError, OutOfOrderSequenceError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import CleanerConfig, CompactionReport, Log, LogCleaner, LogManager, TopicPartition
 from millrace_broker.storage.cleaner.batches import CleaningRules
 from millrace_broker.storage.cleaner.cleaner import SegmentRewriter, fill_map
 from millrace_broker.storage.cleaner.offset_map import OffsetMap
 from millrace_broker.storage.cleaner.transactions import CleanedTransactions
 from millrace_broker.storage.throttle import Throttle
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 T = TopicPartition("t", 0)
 COMPACT = {

@@ -9,11 +9,11 @@ from millrace.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from millrace.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, read_header, walk
 from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
-from millrace.testing.clock import ManualClock
-from millrace.testing.crash_fs import CrashFileSystem
 from millrace_broker.storage import CleanerConfig, CompactionReport, Log, LogCleaner, LogManager, TopicPartition
 from millrace_broker.storage.cleaner.transactions import CleanedTransactions
 from millrace_broker.storage.transaction_index import AbortedTransaction
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
 
 T = TopicPartition("t", 0)
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT

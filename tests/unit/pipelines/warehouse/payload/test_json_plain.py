@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from millrace import kernel
-from millrace.testing.hostile_json import FIELDS
 from millrace_pipelines.warehouse.payload.json_plain import KERNEL_TYPES, is_read_by_kernel, read_plain
+from millrace_support.hostile_json import FIELDS
 
 ARROW_TYPES = {letter: data_type for data_type, letter in KERNEL_TYPES.items()}
 DECLARED = [pa.field(name.decode(), ARROW_TYPES[letter], not is_required) for name, letter, is_required in FIELDS]

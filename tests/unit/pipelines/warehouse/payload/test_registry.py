@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from millrace.records.varint import encode_varint
-from millrace.testing.schema_registry import SchemaRegistryServer
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 from millrace_pipelines.warehouse.payload import registry_http
 from millrace_pipelines.warehouse.payload.evolution import evolve
@@ -23,6 +22,7 @@ from millrace_pipelines.warehouse.payload.registry_files import FileRegistry
 from millrace_pipelines.warehouse.payload.registry_http import HttpRegistry
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.payload.sources import source_fields, versions_of
+from millrace_support.schema_registry import SchemaRegistryServer
 
 V1 = {"type": "record", "name": "E", "fields": [{"name": "a", "type": "int"}]}
 V2 = {"type": "record", "name": "E", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]}

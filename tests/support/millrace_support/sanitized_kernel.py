@@ -7,10 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import millrace
 from millrace.errors import SetupError
 from millrace.kernel.build import NoCompilerError, build, native_path
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(millrace.__file__).parent
+SUPPORT = Path(__file__).parents[1]
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
 RUNTIMES = ("libasan.so", "libubsan.so")
 
@@ -29,7 +31,7 @@ def sanitized_environment(directory: Path) -> dict[str, str]:
         raise SetupError(f"no kernel for AddressSanitizer: {error}") from error
     return {
         **os.environ,
-        "PYTHONPATH": str(directory),
+        "PYTHONPATH": os.pathsep.join(map(str, (directory, SUPPORT))),
         "LD_PRELOAD": " ".join(_runtime(name) for name in RUNTIMES),
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",

@@ -1,4 +1,4 @@
-"""Kafka's messages by its own definitions (millrace.testing.kafka_definitions): a codec that our broker does not share.
+"""Kafka's messages by its own definitions (millrace_support.kafka_definitions): a codec that our broker does not share.
 
     messages = Messages([find_kafka("4.1"), find_kafka("3.9")])
     frame = messages.encode_request("Metadata", 9, 1, {"topics": [{"name": "t"}]})
@@ -18,7 +18,7 @@ from uuid import UUID
 
 from millrace.errors import MalformedRequestError, SetupError
 from millrace.testing.kafka import Kafka
-from millrace.testing.kafka_definitions import NUMBERS, Definition, Field, Versions, read_definitions
+from millrace_support.kafka_definitions import NUMBERS, Definition, Field, Versions, read_definitions
 
 API_VERSIONS = 18
 UNKNOWN_TAG, UNKNOWN_CONTENT = 10_000, b"of a later version"

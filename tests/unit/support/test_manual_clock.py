@@ -1,6 +1,6 @@
 import pytest
 
-from millrace.testing.clock import ManualClock
+from millrace_support.clock import ManualClock
 
 
 def test_time_passes_only_when_it_is_told_to() -> None:

@@ -1,4 +1,4 @@
-"""The compiled kernel against its Python path, on hostile bytes: `python -m millrace.testing.kernel_fuzz ROUNDS SEED`.
+"""The compiled kernel against its Python path, on hostile bytes: `python -m millrace_support.kernel_fuzz ROUNDS SEED`.
 
 Both must accept the same buffers, give the same columns for them, and refuse the others with the same class of error.
 JSON has no other path here: the kernel must take each value as it does alone.
@@ -31,8 +31,8 @@ from millrace.records.record import (
     encode_bodies_plainly,
     records_of,
 )
-from millrace.testing.hostile_json import FIELDS, HostileJson
-from millrace.testing.hostile_records import HostileRecords
+from millrace_support.hostile_json import FIELDS, HostileJson
+from millrace_support.hostile_records import HostileRecords
 
 Outcome = tuple[str, Sequence[pa.RecordBatch]]
 DECODED = "decoded"

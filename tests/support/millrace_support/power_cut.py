@@ -16,7 +16,7 @@ what begins after it, not what has begun (seen at every eighth cut of one writer
 Only what was known to be synced before `cut_power` is promised.
 
 One thing is kinder than POSIX: ext4 has one journal, so the sync of any file brings all names with it that were changed
-before. `millrace.testing.crash_fs` is stricter there.
+before. `millrace_support.crash_fs` is stricter there.
 
 Needs Linux, root that may mount, and `mkfs.ext4`.
 """

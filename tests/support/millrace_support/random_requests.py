@@ -19,12 +19,12 @@ from functools import cache
 from random import Random
 from typing import NamedTuple
 
-from millrace.testing.random_words import Words
 from millrace.wire.api import ApiKey, VersionRange, is_flexible
 from millrace.wire.cold import Direction
 from millrace.wire.cold import schema as kio_schema
 from millrace.wire.encoder import unsigned_varint
 from millrace.wire.schema import SchemaField
+from millrace_support.random_words import Words
 
 INTEGERS = {
     "int8": struct.Struct(">b"),

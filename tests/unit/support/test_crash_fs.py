@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from millrace.fs import FileSystem, OsFileSystem, read_file, write_file_durably
-from millrace.testing.crash_fs import CrashFileSystem, PowerCutError
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 
 
 @pytest.fixture(params=["memory", "os"])
