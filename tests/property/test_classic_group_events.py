@@ -13,10 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millrace.errors import ErrorCode
 from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.classic.events import Join, JoinProtocol, JoinResult, Leaving, Sync
 from millrace_broker.groups.classic.state import State
-from millrace_broker.groups.effects import Answer, CancelTimer, SetTimer, Store
-from millrace_broker.groups.group import Committer
+from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
+from millrace_broker.groups.group import Answer, CancelTimer, Committer, SetTimer, Store
 from millrace_broker.groups.records import read_group_value
 
 START_MS = 1_700_000_000_000

@@ -14,13 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from millrace.errors import ErrorCode
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
-from millrace_broker.groups.classic.events import Join, JoinProtocol, Sync
-from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home, Refusal
+from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home
 from millrace_broker.groups.consumer.embedded_protocol import read_assignment
-from millrace_broker.groups.consumer.heartbeat import Heartbeat
+from millrace_broker.groups.consumer.events import Heartbeat, Refusal
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value
-from millrace_broker.groups.effects import Answer, Store
+from millrace_broker.groups.consumer.timers import Timer, TimerKind
+from millrace_broker.groups.events import Join, JoinProtocol, Sync
+from millrace_broker.groups.group import Answer, Store
 
 PARTITIONS = 5
 TOPIC = TopicInfo("a", UUID(int=1), tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(PARTITIONS)), {})
@@ -168,7 +169,7 @@ class MixedGroup(RuleBasedStateMachine):
 
     def put_out(self, member_id):
         coordinator = self.coordinator
-        coordinator.perform(coordinator.group.timer_expired(("session", member_id), 0))
+        coordinator.perform(coordinator.group.timer_expired(Timer(TimerKind.SESSION, member_id), 0))
 
     @rule(number=st.integers(0, 3), answer_lost=st.booleans())
     def client_asks(self, number, answer_lost):

@@ -1,21 +1,72 @@
-"""What every type of group answers to. Deletion, listing and offset commits ask no more than this.
+"""The interface between a group and its shard: what every type of group answers to, and the effects that it returns.
 
-Checks return the protocol's error code, NONE where nothing is in the way.
+A group knows neither sockets nor time. The shard calls a method of `Group` and performs the effects that come back:
+
+    Answer       complete the request that holds the ticket
+    SetTimer     call `timer_expired` with this timer after a delay
+    CancelTimer  forget a timer, if it is set
+    Store        append records; `stored` is called with the outcome once the in-sync replicas have them, or fail to
+    Succession   another group takes this one's place, or none does
+
+`Store` and `Succession` come last among the effects of one event. Checks return the protocol's error code, NONE where
+nothing is in the way. `now_ms` is the wall clock's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from millrace.errors import ErrorCode
-from millrace_broker.groups.classic.events import Join, Leaving, Sync
-from millrace_broker.groups.effects import Effects
+from millrace_broker.groups.events import Join, Leaving, Sync, Ticket
 from millrace_broker.groups.records import CommittedOffset, Record
 
 
+class Answer(NamedTuple):
+    """The result of the request that holds the ticket."""
+
+    ticket: Ticket
+    result: object
+
+
+class SetTimer(NamedTuple):
+    """A timer of the group. Where it is set already, it starts from zero again, unless `restarts` is false."""
+
+    timer: Hashable
+    delay_ms: int
+    restarts: bool = True
+
+
+class CancelTimer(NamedTuple):
+    """A timer that is no longer needed."""
+
+    timer: Hashable
+
+
+class Store(NamedTuple):
+    """Records to append. The group gets `outcome` back and knows by it what they were for.
+
+    `is_rebalance` says that they begin a new generation or epoch.
+    """
+
+    records: tuple[Record, ...]
+    outcome: object
+    is_rebalance: bool = False
+
+
+class Succession(NamedTuple):
+    """The group that has this one's name from now on, or None; `effects` are performed as the successor's."""
+
+    group: Group | None
+    effects: Effects = []  # noqa: RUF012  # never changed
+
+
+Effect = Answer | SetTimer | CancelTimer | Store | Succession
+Effects = list[Effect]
+
+
 class Committer(NamedTuple):
-    """Who commits, and by which version of OffsetCommit, or of TxnOffsetCommit in a transaction.
+    """The client that commits offsets, and its version of OffsetCommit, or of TxnOffsetCommit in a transaction.
 
     A simple consumer has no member id and generation -1.
     """
@@ -34,7 +85,7 @@ class Group(Protocol):
 
     @property
     def type(self) -> str:
-        """`classic`, or what KIP-848's types filter calls it."""
+        """`classic`, or the name that KIP-848 gives another type."""
         ...
 
     @property
@@ -49,78 +100,78 @@ class Group(Protocol):
 
     @property
     def member_count(self) -> int:
-        """How many members it has."""
+        """The number of members."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
         ...
 
     def check_commit(self, committer: Committer) -> ErrorCode:
-        """Whether offsets may be committed."""
+        """Checks whether the client may commit offsets."""
         ...
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether offsets may be fetched (KIP-848 gives a member and its epoch)."""
+        """Checks whether offsets may be fetched; a KIP-848 client names its member and epoch."""
         ...
 
     def check_delete(self) -> ErrorCode:
-        """Whether the group may be deleted."""
+        """Checks whether the group may be deleted."""
         ...
 
     def check_delete_offsets(self) -> ErrorCode:
-        """Whether offsets of topics that nobody subscribes may be deleted."""
+        """Checks whether offsets of topics without a subscription may be deleted."""
         ...
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member subscribes the topic, or may."""
+        """Returns whether a member subscribes to the topic, or may do so."""
         ...
 
     def expiry_base_ms(self, offset: CommittedOffset) -> int | None:
-        """From when on retention counts for an offset; None while it may not expire (KIP-211)."""
+        """Returns the time from which retention counts for an offset; None while it may not expire (KIP-211)."""
         ...
 
-    # Members that use the classic protocol; a group of another type may have some while it migrates (KIP-848).
+    # Requests of members that use the classic protocol.
 
     def join(self, join: Join, now_ms: int) -> Effects:
-        """JoinGroup."""
+        """Handles JoinGroup."""
         ...
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
-        """SyncGroup."""
+        """Handles SyncGroup."""
         ...
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
-        """Heartbeat."""
+        """Handles Heartbeat."""
         ...
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
-        """LeaveGroup: an error for each member that it names."""
+        """Handles LeaveGroup; returns an error for each member that it names."""
         ...
 
-    # What the shard asks.
+    # What the shard tells and asks.
 
     def tombstones(self) -> list[Record]:
-        """The records that remove it."""
+        """Returns the records that remove the group."""
         ...
 
     def committed(self, committer: Committer, now_ms: int) -> Effects:
-        """A member has committed offsets, which keeps its session alive."""
+        """Takes note that a member has committed offsets, which keeps the session of a classic member alive."""
         ...
 
     def loaded(self, now_ms: int) -> Effects:
-        """Every record has been replayed; sessions begin anew."""
+        """Begins every session from the start, as all records are replayed."""
         ...
 
-    def stored(self, outcome: Any, error: ErrorCode, now_ms: int) -> Effects:
-        """A `Store` of this group has ended."""
+    def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
+        """Goes on after a `Store` of this group, which has succeeded or failed."""
         ...
 
     def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:
-        """A timer of this group has run out."""
+        """Handles a timer of this group that has run out."""
         ...
 
     def unloaded(self, error: ErrorCode) -> Effects:
-        """The group moves to another broker, or is gone: answer everyone who waits."""
+        """Answers all requests that wait, as the group is deleted, replaced, or led by another broker now."""
         ...

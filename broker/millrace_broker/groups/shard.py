@@ -24,8 +24,7 @@ from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import BatchProducer, NewRecord, decode_batch, encode_batch
 from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import records
-from millrace_broker.groups.effects import Answer, CancelTimer, Effects, Retire, SetTimer, Store, Succession
-from millrace_broker.groups.group import Group
+from millrace_broker.groups.group import Answer, CancelTimer, Effects, Group, SetTimer, Store, Succession
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, Record
@@ -94,14 +93,12 @@ class Shard:
                 case Answer(ticket, result):
                     if not ticket.done():  # a client that is gone has cancelled it
                         ticket.set_result(result)
-                case SetTimer(timer, delay_ms):
-                    self._set_timer(group, timer, delay_ms)
+                case SetTimer():
+                    self._set_timer(group, effect)
                 case CancelTimer(timer):
                     self._cancel_timer((group.group_id, timer))
                 case Store():
                     self._store(group, effect)
-                case Retire(other):
-                    self.perform(other, other.unloaded(ErrorCode.REBALANCE_IN_PROGRESS))
                 case Succession(successor, then):
                     self._succeed(group, successor, then)
 
@@ -121,8 +118,11 @@ class Shard:
 
         self.append(store.records, stored)
 
-    def _set_timer(self, group: Group, timer: Hashable, delay_ms: int) -> None:
+    def _set_timer(self, group: Group, effect: SetTimer) -> None:
+        timer, delay_ms, restarts = effect
         key = (group.group_id, timer)
+        if key in self._timers and not restarts:
+            return
         self._cancel_timer(key)
         self._timers[key] = self._call_later(delay_ms / 1000, lambda: self._expired(group, timer))
 

@@ -14,8 +14,8 @@ from uuid import uuid4
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode, field, milliseconds
 from millrace.wire.encoder import Parts
-from millrace_broker.groups.classic import requests
-from millrace_broker.groups.classic.events import Join, JoinProtocol, JoinResult
+from millrace_broker.groups import membership
+from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
@@ -30,24 +30,25 @@ MAX_ID_CHARACTERS = 1000  # of a client's or an instance's id, in the member id 
 def handle(services: Services, request: Request) -> Reply:
     """Join, and wait for the rebalance to complete."""
     message = decode(ApiKey.JOIN_GROUP, request.version, Direction.REQUEST, request.body)
-    join = _join(request, message)
+    ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
+    join = _join(request, message, ticket)
     logger.info(
         "group %s: %s joins: %s",
         message.group_id,
         message.member_id or f"a new member of client {request.client_id}",
         field(message, "reason", None) or "no reason given",
     )
-    requests.join(services.groups, message.group_id, join)
-    return asyncio.ensure_future(_answer(services, request.version, join.ticket))
+    membership.join(services.groups, message.group_id, join)
+    return asyncio.ensure_future(_answer(services, request.version, ticket))
 
 
-def _join(request: Request, message: Any) -> Join:
+def _join(request: Request, message: Any, ticket: asyncio.Future[JoinResult]) -> Join:
     instance_id = field(message, "group_instance_id", None)
     session_timeout_ms = milliseconds(message.session_timeout)
     rebalance_timeout = field(message, "rebalance_timeout", None)
     named_after = (request.client_id or "") if instance_id is None else instance_id
     return Join(
-        ticket=asyncio.get_running_loop().create_future(),
+        ticket=ticket,
         member_id=message.member_id,
         instance_id=instance_id,
         client_id=request.client_id or "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode, field
-from millrace_broker.groups.classic import requests
+from millrace_broker.groups import membership
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
@@ -12,7 +12,7 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 def handle(services: Services, request: Request) -> Reply:
     """A member is alive, and learns whether its group rebalances."""
     message = decode(ApiKey.HEARTBEAT, request.version, Direction.REQUEST, request.body)
-    error = requests.heartbeat(
+    error = membership.heartbeat(
         services.groups,
         message.group_id,
         message.member_id,

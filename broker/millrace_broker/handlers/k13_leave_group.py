@@ -7,8 +7,8 @@ import logging
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode, field
-from millrace_broker.groups.classic import requests
-from millrace_broker.groups.classic.events import Leaving
+from millrace_broker.groups import membership
+from millrace_broker.groups.events import Leaving
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
@@ -42,7 +42,7 @@ def _leave(services: Services, group_id: str, leaving: list[Leaving]) -> tuple[E
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID, []
     try:
-        return ErrorCode.NONE, requests.leave(services.groups, group_id, leaving)
+        return ErrorCode.NONE, membership.leave(services.groups, group_id, leaving)
     except GroupError as error:
         return error.code, []
 

@@ -8,8 +8,8 @@ from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
-from millrace_broker.groups.classic import requests
-from millrace_broker.groups.classic.events import Sync, SyncResult
+from millrace_broker.groups import membership
+from millrace_broker.groups.events import Sync, SyncResult
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
@@ -19,8 +19,9 @@ FIRST_VERSION_WITH_PROTOCOL = 5
 def handle(services: Services, request: Request) -> Reply:
     """Give the assignments, if one leads, and wait for one's own."""
     message = decode(ApiKey.SYNC_GROUP, request.version, Direction.REQUEST, request.body)
+    ticket: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
     sync = Sync(
-        ticket=asyncio.get_running_loop().create_future(),
+        ticket=ticket,
         member_id=message.member_id,
         instance_id=field(message, "group_instance_id", None),
         generation=message.generation_id,
@@ -31,8 +32,8 @@ def handle(services: Services, request: Request) -> Reply:
     if request.version >= FIRST_VERSION_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol_name):
         sync.ticket.set_result(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     else:
-        requests.sync(services.groups, message.group_id, sync)
-    return asyncio.ensure_future(_answer(services, request.version, sync.ticket))
+        membership.sync(services.groups, message.group_id, sync)
+    return asyncio.ensure_future(_answer(services, request.version, ticket))
 
 
 async def _answer(services: Services, version: int, ticket: asyncio.Future[SyncResult]) -> Parts:

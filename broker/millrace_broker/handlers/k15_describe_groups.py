@@ -12,7 +12,7 @@ from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, decode, field
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.classic.events import Description
+from millrace_broker.groups.classic.description import Description
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 

@@ -15,8 +15,7 @@ from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID, Direction, decode, field, milliseconds
 from millrace.wire.encoder import Parts
-from millrace_broker.groups.consumer.consumer_group import Refusal
-from millrace_broker.groups.consumer.heartbeat import Heartbeat, HeartbeatAnswer
+from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatAnswer, Refusal
 from millrace_broker.groups.consumer.member import JOINING_EPOCH, Assignment, assignment_of, by_topic
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services

@@ -1,6 +1,7 @@
-"""The classic group protocol: clients assign partitions, the coordinator keeps them in step (KIP-62, 345, 394, 814).
+"""The classic group protocol: clients assign partitions, the broker keeps them in step (KIP-62, 345, 394, 814).
 
-members   who is in a group, who leads it, for which protocols they vote
-events    what members ask, and what they are answered
-group     the state table
+members        who is in a group, who leads it, which protocol the members vote for
+state, facts   the states, and what a group is and allows
+classic_group  the state table
+description    what DescribeGroups shows
 """

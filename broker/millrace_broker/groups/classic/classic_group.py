@@ -21,11 +21,14 @@ is answered REBALANCE_IN_PROGRESS instead of never.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millrace.errors import ErrorCode
 from millrace_broker.group_config import GroupConfig
-from millrace_broker.groups.classic.events import (
+from millrace_broker.groups.classic.facts import GroupFacts
+from millrace_broker.groups.classic.members import Member
+from millrace_broker.groups.classic.state import State
+from millrace_broker.groups.events import (
     UNKNOWN_MEMBER,
     Join,
     JoinedMember,
@@ -35,11 +38,7 @@ from millrace_broker.groups.classic.events import (
     Sync,
     SyncResult,
 )
-from millrace_broker.groups.classic.facts import GroupFacts
-from millrace_broker.groups.classic.members import Member
-from millrace_broker.groups.classic.state import State
-from millrace_broker.groups.effects import Answer, CancelTimer, Effects, SetTimer, Store
-from millrace_broker.groups.group import Committer
+from millrace_broker.groups.group import Answer, CancelTimer, Committer, Effects, SetTimer, Store
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 JOIN_TIMER = ("join",)
@@ -310,7 +309,7 @@ class ClassicGroup(GroupFacts):
         self.move(State.COMPLETING_REBALANCE, now_ms)
         effects: Effects = []
         for member in self.members:
-            if member.is_joining:
+            if member.join_ticket is not None:
                 effects.append(Answer(member.join_ticket, self._joined(member)))
             member.join_ticket = None
             member.is_new = False
@@ -360,12 +359,7 @@ class ClassicGroup(GroupFacts):
         for member in self.members:
             member.assignment = outcome.assignments.get(member.member_id, b"")
         self.move(State.STABLE, now_ms)
-        return [
-            effect
-            for member in self.members
-            if member.sync_ticket is not None
-            for effect in self._answer_sync(member, self._synced(member))
-        ]
+        return [effect for member in self.members for effect in self._answer_sync(member, self._synced(member))]
 
     def _reset_assignments(self, error: ErrorCode) -> Effects:
         if self.state is not State.COMPLETING_REBALANCE:
@@ -373,14 +367,13 @@ class ClassicGroup(GroupFacts):
         effects: Effects = []
         for member in self.members:
             member.assignment = b""
-            if member.sync_ticket is not None:
-                effects += self._answer_sync(member, SyncResult(error))
+            effects += self._answer_sync(member, SyncResult(error))
         return effects
 
     def _answer_sync(self, member: Member, result: SyncResult) -> Effects:
-        """Answer; the session begins anew, since no heartbeats were asked of the member meanwhile."""
+        """Answers a SyncGroup that waits; the session starts from zero, as the member sent no heartbeats meanwhile."""
         ticket, member.sync_ticket = member.sync_ticket, None
-        return [Answer(ticket, result), _session(member)]
+        return [] if ticket is None else [Answer(ticket, result), _session(member)]
 
     def _synced(self, member: Member) -> SyncResult:
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
@@ -468,7 +461,7 @@ class ClassicGroup(GroupFacts):
             return effects
         return effects + self._prepare_rebalance(now_ms)
 
-    def stored(self, outcome: Any, error: ErrorCode, now_ms: int) -> Effects:
+    def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
         """A `Store` has ended. `Emptied` needs no more: after a reload the members would expire once again."""
         if isinstance(outcome, Assigned):
             return self._assigned(outcome, error, now_ms)

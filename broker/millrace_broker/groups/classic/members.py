@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from millrace.errors import CorruptRecordError, ErrorCode
 from millrace.wire.decoder import Decoder
-from millrace_broker.groups.classic.events import Join, JoinProtocol
-from millrace_broker.groups.effects import Ticket
+from millrace_broker.groups.events import Join, JoinProtocol, Ticket
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -33,8 +32,8 @@ class Member:
     protocols: tuple[JoinProtocol, ...]
     assignment: bytes = b""
     is_new: bool = False
-    join_ticket: Ticket = None
-    sync_ticket: Ticket = None
+    join_ticket: Ticket | None = None
+    sync_ticket: Ticket | None = None
 
     @classmethod
     def of(cls, join: Join, member_id: str) -> Member:

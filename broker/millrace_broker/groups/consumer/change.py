@@ -7,7 +7,6 @@ The records of a change are written as one batch. Until they are, the group is a
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 
 from millrace_broker.cluster.view import ClusterView
@@ -27,8 +26,6 @@ from millrace_broker.groups.consumer.records import (
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.consumer.target import new_targets
 from millrace_broker.groups.consumer.topic_pattern import matching
-
-logger = logging.getLogger(__name__)
 
 PATTERN_REFRESH_MIN_INTERVAL_MS = 10_000
 NO_VERSION = 0
@@ -125,7 +122,6 @@ class Change:
         self.put(Kind.GROUP, "", GroupEpoch(self.state.epoch + 1, metadata_hash))
         self.state.compared_with = self.surroundings.view
         self.state.compared_topics = self.state.topic_names()
-        logger.info("group %s is at epoch %d", self.state.group_id, self.state.epoch)
 
     def _bury(self, member_id: str) -> None:
         for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):

@@ -19,7 +19,6 @@ from millrace.errors import (
     UnknownMemberIdError,
 )
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.groups.classic.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.consumer.change import Change
 from millrace_broker.groups.consumer.embedded_protocol import (
@@ -39,6 +38,7 @@ from millrace_broker.groups.consumer.member import (
     by_topic,
 )
 from millrace_broker.groups.consumer.state import GroupState
+from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 
 

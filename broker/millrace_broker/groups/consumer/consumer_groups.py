@@ -8,11 +8,12 @@ from millrace.errors import ErrorCode, GroupError, GroupIdNotFoundError
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home, Refusal
-from millrace_broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat
+from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home
+from millrace_broker.groups.consumer.events import Heartbeat, Refusal
+from millrace_broker.groups.consumer.heartbeat import check_heartbeat
 from millrace_broker.groups.consumer.member import JOINING_EPOCH
 from millrace_broker.groups.consumer.records import GroupRecord, Kind, decode_key, decode_value
-from millrace_broker.groups.effects import Ticket
+from millrace_broker.groups.events import Ticket
 from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Replay, Shard

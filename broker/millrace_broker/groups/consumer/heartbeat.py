@@ -10,8 +10,8 @@ the answer was lost. Any other is fenced, and the member gives up everything and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from millrace.errors import (
     FencedInstanceIdError,
@@ -24,12 +24,12 @@ from millrace.errors import (
 )
 from millrace_broker.group_config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.change import Change
+from millrace_broker.groups.consumer.events import NOT_SAID, Heartbeat, HeartbeatAnswer
 from millrace_broker.groups.consumer.member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     LEAVING_STATIC_EPOCH,
     NOTHING,
-    Assignment,
     Member,
 )
 from millrace_broker.groups.consumer.topic_pattern import check_pattern
@@ -37,47 +37,6 @@ from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 
 T = TypeVar("T")
 FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
-NOT_SAID = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
-    """The request; None, or -1 for the timeout: as before."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = NOT_SAID
-    topic_names: frozenset[str] | None = None
-    topic_regex: str | None = None
-    server_assignor: str | None = None
-    owned: Assignment | None = None
-    version: int = 1
-    client_id: str = ""
-    client_host: str = ""
-
-    @property
-    def leaves(self) -> bool:
-        """Whether the member leaves, for good or for a while."""
-        return self.member_epoch in (LEAVING_EPOCH, LEAVING_STATIC_EPOCH)
-
-    @property
-    def says_everything(self) -> bool:
-        """Whether the answer has to say everything as well: on joining, and after an error."""
-        return self.member_epoch == JOINING_EPOCH or (
-            self.rebalance_timeout_ms != NOT_SAID and self.topic_names is not None and self.owned is not None
-        )
-
-
-class HeartbeatAnswer(NamedTuple):
-    """The answer; no assignment: as before."""
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int = 0
-    assignment: Assignment | None = None
 
 
 def check_heartbeat(request: Heartbeat, config: ConsumerGroupConfig) -> None:

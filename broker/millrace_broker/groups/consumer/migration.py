@@ -17,7 +17,6 @@ from millrace.errors import CorruptRecordError, GroupIdNotFoundError
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.classic.events import JoinProtocol
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.classic.members import Member as ClassicMember
 from millrace_broker.groups.consumer.change import Change
@@ -38,6 +37,7 @@ from millrace_broker.groups.consumer.member import (
 )
 from millrace_broker.groups.consumer.records import GroupEpoch, Kind, TargetEpoch
 from millrace_broker.groups.consumer.state import GroupState
+from millrace_broker.groups.events import JoinProtocol
 from millrace_broker.groups.records import GroupMetadata
 from millrace_broker.groups.records import MemberMetadata as KeptMember
 

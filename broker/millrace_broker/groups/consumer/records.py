@@ -29,6 +29,7 @@ from millrace_broker.groups.consumer.member import (
     assignment_of,
     by_topic,
 )
+from millrace_broker.groups.records import Record
 
 VALUE_VERSION = 0
 METADATA_HASH_TAG = 0
@@ -99,6 +100,12 @@ class GroupRecord(NamedTuple):
 
     key: Key
     value: Value | None
+
+
+def encoded(record: GroupRecord) -> Record:
+    """Returns the record as it is stored."""
+    key, value = record
+    return Record(encode_key(key), None if value is None else encode_value(key.kind, value))
 
 
 def encode_key(key: Key) -> bytes:

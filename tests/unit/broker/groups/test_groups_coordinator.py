@@ -17,10 +17,9 @@ from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.config import BrokerConfig
 from millrace_broker.group_config import GroupConfig
-from millrace_broker.groups import commits, overview
-from millrace_broker.groups.classic import requests
-from millrace_broker.groups.classic.events import Join, JoinProtocol
+from millrace_broker.groups import commits, membership, overview
 from millrace_broker.groups.commits import Commit
+from millrace_broker.groups.events import Join, JoinProtocol
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
@@ -101,7 +100,7 @@ class Home:
     def join(self, member_id=""):
         ticket = asyncio.get_running_loop().create_future()
         protocols = (JoinProtocol("range", b""),)
-        requests.join(
+        membership.join(
             self.coordinator, "g",
             Join(ticket, member_id, None, "c", "/h", 10_000, 10_000, "consumer", protocols, "m-1", False, True),
         )  # fmt: skip
@@ -164,7 +163,7 @@ def test_groups_are_loaded_piece_by_piece_and_till_then_not_served(play):
             home.coordinator.shard("g")
         with pytest.raises(CoordinatorLoadInProgressError):
             overview.list_groups(home.coordinator)
-        assert requests.heartbeat(home.coordinator, "g", "m", None, 1) == ErrorCode.NONE
+        assert membership.heartbeat(home.coordinator, "g", "m", None, 1) == ErrorCode.NONE
         shard = await home.lead()
         found = {name: shard.offsets.get(OffsetKey(name, *EVENTS)).offset for name in shard.groups}
         assert found == {f"g{number}": 90 + number for number in range(10)}
@@ -365,7 +364,7 @@ def test_a_member_in_the_midst_of_a_rebalance_may_go_away(play):
         assert (joined.error, joined.generation) == (0, 1)
         gone = home.join("m-1")
         gone.cancel()
-        assert requests.heartbeat(home.coordinator, "g", "m-1", None, 1) == ErrorCode.NONE
+        assert membership.heartbeat(home.coordinator, "g", "m-1", None, 1) == ErrorCode.NONE
         assert shard.groups["g"].state_name == "CompletingRebalance"
 
     play(scene)

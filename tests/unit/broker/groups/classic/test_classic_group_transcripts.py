@@ -23,9 +23,8 @@ from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
 from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.classic.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.effects import Answer, CancelTimer, SetTimer, Store
-from millrace_broker.groups.group import Committer
+from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
+from millrace_broker.groups.group import Answer, CancelTimer, Committer, SetTimer, Store
 from millrace_broker.groups.records import read_group_value
 
 TRANSCRIPTS = sorted((Path(__file__).parents[4] / "transcripts").glob("*.txt"))

@@ -18,7 +18,8 @@ from millrace.errors import (
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.group_config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.change import Change, Surroundings
-from millrace_broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat, heartbeat, leave
+from millrace_broker.groups.consumer.events import Heartbeat
+from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat, leave
 from millrace_broker.groups.consumer.member import NOTHING, MemberState
 from millrace_broker.groups.consumer.records import Kind, TopicPartitions
 from millrace_broker.groups.consumer.state import GroupState

@@ -9,10 +9,9 @@ import pytest
 from millrace.errors import ErrorCode, StorageError
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
-from millrace_broker.groups.classic import requests
+from millrace_broker.groups import membership
 from millrace_broker.groups.classic.classic_group import ClassicGroup
-from millrace_broker.groups.classic.events import Join, JoinProtocol, JoinResult, Leaving, Sync
-from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Refusal
+from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.consumer.embedded_protocol import (
     read_assignment,
@@ -20,8 +19,9 @@ from millrace_broker.groups.consumer.embedded_protocol import (
     subscription_version,
     write_assignment,
 )
-from millrace_broker.groups.consumer.heartbeat import Heartbeat
+from millrace_broker.groups.consumer.events import Heartbeat, Refusal
 from millrace_broker.groups.consumer.member import NOTHING
+from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.records import CommittedOffset, OffsetKey
 from millrace_broker.groups.replay import REPLAYERS
@@ -152,7 +152,7 @@ class Broker:
             False,
             True,
         )
-        requests.join(self, "g", join)
+        membership.join(self, "g", join)
         for key, (delay_ms, callback) in tuple(self.timers.items()):
             if not delay_ms and self.timers.pop(key, None):  # the initial delay of a classic group
                 callback()
@@ -160,11 +160,11 @@ class Broker:
 
     def sync(self, member_id, generation, assignments=None):
         ticket = Ticket()
-        requests.sync(self, "g", Sync(ticket, member_id, None, generation, "consumer", "range", assignments or {}))
+        membership.sync(self, "g", Sync(ticket, member_id, None, generation, "consumer", "range", assignments or {}))
         return ticket
 
     def beat(self, member_id, generation):
-        return requests.heartbeat(self, "g", member_id, None, generation)
+        return membership.heartbeat(self, "g", member_id, None, generation)
 
     def restarted(self):
         return Broker(self.log)
@@ -346,7 +346,7 @@ def test_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets():
     member_id = broker.join().result.member_id
     broker.sync(member_id, 1)
     broker.shard("g").commit([(key, CommittedOffset(5))], lambda error: None)
-    requests.leave(broker, "g", [Leaving(member_id)])
+    membership.leave(broker, "g", [Leaving(member_id)])
     assert isinstance(broker.group, ClassicGroup)
     assert broker.heartbeat("m1", 0).result.member_epoch == 1
     for one in (broker, broker.restarted()):
@@ -453,7 +453,7 @@ def test_a_classic_member_leaves():
     broker = Broker()
     broker.heartbeat("m", 0)
     joined = broker.join().result
-    errors = requests.leave(broker, "g", [Leaving(joined.member_id), Leaving("m"), Leaving("nobody")])
+    errors = membership.leave(broker, "g", [Leaving(joined.member_id), Leaving("m"), Leaving("nobody")])
     assert errors == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID]
     assert set(broker.group.state.members) == {"m"}
 
@@ -522,7 +522,7 @@ def test_a_subscription_that_cant_be_read(data):
     join = Join(
         ticket, "", None, "c", "/h", 8, 7000, "consumer", (JoinProtocol("range", data),), "fresh", False, False
     )  # fmt: skip
-    requests.join(broker, "g", join)
+    membership.join(broker, "g", join)
     assert ticket.result.error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert set(broker.group.state.members) == {"m"}
     assert subscription_version(data) == 0

@@ -1,26 +1,40 @@
-"""What members ask of a classic group, and what they are answered; the fields are those of the protocol's messages."""
+"""The requests of the classic group protocol and their results; the fields are those of the protocol's messages.
+
+Groups of every type take them: a KIP-848 group may have members that still use the classic protocol.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from millrace.errors import ErrorCode
-from millrace_broker.groups.effects import Ticket
 
 UNKNOWN_MEMBER = ""
 NO_GENERATION = -1
 
 
+class Ticket(Protocol):
+    """The request that waits for an answer, in the broker a future. A group only hands it back."""
+
+    def done(self) -> bool:
+        """Returns whether the request was answered, or its client is gone."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """Answers the request."""
+        ...
+
+
 class JoinProtocol(NamedTuple):
-    """One assignor that a member can use, and its metadata for it, which the broker does not read."""
+    """One assignor that a member can use, and the member's metadata for it, which the broker does not read."""
 
     name: str
     metadata: bytes
 
 
 class Join(NamedTuple):
-    """JoinGroup. `fresh_member_id` is the id of a member that has none yet."""
+    """JoinGroup. `fresh_member_id` is the id that a member without one is given."""
 
     ticket: Ticket
     member_id: str
@@ -37,7 +51,7 @@ class Join(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as its leader is told of it."""
+    """A member as the leader of its group is told of it."""
 
     member_id: str
     instance_id: str | None
@@ -45,7 +59,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The answer to JoinGroup; the members are for the leader alone."""
+    """The answer to JoinGroup. Only the leader is told the members."""
 
     error: ErrorCode
     member_id: str
@@ -58,7 +72,7 @@ class JoinResult(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """SyncGroup; only the leader gives assignments. Protocol type and name come from v5 on."""
+    """SyncGroup. Only the leader gives assignments; protocol type and name are sent from version 5 on."""
 
     ticket: Ticket
     member_id: str
@@ -79,28 +93,8 @@ class SyncResult(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """One member that LeaveGroup names: by member id, or by instance id alone (an administrator, KIP-345)."""
+    """One member that LeaveGroup names: by its id, or, as an administrator does, by its instance id alone (KIP-345)."""
 
     member_id: str
     instance_id: str | None = None
     reason: str | None = None
-
-
-class DescribedMember(NamedTuple):
-    """A member as DescribeGroups shows it."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-class Description(NamedTuple):
-    """A group as DescribeGroups shows it."""
-
-    state: str
-    protocol_type: str
-    protocol_name: str
-    members: tuple[DescribedMember, ...]

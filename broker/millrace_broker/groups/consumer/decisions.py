@@ -1,0 +1,261 @@
+"""The decisions of a consumer group as functions of its state and an event; nothing is changed here.
+
+    Unchanged   there is nothing to store: the effects, mostly answers, are performed at once
+    Changed     records make another state; once they are stored, the group adopts it and the effects are performed
+    Succeeded   records replace the group by a classic one; once they are stored, that group takes this one's name
+
+                 group of both protocols               only classic members remain     no members
+    Beat         Changed, or Unchanged without news    Succeeded (the last other       Changed
+                                                       member leaves)
+    Join         Changed; MEMBER_ID_REQUIRED           Succeeded (a static member      Succeeded
+                                                       comes back as a classic one)
+    Leave        Changed                               -                               Unchanged
+    Expired      Changed                               Succeeded                       Unchanged
+
+A Beat that joins a classic group of consumers has that group as `predecessor`: its members are written into the new
+group together with the one that joins (KIP-848, "Migration").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from millrace.errors import ErrorCode, GroupError, MillraceError
+from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
+from millrace_broker.groups.classic.classic_group import ClassicGroup
+from millrace_broker.groups.consumer import classic_members, timers
+from millrace_broker.groups.consumer.change import Change, Surroundings
+from millrace_broker.groups.consumer.events import Beat, Event, Expired, Leave, Refusal
+from millrace_broker.groups.consumer.heartbeat import heartbeat, leave
+from millrace_broker.groups.consumer.member import Member, MemberState
+from millrace_broker.groups.consumer.migration import check_upgrade, downgrade, may_downgrade, upgrade
+from millrace_broker.groups.consumer.records import Kind, encoded
+from millrace_broker.groups.consumer.state import GroupState
+from millrace_broker.groups.consumer.timers import TimerKind
+from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Sync, SyncResult
+from millrace_broker.groups.group import Answer, Effect, Effects
+from millrace_broker.groups.records import Record
+
+
+class Situation(NamedTuple):
+    """What a decision goes by: the group as it is stored, and what surrounds it.
+
+    `predecessor` is the classic group that this one is about to replace.
+    """
+
+    state: GroupState
+    surroundings: Surroundings
+    classic_config: GroupConfig
+    predecessor: ClassicGroup | None = None
+
+    @property
+    def config(self) -> ConsumerGroupConfig:
+        """The properties that the group obeys."""
+        return self.surroundings.config
+
+
+class Unchanged(NamedTuple):
+    """Effects without a change of what is stored."""
+
+    effects: Sequence[Effect] = ()
+
+
+class Changed(NamedTuple):
+    """Records, and the state and the effects that follow from them."""
+
+    records: tuple[Record, ...]
+    state: GroupState
+    effects: Sequence[Effect] = ()
+
+
+class Succeeded(NamedTuple):
+    """Records that write a classic group in this one's place, and what happens to it first."""
+
+    records: tuple[Record, ...]
+    successor: ClassicGroup
+    effects: Sequence[Effect] = ()
+    rebalances: bool = False
+    join: Join | None = None
+
+
+Outcome = Unchanged | Changed | Succeeded
+
+
+def decide(situation: Situation, event: Event) -> Outcome:
+    """Returns what follows from an event."""
+    match event:
+        case Beat():
+            return _beat(situation, event)
+        case Join():
+            return _join(situation, event)
+        case Leave(member_ids):
+            present = [member_id for member_id in member_ids if member_id in situation.state.members]
+            return _remove(situation, present) if present else Unchanged()
+        case Expired():
+            return _expired(situation, event)
+
+
+def refuse(event: Event, error: ErrorCode) -> Effects:
+    """Answers an event that is not decided, as the group is no longer here, or whose records were not stored."""
+    match event:
+        case Beat(_, ticket):
+            # REBALANCE_IN_PROGRESS is an error of the classic protocol; this one makes the client ask again too.
+            is_classic_error = error is ErrorCode.REBALANCE_IN_PROGRESS
+            return [Answer(ticket, Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_classic_error else error))]
+        case Join():
+            return [Answer(event.ticket, JoinResult(error, event.member_id))]
+        case _:
+            return []
+
+
+def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
+    """Returns what follows where the records of an event were not stored: a member that was to be removed stays."""
+    if isinstance(event, Expired) and event.timer.member_id in situation.state.members:
+        return timers.of_member(situation.state.members[event.timer.member_id], situation.config)
+    return refuse(event, error)
+
+
+def synced(situation: Situation, request: Sync) -> Effects:
+    """Answers SyncGroup."""
+    try:
+        result = classic_members.sync(situation.state, request, situation.surroundings.view)
+    except GroupError as error:
+        return [Answer(request.ticket, SyncResult(error.code))]
+    member = situation.state.members[request.member_id]
+    if result.error:
+        return [timers.told_to_join(member), Answer(request.ticket, result)]
+    return [*timers.synced(member, situation.config), Answer(request.ticket, result)]
+
+
+def beaten(
+    state: GroupState, config: ConsumerGroupConfig, member_id: str, instance_id: str | None, generation: int
+) -> tuple[ErrorCode, Effects]:
+    """Answers Heartbeat: REBALANCE_IN_PROGRESS where the member has to join again."""
+    try:
+        member = classic_members.check_heartbeat(state, member_id, instance_id, generation)
+    except GroupError as error:
+        return error.code, []
+    session = timers.session(member, config)
+    if classic_members.must_rejoin(state, member):
+        return ErrorCode.REBALANCE_IN_PROGRESS, [session, timers.told_to_join(member)]
+    return ErrorCode.NONE, [session]
+
+
+def _beat(situation: Situation, beat: Beat) -> Outcome:
+    request, ticket = beat
+    try:
+        change = _begin(situation)
+        if request.leaves:
+            return _settled(situation, change, [Answer(ticket, leave(change, request))])
+        answer = heartbeat(change, request, request.member_id)
+    except MillraceError as error:
+        return Unchanged([Answer(ticket, Refusal(_code(error), str(error)))])
+    member = change.state.members[request.member_id]
+    return _changed(situation, change, [timers.session(member, situation.config), Answer(ticket, answer)])
+
+
+def _join(situation: Situation, request: Join) -> Outcome:
+    try:
+        return _join_classic(situation, request) if situation.state.members else _become_classic(situation, request)
+    except MillraceError as error:
+        return Unchanged(refuse(request, _code(error)))
+
+
+def _join_classic(situation: Situation, request: Join) -> Outcome:
+    is_unknown = request.member_id == UNKNOWN_MEMBER
+    member_id = request.fresh_member_id if is_unknown else request.member_id
+    change = _begin(situation)
+    answer = Answer(request.ticket, classic_members.join(change, request, member_id))
+    if is_unknown and request.instance_id is None and request.requires_known_member_id:
+        return Unchanged([Answer(request.ticket, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))])
+    member = change.state.members[member_id]
+    if _may_downgrade(situation, change):
+        rebalances = member.current.epoch != change.state.epoch
+        return _downgraded(situation, change.state, change, [answer], rebalances=rebalances)
+    of_timers = timers.joined(member, situation.config, request.rebalance_timeout_ms)
+    return _changed(situation, change, [*of_timers, answer])
+
+
+def _become_classic(situation: Situation, request: Join) -> Outcome:
+    """The group has no members: a classic one with the same offsets takes its place."""
+    if request.member_id != UNKNOWN_MEMBER:
+        return Unchanged(refuse(request, ErrorCode.UNKNOWN_MEMBER_ID))
+    state = situation.state
+    successor = ClassicGroup(state.group_id, situation.classic_config, situation.surroundings.now_ms)
+    return Succeeded(_tombstones(state), successor, join=request)
+
+
+def _expired(situation: Situation, event: Expired) -> Outcome:
+    kind, member_id = event.timer
+    member = situation.state.members.get(member_id)
+    has_given_back = member is None or member.current.state is not MemberState.UNREVOKED_PARTITIONS
+    if member is None or (kind is TimerKind.REBALANCE and has_given_back):
+        return Unchanged()
+    return _remove(situation, [member_id])
+
+
+def _remove(situation: Situation, member_ids: Sequence[str]) -> Outcome:
+    change = _begin(situation)
+    change.remove(*member_ids)
+    return _settled(situation, change, [])
+
+
+def _settled(situation: Situation, change: Change, effects: Effects) -> Outcome:
+    """A member has left: where only classic members remain, the group becomes a classic one, and rebalances."""
+    if _may_downgrade(situation, change):
+        return _downgraded(situation, situation.state, change, effects, rebalances=True)
+    return _changed(situation, change, effects)
+
+
+def _may_downgrade(situation: Situation, change: Change) -> bool:
+    largest = situation.classic_config.group_max_size
+    return may_downgrade(situation.state, change.state.members.values(), situation.config, largest)
+
+
+def _downgraded(
+    situation: Situation, state: GroupState, change: Change, effects: Effects, *, rebalances: bool
+) -> Succeeded:
+    members, view = tuple(change.state.members.values()), situation.surroundings.view
+    successor = downgrade(state, members, view, situation.classic_config, situation.surroundings.now_ms)
+    return Succeeded((*_tombstones(situation.state), successor.record()), successor, effects, rebalances)
+
+
+def _begin(situation: Situation) -> Change:
+    change = Change(situation.state, situation.surroundings)
+    if situation.predecessor is not None and not situation.predecessor.is_empty:
+        check_upgrade(situation.predecessor, situation.config)
+        upgrade(change, situation.predecessor)
+    return change
+
+
+def _changed(situation: Situation, change: Change, effects: Effects) -> Outcome:
+    """The end of every change: its records, and timers of the members that it concerns."""
+    if not change.records:
+        return Unchanged(effects)
+    predecessor, members = situation.predecessor, change.state.members
+    records = [] if predecessor is None else predecessor.tombstones()
+    of_timers: Effects = []
+    if predecessor is not None:
+        of_timers += [timers.session(member, situation.config) for member in members.values()]
+    for member_id in situation.state.members:
+        if member_id not in members:
+            of_timers += timers.cancelled(member_id)
+    for member in _reconciled(change):
+        of_timers += timers.rebalance(member)
+    records += [encoded(record) for record in change.records]
+    return Changed(tuple(records), change.state, [*of_timers, *effects])
+
+
+def _reconciled(change: Change) -> list[Member]:
+    """The members whose assignment the change has written."""
+    member_ids = dict.fromkeys(record.key.name for record in change.records if record.key.kind is Kind.CURRENT)
+    return [change.state.members[one] for one in member_ids if one in change.state.members]
+
+
+def _tombstones(state: GroupState) -> tuple[Record, ...]:
+    return tuple(encoded(record) for record in state.tombstones())
+
+
+def _code(error: MillraceError) -> ErrorCode:
+    return error.code if isinstance(error, GroupError) else ErrorCode.UNKNOWN_SERVER_ERROR
