@@ -27,7 +27,7 @@ from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leavin
 from millrace_broker.groups.group import Answer, CancelTimer, Committer, SetTimer, Store
 from millrace_broker.groups.records import read_group_value
 
-TRANSCRIPTS = sorted((Path(__file__).parents[4] / "transcripts").glob("*.txt"))
+TRANSCRIPTS = sorted((Path(__file__).parents[4] / "transcripts" / "classic").glob("*.txt"))
 START_MS = 1_700_000_000_000
 
 
