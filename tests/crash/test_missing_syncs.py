@@ -56,7 +56,7 @@ NOTICED_BY = {
     "segment.LogSegment.sync_batches": POWER_CUT_IN_LOG,
     "index_file.IndexFile.sync": CLEAN_STOP,
     "index_file.IndexFile.withdraw": FULL_DISK.test_no_aborted_transaction_is_forgotten_where_its_index_found_no_room,
-    "flushing.Flushing.flush": POWER_CUT_IN_LOG,
+    "flushing.Flushing._sync_names": POWER_CUT_IN_LOG,
     "loading._unlink": LOG.test_a_segment_that_was_dropped_never_comes_back_behind_new_batches,
     "meta_properties.make_partition_dirs": POWER_CUT_IN_MANAGER,
     "manager.LogManager.delete": POWER_CUT_IN_MANAGER,
@@ -69,8 +69,8 @@ NOTICED_BY = {
         PRODUCER.test_a_snapshot_removed_with_its_batches_stays_removed
     ),
     "transaction_index.TransactionIndex.sync": PRODUCER.test_aborted_transactions_survive_a_power_cut_when_idle,
-    "segment_list.LogSegments.delete": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
-    "compaction.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
+    "log_segments.LogSegments.delete": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
+    "cleaner.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,
     "segment_swap._finish_swap": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
     "segment_swap.finish_swaps": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
@@ -89,7 +89,7 @@ NOTICED_BY = {
 def functions_that_sync():
     """The functions of the storage that ask for a sync, read off their source."""
     found = set()
-    for path in Path(millrace_broker.storage.__file__).parent.glob("*.py"):
+    for path in Path(millrace_broker.storage.__file__).parent.rglob("*.py"):
         for scope in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
             if isinstance(scope, ast.ClassDef | ast.Module):
@@ -124,7 +124,7 @@ def forget(monkeypatch, site):
 
 
 def test_the_list_names_every_sync_of_the_storage():
-    assert functions_that_sync() == {site for site in NOTICED_BY if not site.startswith(("fs.", "compaction."))}
+    assert functions_that_sync() == {site for site in NOTICED_BY if not site.startswith(("fs.", "cleaner."))}
 
 
 @pytest.mark.parametrize("site", NOTICED_BY)

@@ -11,7 +11,8 @@ from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig, LogCleane
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.health import DirHealth
-from millrace_broker.storage.log import AppendOutcome, Log
+from millrace_broker.storage.leader_append import AppendOutcome
+from millrace_broker.storage.log import Log
 from millrace_broker.storage.log_copy import LogCopy
 from millrace_broker.storage.log_slice import LogSlice
 from millrace_broker.storage.manager import LogManager

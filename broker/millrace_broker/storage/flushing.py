@@ -1,4 +1,4 @@
-"""Taking a log to the disk: what a flush syncs, and the recovery point that it moves (spec B2, B8).
+"""Taking a log to the disk: what a flush syncs, and the recovery point that it moves (docs/durability.md).
 
     recovery point                 log end offset
           |  unsynced segments           |
@@ -17,44 +17,63 @@ from threading import Lock
 from millrace.clock import Clock
 from millrace.errors import StorageError
 from millrace.fs import FileSystem
-from millrace_broker.storage.health import DirHealth
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.log_segments import LogSegments
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.segment import LogSegment
-from millrace_broker.storage.segment_sequence import SegmentSequence
 
 
 class Flushing:
-    """One log's flushes, which exclude one another by `lock`; the caller holds it."""
+    """The flushes of one log. They exclude one another, and the log's end, by `lock`."""
 
-    __slots__ = (
-        "_clock", "_directory", "_fs", "_health", "_last_flush_ms", "_producers", "lock", "names_changed",
-        "recovery_point",
-    )  # fmt: skip
+    __slots__ = ("_clock", "_fs", "_last_flush_ms", "_producers", "_segments", "lock", "recovery_point")
 
     def __init__(
-        self, fs: FileSystem, clock: Clock, directory: str, producers: ProducerStateManager, health: DirHealth
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        segments: LogSegments,
+        producers: ProducerStateManager,
+        *,
+        recovery_point: int,
     ) -> None:
         self.lock = Lock()
-        self.recovery_point = 0
-        self.names_changed = True
+        self.recovery_point = recovery_point
         self._fs = fs
         self._clock = clock
-        self._directory = directory
+        self._segments = segments
         self._producers = producers
-        self._health = health
         self._last_flush_ms = clock.monotonic_ms()
 
-    def is_due(self, now_ms: int, flush_ms: int, log_end_offset: int, segments: SegmentSequence) -> bool:
-        """Whether `flush_ms` have passed (monotonic `now_ms`), or a closed segment waits to be synced."""
-        if self.recovery_point >= log_end_offset or self._health.reason is not None:
+    def is_due(self, now_ms: int, flush_ms: int) -> bool:
+        """Returns whether `flush_ms` have passed (monotonic `now_ms`), or a closed segment waits to be synced."""
+        segments, recovery_point = self._segments, self.recovery_point
+        if recovery_point >= segments.end_offset or segments.health.reason is not None:
             return False
-        return now_ms - self._last_flush_ms >= flush_ms or self.recovery_point < segments.active.base_offset
+        return now_ms - self._last_flush_ms >= flush_ms or recovery_point < segments.now.active.base_offset
 
-    def flush(self, log_end_offset: int, segments: SegmentSequence, *, closing: bool = False) -> None:
-        """Sync what is below `log_end_offset`, which was read before the segments were. StorageError."""
-        if self._health.reason is not None:
-            raise StorageError(f"{self._directory}: offline: {self._health.reason}")
-        end = log_end_offset
+    def flush(self) -> None:
+        """Syncs all that is appended so far; a closed log has nothing to flush. StorageError."""
+        with self.lock:
+            if not self._segments.is_closed:
+                self._flush(closing=False)
+
+    def finish(self) -> None:
+        """Syncs and seals the whole log, which is about to be closed; the caller holds `lock`. StorageError."""
+        segments, active = self._segments, self._segments.now.active
+        active.finish()
+        with storage_errors(segments.directory):
+            segments.names_changed |= self._producers.take_snapshot(segments.end_offset)
+        self._flush(closing=True)
+        if not active.is_sealed:
+            raise StorageError(f"{segments.directory}: no room for the indexes")
+
+    def _flush(self, *, closing: bool) -> None:
+        health, directory = self._segments.health, self._segments.directory
+        if health.reason is not None:
+            raise StorageError(f"{directory}: offline: {health.reason}")
+        end = self._segments.end_offset  # read before the segments, which hold all that is below it
+        segments = self._segments.now
         self._last_flush_ms = self._clock.monotonic_ms()
         for segment in segments[segments.floor_index(self.recovery_point - 1) :]:
             if not segment.is_sealed and segment.retain():
@@ -63,23 +82,26 @@ class Flushing:
                         end = min(end, segment.next_offset)
                 finally:
                     segment.release()
-        with self._health.guard(self._directory):
+        with health.guard(directory):
             self._producers.sync_snapshots()
-            if self.names_changed:
-                self.names_changed = False  # before it is: a roll meanwhile says so itself
-                try:
-                    self._fs.fsync_dir(self._directory)
-                except OSError:
-                    self.names_changed = True
-                    raise
+            self._sync_names()
         self.recovery_point = max(self.recovery_point, end)
 
+    def _sync_names(self) -> None:
+        if self._segments.names_changed:
+            self._segments.names_changed = False  # before it is: a roll meanwhile says so itself
+            try:
+                self._fs.fsync_dir(self._segments.directory)
+            except OSError:
+                self._segments.names_changed = True
+                raise
+
     def _sync(self, segment: LogSegment, *, is_growing: bool) -> bool:
-        """Sync a segment; false where the disk has no room for its indexes, so that a crash must have them made anew.
+        """Syncs a segment; returns false where the disk has no room for its indexes: a crash must have them rebuilt.
 
         Those of a growing segment may wait: whatever the recovery point, it is walked after a crash.
         """
-        with self._health.guard(segment.path):
+        with self._segments.health.guard(segment.path):
             has_room = segment.write_indexes()
             if is_growing or not has_room:
                 segment.sync_batches()
