@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.extras import require
 from millrace_broker.log_lines import LineFormatter
@@ -52,7 +53,7 @@ async def _run(options: BrokerOptions) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    broker = Broker(options)
+    broker = Broker(options, SystemClock())
     try:
         address = await broker.start()
         print(f"listening {address}", flush=True)  # noqa: T201  # the contract with whoever started us

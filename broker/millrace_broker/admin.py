@@ -18,7 +18,7 @@ import dataclasses
 import hmac
 import ipaddress
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -51,7 +51,7 @@ class Maintenance(Protocol):
 class AdminEndpoint:
     """The HTTP server."""
 
-    def __init__(self, health: Callable[[], Health], state: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, health: Callable[[], Health], state: Callable[[], Mapping[str, object]]) -> None:
         """`health` may wait for a disk, so a worker thread calls it; `state` is what is told beside it."""
         self._health = health
         self._state = state

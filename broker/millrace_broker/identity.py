@@ -1,32 +1,56 @@
-"""Which broker this is: the id that it was told, else that of its folders, else a new one.
+"""Which broker this is, by its id, and where it tells clients to connect.
 
-Kafka's order: `broker.id`, `meta.properties`, `/brokers/seqid` in ZooKeeper.
+The id is the one that is given, else that of the data directories, else a new one. Kafka's order is the same:
+`broker.id`, `meta.properties`, `/brokers/seqid` in ZooKeeper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from millrace.errors import InvalidConfigError, StorageError
 from millrace.fs import FileSystem
+from millrace_broker.cluster.view import BrokerInfo
+from millrace_broker.listeners import Address
+from millrace_broker.options import BrokerOptions
 from millrace_broker.storage.meta_properties import read_broker_id
 
 
-def broker_id(fs: FileSystem, data_dirs: Sequence[str], told: int | None, new: Callable[[], int]) -> int:
-    """The id; `new` makes one. InvalidConfigError where a folder belongs to another broker."""
+def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]) -> BrokerOptions:
+    """Returns the options with the broker's id; `new_id` makes one where neither they nor the folders have it.
+
+    InvalidConfigError where a folder belongs to another broker; the message begins with the place of `broker.id`.
+    """
+    try:
+        number = broker_id(fs, options.data_dirs, options.broker_id, new_id)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"{options.broker_id_place}{error}") from None
+    return replace(options, broker_id=number, properties={**options.properties, "broker.id": str(number)})
+
+
+def registration(options: BrokerOptions, bound: Address) -> BrokerInfo:
+    """Returns what an identified broker tells the cluster of itself; `bound` is where it listens."""
+    assert options.broker_id is not None, "the broker is identified"
+    address = options.advertised or bound
+    return BrokerInfo(options.broker_id, address.host, address.port, options.broker.broker_rack or None)
+
+
+def broker_id(fs: FileSystem, data_dirs: Sequence[str], given: int | None, new_id: Callable[[], int]) -> int:
+    """Returns the id; InvalidConfigError where a folder belongs to another broker than the id that is given."""
     owners = {directory: owner for directory in data_dirs if (owner := _owner(fs, directory)) is not None}
     for directory, owner in owners.items():
-        if told not in (None, owner):
+        if given not in (None, owner):
             raise InvalidConfigError(
-                f"broker.id={told}: Invalid value, {directory} belongs to broker {owner}; "
+                f"broker.id={given}: Invalid value, {directory} belongs to broker {owner}; "
                 "give that id, or another folder"
             )
-    if told is not None:
-        return told
+    if given is not None:
+        return given
     if len(set(owners.values())) > 1:
-        said = ", ".join(f"{directory} to broker {owner}" for directory, owner in owners.items())
-        raise InvalidConfigError(f"log.dirs: the folders belong to different brokers: {said}")
-    return next(iter(owners.values())) if owners else new()
+        listed = ", ".join(f"{directory} to broker {owner}" for directory, owner in owners.items())
+        raise InvalidConfigError(f"log.dirs: the folders belong to different brokers: {listed}")
+    return next(iter(owners.values())) if owners else new_id()
 
 
 def _owner(fs: FileSystem, directory: str) -> int | None:

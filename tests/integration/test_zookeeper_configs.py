@@ -8,6 +8,7 @@ import confluent_kafka
 import pytest
 
 from millrace.client import Admin, Cluster, Configs, ResourceKind
+from millrace.clock import SystemClock
 from millrace.errors import ErrorCode, InvalidPartitionsError, UnknownTopicError
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import codec, paths
@@ -39,7 +40,7 @@ class Observed:
 
     def __init__(self, address, broker_id, **options):
         self.views = queue.Queue()
-        self.store = ZooKeeperStore(address, **options)
+        self.store = ZooKeeperStore(address, SystemClock(), **options)
         self.store.start(self.views.put)
         self.store.register_broker(BrokerInfo(broker_id, "127.0.0.1", 9092))
 
@@ -180,7 +181,7 @@ def test_a_broker_obeys_what_another_tool_writes(tmp_path, address, raw):
 
 def test_a_topic_of_two_replicas_that_kafka_made_keeps_its_min_insync_replicas(tmp_path, address):
     with BrokerProcess(tmp_path / "data", zookeeper=address) as broker:
-        other = ZooKeeperStore(address)
+        other = ZooKeeperStore(address, SystemClock())
         other.start(lambda _: None)
         two_replicas = PartitionInfo(0, 1, 0, (1, 2), (1,))
         other.create_topic(TopicInfo("t", uuid4(), (two_replicas,), {"min.insync.replicas": "2"}))

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.errors import BrokerIdTakenError, TopicExistsError, UnknownTopicError, ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.embedded import EmbeddedZooKeeper
@@ -27,7 +28,9 @@ class Observed:
     """A started store, and the views that it told of."""
 
     def __init__(self, address):
-        self.store = ZooKeeperStore(address, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=60_000)
+        self.store = ZooKeeperStore(
+            address, SystemClock(), session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=60_000
+        )
         self._views = queue.Queue()
         self.store.start(self._views.put)
 
@@ -193,7 +196,7 @@ def test_no_zookeeper_at_the_start_is_a_clear_error():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        store = ZooKeeperStore(address, connection_timeout_ms=300)
+        store = ZooKeeperStore(address, SystemClock(), connection_timeout_ms=300)
         with pytest.raises(ZooKeeperError, match=f"no ZooKeeper answers at {address} .waited 300 ms"):
             store.start(lambda _: None)
         store.close()

@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.errors import MillraceError, WireError
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode
@@ -145,7 +146,7 @@ def test_a_random_request_is_answered_or_refused(tmp_path, rounds, record_proper
     ]
 
     async def run():
-        broker = Broker(parse_options(options))
+        broker = Broker(parse_options(options), SystemClock())
         await broker.start()
         try:
             driver = Driver(broker, Random(0))

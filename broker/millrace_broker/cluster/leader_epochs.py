@@ -12,11 +12,16 @@ the older epoch, a consumer or the load of a table, can ask where that one ends.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
+from millrace.errors import StorageError
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.storage import Log, LogManager, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 class LogHistory(NamedTuple):
@@ -27,6 +32,23 @@ class LogHistory(NamedTuple):
 
 
 NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
+
+
+def raise_leader_epochs(store: MetadataStore, broker_id: int, logs: LogManager) -> bool:
+    """Stores the epochs that a broker begins to lead with, and returns whether they are stored.
+
+    A full disk is no reason not to serve: each log notes its epoch before it grows. ZooKeeperError where it refuses.
+    """
+    raised = raised_leader_epochs(store.view(), broker_id, logs)
+    if not raised:
+        return True
+    logger.info("the leader epochs of %d partitions are raised", len(raised))
+    try:
+        store.raise_leader_epochs(raised)
+    except StorageError as error:
+        logger.warning("the raised leader epochs are not stored, the next start raises them again: %s", error)
+        return False
+    return True
 
 
 def leader_epoch_at_start(stored: int, history: LogHistory) -> int:

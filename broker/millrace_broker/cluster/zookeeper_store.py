@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from millrace.clock import SystemClock
+from millrace.clock import Clock
 from millrace.errors import (
     BrokerIdTakenError,
     InvalidPartitionsError,
@@ -53,6 +53,7 @@ class ZooKeeperStore:
 
     Args:
         connect: `HOST:PORT[,…][/chroot]`.
+        clock: the time of the registration.
         session_timeout_ms: how long a dead broker stays registered.
         connection_timeout_ms: how long `start` waits for ZooKeeper.
         deletes_topics: whether the controller deletes the topics named in `/admin/delete_topics`.
@@ -61,6 +62,7 @@ class ZooKeeperStore:
     def __init__(
         self,
         connect: str,
+        clock: Clock,
         *,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
@@ -73,7 +75,7 @@ class ZooKeeperStore:
             on_change=self._refresh,
         )
         self._registration_wait_ms = session_timeout_ms + REGISTRATION_MARGIN_MS
-        self._clock = SystemClock()
+        self._clock = clock
         self._refreshing = threading.Lock()  # views are made one at a time, so they come in order
         self._broker_id: int | None = None
         self._deletes_topics = deletes_topics

@@ -55,7 +55,7 @@ class Api(NamedTuple):
     handle_all: Callable[[Services, Sequence[Request]], Answers] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Services:
     """What handlers work with. `config` is replaced when a live property is changed."""
 

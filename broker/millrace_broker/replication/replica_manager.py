@@ -42,6 +42,10 @@ class ReplicaManager:
         known = (producer_id for one in self._partitions.values() for producer_id in one.log.producers.entries)
         return max((one for one in known if one < NEVER_GIVEN), default=-1) + 1
 
+    def has_logs(self, wanted: Iterable[NewLog]) -> bool:
+        """Returns whether all these logs are there, so that `make_logs` has nothing to do."""
+        return all(self._logs.get(new.topic_partition) is not None for new in wanted)
+
     def make_logs(self, wanted: Iterable[NewLog]) -> None:
         """Make the logs of partitions that are new; what goes wrong is told by `lead`."""
         self._logs.create_all(wanted)

@@ -5,9 +5,11 @@ import threading
 
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
-from millrace_broker.broker import Broker, _repeat
+from millrace_broker.broker import Broker
+from millrace_broker.chores import Chore, repeat
 from millrace_broker.groups import commits
 from millrace_broker.handlers.api import Request
 from millrace_broker.handlers.k08_offset_commit import handle as commit_offsets
@@ -48,7 +50,7 @@ def play(tmp_path):
     def run(scene):
         async def whole():
             options = ["--standalone", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
-            broker = Broker(parse_options([*options, "--set", "offsets.topic.num.partitions=1"]))
+            broker = Broker(parse_options([*options, "--set", "offsets.topic.num.partitions=1"]), SystemClock())
             await broker.start()
             try:
                 await asyncio.wait_for(scene(broker), 30)
@@ -72,7 +74,7 @@ async def in_turn(work):
 def test_requests_go_before_the_next_log_of_a_retention_pass(play):
     async def scene(broker):
         await broker._services.topics.create("events", partitions=50)
-        turns, reports = await in_turn(broker.apply_retention())
+        turns, reports = await in_turn(broker._maintenance.apply_retention())
         assert len(reports) == 50
         assert turns >= 50
 
@@ -85,14 +87,14 @@ def test_a_commit_while_its_topic_is_deleted_does_not_outlive_it(play):
         await services.topics.create("events")
         await services.groups.topic.create()
         is_deleting, goes_on = asyncio.Event(), threading.Event()
-        delete_logs = broker._replicas.delete_logs
+        delete_logs = broker._services.replicas.delete_logs
 
         def delete_slowly(topic_partitions):
             loop.call_soon_threadsafe(is_deleting.set)
             assert goes_on.wait(30)
             delete_logs(topic_partitions)
 
-        broker._replicas.delete_logs = delete_slowly
+        broker._services.replicas.delete_logs = delete_slowly
         deleting = asyncio.ensure_future(services.topics.delete("events"))
         await is_deleting.wait()
         await commit_offsets(services, Request(8, "c", memoryview(COMMIT), "127.0.0.1"))
@@ -127,7 +129,7 @@ def test_maintenance_goes_on_whatever_happened(caplog):
                 raise outcomes.pop()
             again.set()
 
-        chore = asyncio.create_task(_repeat(0, work))
+        chore = asyncio.create_task(repeat(Chore(0, work)))
         await asyncio.wait_for(again.wait(), 30)
         chore.cancel()
 

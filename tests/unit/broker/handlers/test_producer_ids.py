@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.config import MAX_LONG
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
@@ -140,7 +141,7 @@ def test_a_power_cut_at_any_operation_gives_no_block_twice():
 
 def test_brokers_of_a_cluster_share_the_node(zookeeper):
     address = f"{zookeeper.address}/ids-{uuid4().hex}"
-    stores = [ZooKeeperStore(address), ZooKeeperStore(address)]
+    stores = [ZooKeeperStore(address, SystemClock()), ZooKeeperStore(address, SystemClock())]
     try:
         for store in stores:
             store.start(lambda _: None)

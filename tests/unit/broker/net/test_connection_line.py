@@ -2,6 +2,7 @@
 
 import asyncio
 
+from millrace.clock import SystemClock
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
@@ -39,7 +40,9 @@ async def scene(broker):
     (connection,) = await until(lambda: broker._server._connections)
     await until(lambda: connection._in_line > REQUESTS or not connection._is_reading)
     waiting = sum(slot.bytes_out for slot in connection._pending)
-    broker._replicas.append(TopicPartition("events", 0), encode_batch([NewRecord(b"value")]))  # ends the long poll
+    broker._services.replicas.append(
+        TopicPartition("events", 0), encode_batch([NewRecord(b"value")])
+    )  # ends the long poll
     for _ in range(1 + REQUESTS):
         await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
     assert (connection._pending_bytes, connection._is_reading) == (0, True)
@@ -49,7 +52,9 @@ async def scene(broker):
 
 def test_long_answers_behind_a_long_poll_are_not_all_made(tmp_path):
     async def run():
-        broker = Broker(parse_options(["--standalone", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]))
+        broker = Broker(
+            parse_options(["--standalone", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]), SystemClock()
+        )
         await broker.start()
         try:
             return await asyncio.wait_for(scene(broker), 60)

@@ -1,0 +1,96 @@
+"""Opens the admin endpoint of a broker and writes its address to `admin.address` in the first data directory.
+
+The HTTP server and the metrics library take as long to import as all the rest of the broker, so they are imported in a
+worker thread, and only once clients are served or where the logs take long to open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from millrace.fs import FileSystem, write_file_durably
+from millrace_broker.handlers.api import Services
+from millrace_broker.health import Health
+from millrace_broker.listeners import Address
+from millrace_broker.maintenance import LogMaintenance
+from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.server import Server
+from millrace_broker.options import BrokerOptions
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+    from millrace_broker.admin import AdminEndpoint
+
+logger = logging.getLogger(__name__)
+
+ADDRESS_FILE = "admin.address"
+
+
+class AdminService:
+    """The admin endpoint, from the first time it listens until the broker stops.
+
+    `health` may wait for a disk, so a worker thread calls it; `state` is told beside it.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        fs: FileSystem,
+        health: Callable[[], Health],
+        state: Callable[[], Mapping[str, object]],
+    ) -> None:
+        self._listen_at, self._token = options.admin, options.broker.admin_token
+        self._fs = fs
+        self._address_file = f"{options.data_dirs[0]}/{ADDRESS_FILE}"
+        self._health = health
+        self._state = state
+        self._endpoint: AdminEndpoint | None = None
+        self._address: Address
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether the endpoint has been opened."""
+        return self._endpoint is not None
+
+    async def listen(self) -> None:
+        """Opens the endpoint, which tells of the broker's health from now on. Raises as `AdminEndpoint.start` does."""
+        self._endpoint = await asyncio.to_thread(self._new_endpoint)
+        host, port = await self._endpoint.start(self._listen_at.host, self._listen_at.port, self._token)
+        self._address = Address(host=host, port=port)
+        logger.info("admin endpoint at http://%s", self._address)
+
+    async def serve(
+        self, maintenance: LogMaintenance, metrics: RequestMetrics, services: Services, server: Server
+    ) -> None:
+        """Serves metrics and maintenance too, and writes the address: the broker is whole."""
+        assert self._endpoint is not None
+        self._endpoint.serve(maintenance, await asyncio.to_thread(_collectors, metrics, services, server))
+        try:
+            write_file_durably(self._fs, self._address_file, f"{self._address}\n".encode())
+        except OSError as error:  # a full disk is no reason not to serve what is on it
+            logger.warning("%s is not written: %s", self._address_file, error)
+
+    def remove_address(self) -> None:
+        """Removes the address, also one that a broker left which was killed."""
+        if self._fs.exists(self._address_file):
+            self._fs.unlink(self._address_file)
+
+    async def stop(self) -> None:
+        """Answers what is under way and closes the endpoint."""
+        if self._endpoint is not None:
+            await self._endpoint.stop()
+
+    def _new_endpoint(self) -> AdminEndpoint:
+        from millrace_broker.admin import AdminEndpoint  # noqa: PLC0415
+
+        return AdminEndpoint(self._health, self._state)
+
+
+def _collectors(metrics: RequestMetrics, services: Services, server: Server) -> tuple[Collector, ...]:
+    from millrace_broker.collectors import broker_collectors  # noqa: PLC0415
+
+    return broker_collectors(metrics, services, lambda: server.connection_count, lambda: server.memory.used_bytes)

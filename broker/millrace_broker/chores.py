@@ -1,0 +1,70 @@
+"""The work that a broker repeats on its own timers, as a table, and the tasks that repeat it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from millrace_broker.handlers.api import Services
+from millrace_broker.maintenance import LogMaintenance
+from millrace_broker.options import BrokerOptions
+
+logger = logging.getLogger(__name__)
+
+
+class Chore(NamedTuple):
+    """Work that is repeated, and the pause before each time; the pause is a function where it may change."""
+
+    pause_ms: int | Callable[[], int]
+    work: Callable[[], Awaitable[object]]
+
+
+def broker_chores(options: BrokerOptions, maintenance: LogMaintenance, services: Services) -> list[Chore]:
+    """Returns the chores of a broker."""
+    broker, groups, transactions = options.broker, options.groups, options.transactions
+    abort_interval_ms = transactions.transaction_abort_timed_out_transaction_cleanup_interval_ms
+    expiration_interval_ms = transactions.transaction_remove_expired_transaction_cleanup_interval_ms
+    chores = [
+        Chore(broker.log_retention_check_interval_ms, maintenance.apply_retention),
+        Chore(broker.log_flush_scheduler_interval_ms, maintenance.flush_due),
+        Chore(broker.log_flush_scheduler_interval_ms, maintenance.remove_deleted),
+        Chore(broker.log_flush_offset_checkpoint_interval_ms, maintenance.checkpoint),
+        Chore(broker.replica_high_watermark_checkpoint_interval_ms, maintenance.checkpoint_high_watermarks),
+        Chore(broker.producer_id_expiration_check_interval_ms, maintenance.expire_producers),
+        Chore(groups.offsets_retention_check_interval_ms, services.groups.expire_offsets),
+        Chore(abort_interval_ms, services.txns.abort_timed_out),
+        Chore(expiration_interval_ms, services.txns.expire_transactional_ids),
+    ]
+    if broker.log_cleaner_enable:
+        chores.append(Chore(lambda: services.config.log_cleaner_backoff_ms, maintenance.compact_due))
+    return chores
+
+
+class Chores:
+    """Repeats chores, each in its own task on the event loop."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, chores: Iterable[Chore]) -> None:
+        """Begins to repeat the chores."""
+        self._tasks += [asyncio.create_task(repeat(chore)) for chore in chores]
+
+    async def stop(self) -> None:
+        """Cancels all chores and returns when no task runs any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def repeat(chore: Chore) -> None:
+    """Repeats a chore until it is cancelled; one that fails is logged and done again."""
+    while True:
+        pause_ms = chore.pause_ms if isinstance(chore.pause_ms, int) else chore.pause_ms()
+        await asyncio.sleep(pause_ms / 1000)
+        try:
+            await chore.work()
+        except Exception:  # no failure may end the maintenance
+            logger.exception("maintenance failed; tried again in %d ms", pause_ms)

@@ -1,0 +1,157 @@
+"""Brings each newer view of the cluster to the parts of the broker that act upon it.
+
+The metadata store tells of views on its own threads. They are acted upon on the event loop, one at a time: the newest
+against the one that was published last (`cluster.view_changes`). Logs are made and deleted in a worker thread, and
+requests are answered meanwhile. Clients are told of a view only after all of it has been done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from millrace.errors import MillraceError
+from millrace_broker.cluster.config_manager import layers_of
+from millrace_broker.cluster.view import ClusterView
+from millrace_broker.cluster.view_changes import BecomeLeader, view_changes
+from millrace_broker.config import BrokerConfig
+from millrace_broker.handlers.api import Services
+from millrace_broker.storage import CleanerConfig, LogCleaner, NewLog, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LED_AT_ONCE = 500  # partitions, before other requests have their turn
+
+
+class NewestView:
+    """Hands views from the store's threads to the event loop: one that has not been taken gives way to a newer one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._views: deque[ClusterView] = deque(maxlen=1)
+        self._changed = asyncio.Event()
+        self._is_closed = False
+
+    def put(self, view: ClusterView) -> None:
+        """Takes in a view; for any thread."""
+        self._views.append(view)
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    def take_at_once(self) -> ClusterView | None:
+        """Returns the view that has not been taken yet; None where there is none."""
+        return self._views.pop() if self._views else None
+
+    async def take(self) -> ClusterView | None:
+        """Waits for a view that has not been taken yet; returns None once there is none and `close` was called."""
+        while (view := self.take_at_once()) is None and not self._is_closed:
+            self._changed.clear()
+            await self._changed.wait()
+        return view
+
+    def close(self) -> None:
+        """Ends the waiting of `take`."""
+        self._is_closed = True
+        self._changed.set()
+
+
+class MetadataPublisher:
+    """Does what the changes of the cluster ask of one broker."""
+
+    def __init__(self, services: Services, cleaner: LogCleaner, views: NewestView) -> None:
+        self._services = services
+        self._cleaner = cleaner
+        self._views = views
+        self._published = replace(services.metadata.view, topics={})  # of which nothing is led yet
+        self._following: asyncio.Task[None] | None = None
+
+    async def publish(self, view: ClusterView) -> None:
+        """Acts upon a view and then shows it to clients."""
+        services = self._services
+        changes = view_changes(self._published, view, services.broker_id, services.replicas.offline)
+        if changes.has_new_configs:
+            self._reconfigure(view)
+        if changes.logs_to_delete:
+            await self._delete(changes.logs_to_delete)
+        await self._lead(changes.to_lead)
+        self._published = view
+        services.metadata.update(view)
+        if changes.removed_topics:
+            services.groups.topics_deleted(changes.removed_topics)  # nothing is committed to them any more
+
+    def follow(self) -> None:
+        """Begins to publish every view that comes."""
+        self._following = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """Publishes the view that has come already, if any, and no more; returns when no worker thread is at work."""
+        self._views.close()
+        if self._following is not None:
+            await self._following
+
+    async def _follow(self) -> None:
+        while (view := await self._views.take()) is not None:
+            try:
+                await self.publish(view)
+            except Exception:  # the next view may be one that can be acted upon
+                logger.exception("a change of the cluster could not be acted upon")
+
+    def _reconfigure(self, view: ClusterView) -> None:
+        services = self._services
+        layers = layers_of(view, services.broker_id, services.configs.layers.static)
+        services.configs.set_layers(layers)
+        services.config = layers.broker_config()
+        self._cleaner.reconfigure(cleaner_config(services.config))
+        try:
+            services.replicas.reconfigure(layers.log_defaults())
+        except MillraceError:
+            logger.exception("not every log has its new settings")
+
+    async def _delete(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        services, dropped = self._services, []
+        for topic_partition in topic_partitions:
+            services.replicas.offline.discard(topic_partition)
+            if topic_partition in services.replicas.partitions:
+                services.groups.led.resigned(topic_partition)
+                services.txns.led.resigned(topic_partition)
+                services.replicas.drop(topic_partition)
+                dropped.append(topic_partition)
+        try:
+            await asyncio.to_thread(services.replicas.delete_logs, dropped)
+        except MillraceError:
+            logger.exception("not every log of a deleted topic can be deleted")
+
+    async def _lead(self, partitions: Sequence[BecomeLeader]) -> None:
+        wanted = [NewLog(one.topic_partition, one.topic_id, one.topic_config) for one in partitions]
+        if not self._services.replicas.has_logs(wanted):
+            await asyncio.to_thread(self._services.replicas.make_logs, wanted)
+        for count, partition in enumerate(partitions, 1):
+            self._become_leader(partition)
+            if count % LED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _become_leader(self, partition: BecomeLeader) -> None:
+        services, topic_partition = self._services, partition.topic_partition
+        try:
+            services.replicas.lead(
+                topic_partition,
+                partition.topic_id,
+                partition.leader_epoch,
+                partition.topic_config,
+                len(partition.replicas),
+            )
+            services.log_dirs.resume(topic_partition)
+            services.groups.led.elected(topic_partition)
+            services.txns.led.elected(topic_partition)
+        except MillraceError:
+            logger.exception("%s can't be led", topic_partition)
+
+
+def cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    """Returns the part of the broker's configuration that its log cleaner obeys."""
+    return CleanerConfig(
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+    )
