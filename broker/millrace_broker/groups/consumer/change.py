@@ -1,4 +1,4 @@
-"""One change of a consumer group: the records that make it, and the group as it is with them.
+"""One change of a consumer group: the records that make it, and the state of the group with them.
 
     member's metadata → patterns → group epoch → target of each member → target epoch → the member's assignment
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.group_config import ConsumerGroupConfig
-from millrace_broker.groups.consumer.member import NOTHING, Assignment, CurrentAssignment, Member, MemberMetadata
+from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, MemberMetadata
 from millrace_broker.groups.consumer.metadata_hash import group_hash
 from millrace_broker.groups.consumer.reconciliation import reconcile
 from millrace_broker.groups.consumer.records import (
@@ -33,7 +33,7 @@ NO_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a change may know besides the group: configuration, the cluster, the time."""
+    """What a change may know besides the group: its configuration, the cluster and the time."""
 
     config: ConsumerGroupConfig
     view: ClusterView
@@ -41,7 +41,7 @@ class Surroundings:
 
 
 class Change:
-    """A change under way. `state` is the group with all that `records` say."""
+    """A change in the making. `state` is the group with all `records` replayed."""
 
     def __init__(self, state: GroupState, surroundings: Surroundings) -> None:
         self.state = state
@@ -49,7 +49,7 @@ class Change:
         self.surroundings = surroundings
 
     def put(self, kind: Kind, name: str, value: Value | None) -> None:
-        """Write a record."""
+        """Adds a record and replays it into the state."""
         if not self.records:  # most heartbeats change nothing
             self.state = self.state.copy()
         record = GroupRecord(Key(kind, self.state.group_id, name), value)
@@ -57,7 +57,7 @@ class Change:
         self.state.replay(record)
 
     def set_metadata(self, member: Member, metadata: MemberMetadata) -> bool:
-        """What a member says of itself; whether its subscription is another one now."""
+        """Takes what a member says about itself; returns whether its subscription has changed."""
         if member.member_id in self.state.members and member.metadata == metadata:
             return False
         self.put(Kind.MEMBER, member.member_id, metadata)
@@ -66,7 +66,7 @@ class Change:
         return (before.topic_names, before.topic_regex or "") != (metadata.topic_names, metadata.topic_regex or "")
 
     def rebalance_if(self, subscription_changed: bool) -> None:
-        """Move the group epoch on where the subscription, or what it means by now, has changed; then the target."""
+        """Begins an epoch, with its target, where the subscription has changed, or the topics that it stands for."""
         self._refresh_patterns()
         metadata_hash = self._metadata_hash(subscription_changed=subscription_changed)
         is_new = not self.state.epoch  # members are never told epoch 0, which is that of joining
@@ -75,7 +75,7 @@ class Change:
         self._update_target()
 
     def reconcile(self, member_id: str, owned: Assignment | None) -> None:
-        """Bring a member as near to its target as can be now."""
+        """Moves a member as far towards its target as it can go now."""
         state = self.state
         before = state.members[member_id].current
         target = state.targets.get(member_id, NOTHING)
@@ -84,27 +84,23 @@ class Change:
             self.put(Kind.CURRENT, member_id, after)
 
     def remove(self, *member_ids: str) -> None:
-        """Members leave or are put out: the epoch moves on, the next heartbeat of another makes the target."""
+        """Removes members and begins an epoch; its target is made with the next heartbeat of another member."""
         for member_id in member_ids:
-            self._bury(member_id)
+            self._delete(member_id)
         self._drop_unused_patterns()
         self._next_epoch(self._metadata_hash(subscription_changed=True))
 
     def replace_static(self, old: Member, new_id: str) -> Member:
-        """A static member comes back under another id, in the place and with the partitions of its former self."""
+        """Gives a static member that has come back under another id the place and the partitions that it had."""
         target = self.state.targets.get(old.member_id, NOTHING)
-        self._bury(old.member_id)
+        self._delete(old.member_id)
         self.put(Kind.MEMBER, new_id, old.metadata)
         self.put(Kind.TARGET, new_id, target)
         self.put(Kind.CURRENT, new_id, replace(old.current, epoch=0, previous_epoch=0))
         return self.state.members[new_id]
 
-    def set_current(self, member_id: str, current: CurrentAssignment) -> None:
-        """Where a member stands."""
-        self.put(Kind.CURRENT, member_id, current)
-
     def _metadata_hash(self, *, subscription_changed: bool) -> int:
-        """What the group's topics are now; looked at again only where it may be something else."""
+        """Returns the hash of the group's topics; it is computed only where it may have changed."""
         state, view = self.state, self.surroundings.view
         if state.compared_with is view and not subscription_changed:
             return state.metadata_hash
@@ -123,7 +119,7 @@ class Change:
         self.state.compared_with = self.surroundings.view
         self.state.compared_topics = self.state.topic_names()
 
-    def _bury(self, member_id: str) -> None:
+    def _delete(self, member_id: str) -> None:
         for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
             self.put(kind, member_id, None)
 
@@ -152,7 +148,11 @@ class Change:
         self.state.patterns_resolved_ms = self.surroundings.now_ms
 
     def _patterns_are_due(self) -> bool:
-        """When the topics may be others, but not more often than every ten seconds; and now and then anyhow."""
+        """Returns whether patterns are to be matched again.
+
+        They are when the cluster has changed, but ten seconds after the last time at the earliest; otherwise when the
+        configured interval has passed.
+        """
         state, surroundings = self.state, self.surroundings
         if not state.patterns:
             return False

@@ -1,8 +1,8 @@
 """Members of a consumer group that still use JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-848, "Upgrade").
 
-JoinGroup   is what a heartbeat with news is: subscription, owned partitions; the epoch comes back as a generation
-SyncGroup   gives what is assigned now, in the form of the embedded protocol; nobody leads
-Heartbeat   REBALANCE_IN_PROGRESS as soon as there is anything to give back or to fetch: the member joins again
+JoinGroup   brings subscription and owned partitions, as a heartbeat does; the answer's generation is the epoch
+SyncGroup   returns what is assigned now, in the form of the embedded protocol; no member leads
+Heartbeat   returns REBALANCE_IN_PROGRESS while the member has partitions to give back or to fetch: it joins again
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 
 
 def join(change: Change, request: Join, member_id: str) -> JoinResult:
-    """A classic member joins, or joins again to learn of a change."""
+    """Lets a classic member join, or join again to learn of a change."""
     if not fits(member_id):
-        raise UnknownMemberIdError(f"a member id of more than {MAX_STRING_BYTES} bytes")
+        raise UnknownMemberIdError(f"the member id has more than {MAX_STRING_BYTES} bytes")
     check_size(change, member_id)
     _check_protocols(change.state, request)
     member = _member(change, request, member_id)
@@ -73,7 +73,7 @@ def join(change: Change, request: Join, member_id: str) -> JoinResult:
 
 
 def sync(state: GroupState, request: Sync, view: ClusterView) -> SyncResult:
-    """What a classic member may use now."""
+    """Returns what is assigned to a classic member now, or REBALANCE_IN_PROGRESS where it has to join again."""
     member = classic_member(state, request.member_id, request.instance_id)
     _check_generation(member, request.generation)
     metadata = member.metadata.classic
@@ -92,7 +92,7 @@ def sync(state: GroupState, request: Sync, view: ClusterView) -> SyncResult:
 
 
 def must_rejoin(state: GroupState, member: Member) -> bool:
-    """Whether a classic member has anything to give back or to fetch."""
+    """Returns whether a classic member has partitions to give back or to fetch."""
     return (
         member.current.epoch < state.epoch
         or member.current.state is MemberState.UNREVOKED_PARTITIONS
@@ -101,14 +101,14 @@ def must_rejoin(state: GroupState, member: Member) -> bool:
 
 
 def check_heartbeat(state: GroupState, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """The classic member that a Heartbeat comes from; a GroupError where it is none."""
+    """Returns the classic member that sends a Heartbeat; raises a GroupError where there is none, or it is fenced."""
     member = classic_member(state, member_id, instance_id)
     _check_generation(member, generation)
     return member
 
 
 def leavers(state: GroupState, leaving: Sequence[Leaving]) -> list[str | ErrorCode]:
-    """For each that LeaveGroup names, the member's id, or what is in the way."""
+    """Returns, for each member that LeaveGroup names, its id or the error."""
     found: list[str | ErrorCode] = []
     for one in leaving:
         try:
@@ -119,32 +119,32 @@ def leavers(state: GroupState, leaving: Sequence[Leaving]) -> list[str | ErrorCo
 
 
 def by_id(partitions: Partitions, view: ClusterView) -> Assignment:
-    """Partitions by the ids of those topics that exist."""
+    """Returns the partitions of those topics that exist, by topic id."""
     return assignment_of(
         {view.topics[name].topic_id: indexes for name, indexes in partitions.items() if name in view.topics}
     )
 
 
 def by_name(assignment: Assignment, view: ClusterView) -> Partitions:
-    """Partitions by the names of those topics that exist."""
+    """Returns the partitions of those topics that exist, by topic name."""
     topics = by_topic(assignment)
     names = {topic.topic_id: topic.name for topic in view.topics.values() if topic.topic_id in topics}
     return {names[topic_id]: indexes for topic_id, indexes in topics.items() if topic_id in names}
 
 
 def classic_member(state: GroupState, member_id: str, instance_id: str | None) -> Member:
-    """The member, which must use the classic protocol."""
+    """Returns the member; raises a GroupError where there is none, it is fenced, or it uses the new protocol."""
     if instance_id is None:
         member = state.member(member_id)
     else:
         holder = state.static_member(instance_id)
         if holder is None:
-            raise UnknownMemberIdError(f"Member with instance id {instance_id} is not a member of {state.group_id}.")
+            raise UnknownMemberIdError(f"no member of group {state.group_id} has the instance id {instance_id}")
         if holder.member_id != member_id:
             raise FencedInstanceIdError(f"instance id {instance_id} belongs to {holder.member_id}, not {member_id}")
         member = holder
     if member.metadata.classic is None:
-        raise UnknownMemberIdError(f"Member {member_id} does not use the classic protocol.")
+        raise UnknownMemberIdError(f"member {member_id} does not use the classic protocol")
     return member
 
 
@@ -153,7 +153,7 @@ def _leaver(state: GroupState, leaving: Leaving) -> Member:
     if leaving.instance_id is not None and leaving.member_id == UNKNOWN_MEMBER:
         holder = state.static_member(leaving.instance_id)
         if holder is None:
-            raise UnknownMemberIdError(f"Instance id {leaving.instance_id} is unknown.")
+            raise UnknownMemberIdError(f"no member of group {state.group_id} has the instance id {leaving.instance_id}")
         return classic_member(state, holder.member_id, leaving.instance_id)
     return classic_member(state, leaving.member_id, leaving.instance_id)
 
@@ -169,7 +169,7 @@ def _member(change: Change, request: Join, member_id: str) -> Member:
 
 
 def _check_protocols(state: GroupState, request: Join) -> None:
-    """One protocol at least must be one that all classic members have."""
+    """Raises InconsistentGroupProtocolError unless all classic members have a protocol in common."""
     offered = {one.name for one in request.protocols}
     others = [
         {protocol.name for protocol in member.metadata.classic.protocols}
@@ -177,12 +177,13 @@ def _check_protocols(state: GroupState, request: Join) -> None:
         if member.metadata.classic is not None and member.member_id != request.member_id
     ]
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not offered.intersection(*others):
-        raise InconsistentGroupProtocolError(f"Member {request.member_id}'s protocols are not supported.")
+        raise InconsistentGroupProtocolError(
+            f"the classic members of group {state.group_id} have no protocol in common with {sorted(offered)}"
+        )
 
 
 def _check_generation(member: Member, generation: int) -> None:
     if generation != member.current.epoch:
         raise IllegalGenerationError(
-            f"The request generation id {generation} is not equal to the member epoch {member.current.epoch} "
-            f"of member {member.member_id}."
+            f"member {member.member_id} asks as of generation {generation}, it is at epoch {member.current.epoch}"
         )

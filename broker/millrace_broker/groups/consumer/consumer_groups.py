@@ -1,4 +1,4 @@
-"""The consumer groups of a broker: made when a member joins, or when their records are read."""
+"""The consumer groups of a broker, which are made when a member joins or their records are read."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from millrace_broker.groups.consumer.heartbeat import check_heartbeat
 from millrace_broker.groups.consumer.member import JOINING_EPOCH
 from millrace_broker.groups.consumer.records import GroupRecord, Kind, decode_key, decode_value
 from millrace_broker.groups.events import Ticket
+from millrace_broker.groups.group import Group
 from millrace_broker.groups.group_coordinator import Coordinator
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Replay, Shard
 
 
 class ConsumerGroups:
-    """What makes consumer groups, and finds them.
+    """Makes consumer groups, and finds them.
 
     Args:
-        config: the protocol's properties.
-        classic_config: those of classic groups, which consumer groups may become.
-        view: the cluster's newest view.
+        config: the properties of the consumer group protocol.
+        classic_config: the properties of classic groups, which consumer groups may become.
+        view: returns the current view of the cluster.
     """
 
     def __init__(
@@ -36,11 +37,11 @@ class ConsumerGroups:
 
     @property
     def replayers(self) -> dict[int, Replay]:
-        """How the records of consumer groups are read, by the version of their keys."""
+        """The functions that read the records of consumer groups, by the version of their keys."""
         return dict.fromkeys(Kind, self._replay)
 
     def heartbeat(self, coordinator: Coordinator, request: Heartbeat, ticket: Ticket) -> None:
-        """ConsumerGroupHeartbeat; the answer, a `HeartbeatAnswer` or a `Refusal`, goes to the ticket."""
+        """Handles ConsumerGroupHeartbeat; the answer, a `HeartbeatAnswer` or a `Refusal`, goes to the ticket."""
         try:
             if not self.config.is_served:
                 ticket.set_result(Refusal(ErrorCode.UNSUPPORTED_VERSION))
@@ -57,12 +58,10 @@ class ConsumerGroups:
         shard.perform(group, effects)
 
     def find(self, coordinator: Coordinator, group_id: str) -> ConsumerGroup:
-        """The group; GroupIdNotFoundError where it is none, or of another type."""
+        """Returns the group; raises GroupIdNotFoundError where there is none, or it is of another type."""
         group = coordinator.shard(group_id).groups.get(group_id)
-        if group is None:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
         if not isinstance(group, ConsumerGroup):
-            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+            raise _not_found(group_id, group)
         return group
 
     def _group(self, shard: Shard, request: Heartbeat) -> ConsumerGroup:
@@ -70,9 +69,7 @@ class ConsumerGroups:
         if isinstance(group, ConsumerGroup):
             return group
         if request.member_epoch != JOINING_EPOCH or not isinstance(group, ClassicGroup | None):
-            name = "Group" if request.leaves or group is not None else "Consumer group"
-            reason = "not found" if group is None else "is not a consumer group"
-            raise GroupIdNotFoundError(f"{name} {request.group_id} {reason}.")
+            raise _not_found(request.group_id, group)
         return ConsumerGroup(request.group_id, self._home, predecessor=group)
 
     def _replay(self, shard: Shard, raw_key: bytes, raw_value: bytes | None) -> None:
@@ -93,3 +90,9 @@ class ConsumerGroups:
             del shard.groups[group.group_id]
             if shard.offsets.of_group(group.group_id):
                 simple_group(shard, group.group_id)
+
+
+def _not_found(group_id: str, group: Group | None) -> GroupIdNotFoundError:
+    if group is None:
+        return GroupIdNotFoundError(f"there is no group {group_id}")
+    return GroupIdNotFoundError(f"group {group_id} is not a consumer group")

@@ -97,7 +97,7 @@ def decide(situation: Situation, event: Event) -> Outcome:
 
 
 def refuse(event: Event, error: ErrorCode) -> Effects:
-    """Answers an event that is not decided, as the group is no longer here, or whose records were not stored."""
+    """Refuses an event that is not decided, as the group is no longer here, or whose records were not stored."""
     match event:
         case Beat(_, ticket):
             # REBALANCE_IN_PROGRESS is an error of the classic protocol; this one makes the client ask again too.
@@ -117,7 +117,7 @@ def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
 
 
 def synced(situation: Situation, request: Sync) -> Effects:
-    """Answers SyncGroup."""
+    """Returns the answer to SyncGroup, and what it means for the member's timers."""
     try:
         result = classic_members.sync(situation.state, request, situation.surroundings.view)
     except GroupError as error:
@@ -131,7 +131,7 @@ def synced(situation: Situation, request: Sync) -> Effects:
 def beaten(
     state: GroupState, config: ConsumerGroupConfig, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ErrorCode, Effects]:
-    """Answers Heartbeat: REBALANCE_IN_PROGRESS where the member has to join again."""
+    """Returns the answer to Heartbeat: REBALANCE_IN_PROGRESS where the member has to join again."""
     try:
         member = classic_members.check_heartbeat(state, member_id, instance_id, generation)
     except GroupError as error:
@@ -178,7 +178,7 @@ def _join_classic(situation: Situation, request: Join) -> Outcome:
 
 
 def _become_classic(situation: Situation, request: Join) -> Outcome:
-    """The group has no members: a classic one with the same offsets takes its place."""
+    """Replaces the group, which has no members, by a classic one with the same offsets."""
     if request.member_id != UNKNOWN_MEMBER:
         return Unchanged(refuse(request, ErrorCode.UNKNOWN_MEMBER_ID))
     state = situation.state
@@ -202,7 +202,7 @@ def _remove(situation: Situation, member_ids: Sequence[str]) -> Outcome:
 
 
 def _settled(situation: Situation, change: Change, effects: Effects) -> Outcome:
-    """A member has left: where only classic members remain, the group becomes a classic one, and rebalances."""
+    """Ends a change by which members have left: where only classic ones remain, the group becomes a classic group."""
     if _may_downgrade(situation, change):
         return _downgraded(situation, situation.state, change, effects, rebalances=True)
     return _changed(situation, change, effects)
@@ -230,7 +230,7 @@ def _begin(situation: Situation) -> Change:
 
 
 def _changed(situation: Situation, change: Change, effects: Effects) -> Outcome:
-    """The end of every change: its records, and timers of the members that it concerns."""
+    """Ends a change: returns its records, and the timers of the members that it concerns."""
     if not change.records:
         return Unchanged(effects)
     predecessor, members = situation.predecessor, change.state.members
@@ -248,7 +248,7 @@ def _changed(situation: Situation, change: Change, effects: Effects) -> Outcome:
 
 
 def _reconciled(change: Change) -> list[Member]:
-    """The members whose assignment the change has written."""
+    """Returns the members whose current assignment the change has written."""
     member_ids = dict.fromkeys(record.key.name for record in change.records if record.key.kind is Kind.CURRENT)
     return [change.state.members[one] for one in member_ids if one in change.state.members]
 

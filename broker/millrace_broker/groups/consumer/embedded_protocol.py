@@ -1,4 +1,4 @@
-"""What classic consumers tell each other, and Kafka reads along when they share a group with others (KIP-848).
+"""What classic consumers tell each other; the broker reads it when they share a group with new ones (KIP-848).
 
     subscription   version i16   0+  topics [string], user data bytes?
                                  1+  owned [topic string, partitions [i32]]   2+  generation i32   3+  rack string?
@@ -28,7 +28,7 @@ Partitions = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member reads and has. User data are its own assignor's, which no other can go by."""
+    """What a member reads and owns. User data are for its own assignor, no other understands them."""
 
     version: int
     topic_names: frozenset[str]
@@ -38,7 +38,7 @@ class Subscription:
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """CorruptRecordError where the bytes are none."""
+    """Returns the subscription; raises CorruptRecordError for other bytes."""
     decoder = Decoder(data)
     version = decoder.int16()
     topics = frozenset(decoder.string() for _ in range(decoder.array_length()))
@@ -55,7 +55,7 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def subscription_version(data: bytes) -> int:
-    """The version of a subscription; 0, which every client reads, where the bytes are none."""
+    """Returns the version of a subscription; 0, which every client reads, where the bytes are no subscription."""
     try:
         return read_subscription(data).version
     except CorruptRecordError:
@@ -63,7 +63,7 @@ def subscription_version(data: bytes) -> int:
 
 
 def read_assignment(data: bytes) -> tuple[Partitions, bytes | None]:
-    """(partitions by topic, user data); nothing where there are no bytes. CorruptRecordError where they are none."""
+    """Returns partitions by topic and user data, `({}, None)` for no bytes; raises CorruptRecordError for others."""
     if not data:
         return {}, None
     decoder = Decoder(data)
@@ -72,7 +72,7 @@ def read_assignment(data: bytes) -> tuple[Partitions, bytes | None]:
 
 
 def write_assignment(partitions: Partitions, version: int) -> bytes:
-    """An assignment in the form that a member with a subscription of this version reads."""
+    """Returns an assignment in the form that a member with a subscription of this version reads."""
     out = Encoder(flexible=False)
     out.int16(min(version, NEWEST_VERSION))
     out.array_length(len(partitions))

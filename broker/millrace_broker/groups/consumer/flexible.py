@@ -1,4 +1,4 @@
-"""What stored records of consumer groups need beyond the protocol's primitive types: ids, arrays of structs, tags.
+"""Decoding of what stored records of consumer groups have beyond primitive types: ids, arrays of structs, tags.
 
 Values are flexible (KIP-482): lengths are unsigned varints of length + 1, and every struct ends with tagged fields.
 """
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 class FlexibleDecoder(Decoder):
-    """A position in a record's value. CorruptRecordError where it is cut short or can't be."""
+    """A position in a record's value. Reading raises CorruptRecordError where the value is cut short or impossible."""
 
     __slots__ = ()
 
@@ -23,19 +23,19 @@ class FlexibleDecoder(Decoder):
         super().__init__(data, flexible=True)
 
     def int8(self) -> int:
-        """Signed."""
+        """Reads a signed byte."""
         return int.from_bytes(self._take(1), signed=True)
 
     def uuid(self) -> UUID:
-        """Sixteen bytes."""
+        """Reads sixteen bytes as an id."""
         return UUID(bytes=bytes(self._take(16)))
 
     def array(self, item: Callable[[], Item]) -> list[Item]:
-        """An array of what `item` reads."""
+        """Reads an array of what `item` reads."""
         return [item() for _ in range(self.array_length())]
 
     def structs(self, item: Callable[[], Item]) -> list[Item]:
-        """An array of structs, whose tagged fields are passed over."""
+        """Reads an array of structs and skips their tagged fields."""
 
         def struct() -> Item:
             value = item()
@@ -45,7 +45,7 @@ class FlexibleDecoder(Decoder):
         return self.array(struct)
 
     def tagged(self) -> dict[int, bytes]:
-        """The end of a struct: its optional fields by their tags."""
+        """Reads the end of a struct: returns its optional fields by their tags."""
         fields = {}
         for _ in range(self.unsigned_varint()):
             tag = self.unsigned_varint()

@@ -1,11 +1,11 @@
-"""ConsumerGroupHeartbeat: one request for joining, staying, owning less, owning more, and leaving (KIP-848).
+"""ConsumerGroupHeartbeat, the one request by which a member joins, stays and leaves (KIP-848).
 
-    epoch 0     join, or join again: everything must be said, nothing may be owned
-    epoch > 0   stay: what is null has not changed
-    epoch -1    leave      -2  a static member leaves and will come back
+    epoch 0     joins, or joins again: it says everything about itself, and owns nothing
+    epoch > 0   stays: what is null has not changed
+    epoch -1    leaves      -2   is static, leaves for a while and comes back
 
-A member's epoch must be the one that the group knows, or the one before, with no more than its assignment: then only
-the answer was lost. Any other is fenced, and the member gives up everything and joins again.
+A member sends the epoch that it was told last. It may send the one before where it owns no more than its assignment,
+as then only the answer was lost. With any other epoch it is fenced: it gives up its partitions and joins again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from millrace_broker.groups.consumer.member import (
     NOTHING,
     Member,
 )
+from millrace_broker.groups.consumer.records import Kind
 from millrace_broker.groups.consumer.topic_pattern import check_pattern
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 
@@ -40,7 +41,12 @@ FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
 
 
 def check_heartbeat(request: Heartbeat, config: ConsumerGroupConfig) -> None:
-    """Errors of the request alone: InvalidGroupRequestError, UnsupportedAssignorError."""
+    """Checks what can be seen by the request alone.
+
+    Raises:
+        InvalidGroupRequestError: a field is missing, empty, too long or out of place.
+        UnsupportedAssignorError: the broker does not have the server-side assignor.
+    """
     needs_member_id = (
         request.version >= FIRST_VERSION_WITH_CLIENTS_MEMBER_ID
         or request.member_epoch > JOINING_EPOCH
@@ -53,40 +59,39 @@ def check_heartbeat(request: Heartbeat, config: ConsumerGroupConfig) -> None:
         ("RackId", request.rack_id),
     ):
         if text is not None and not text.strip():
-            raise InvalidGroupRequestError(f"{name} can't be empty.")
+            raise InvalidGroupRequestError(f"the field {name} is empty")
     if not fits(request.member_id):
-        raise InvalidGroupRequestError(f"MemberId is longer than {MAX_STRING_BYTES} bytes.")
+        raise InvalidGroupRequestError(f"the field MemberId has more than {MAX_STRING_BYTES} bytes")
     if request.member_epoch == JOINING_EPOCH:
         _check_join(request)
     elif request.member_epoch == LEAVING_STATIC_EPOCH and request.instance_id is None:
-        raise InvalidGroupRequestError("InstanceId can't be null.")
+        raise InvalidGroupRequestError("a member that leaves for a while has to name its InstanceId")
     elif request.member_epoch < LEAVING_STATIC_EPOCH:
-        raise InvalidGroupRequestError("MemberEpoch is invalid.")
+        raise InvalidGroupRequestError(f"the member epoch {request.member_epoch} has no meaning")
     if request.server_assignor is not None and request.server_assignor not in config.assignors:
         raise UnsupportedAssignorError(
-            f"ServerAssignor {request.server_assignor} is not supported. "
-            f"Supported assignors: {', '.join(config.assignors)}."
+            f"the broker has no assignor {request.server_assignor}, it has {', '.join(config.assignors)}"
         )
 
 
 def _check_join(request: Heartbeat) -> None:
     if request.rebalance_timeout_ms == NOT_SAID:
-        raise InvalidGroupRequestError("RebalanceTimeoutMs must be provided in first request.")
+        raise InvalidGroupRequestError("a member that joins has to give its RebalanceTimeoutMs")
     if request.owned != NOTHING:
-        raise InvalidGroupRequestError("TopicPartitions must be empty when (re-)joining.")
-    if request.topic_names is None and request.topic_regex is None:
         raise InvalidGroupRequestError(
-            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            "a member that joins owns nothing: its TopicPartitions have to be an empty array"
         )
+    if request.topic_names is None and request.topic_regex is None:
+        raise InvalidGroupRequestError("a member that joins has to give SubscribedTopicNames or SubscribedTopicRegex")
 
 
 def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatAnswer:
-    """A member joins or stays.
+    """Lets a member join or stay, and returns the answer.
 
     Args:
-        change: of the group, which may be a new one.
-        request: checked.
-        member_id: the request's, or a fresh one where it has none.
+        change: the change of the group, which may be a new one.
+        request: a request that was checked.
+        member_id: the member id of the request, or a fresh one where it has none.
     """
     check_size(change, member_id)
     member = _member(change, request, member_id)
@@ -120,7 +125,10 @@ def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatAn
 
 
 def leave(change: Change, request: Heartbeat) -> HeartbeatAnswer:
-    """A member leaves; a static one may come back, and its partitions wait for it as long as its session lasts."""
+    """Lets a member leave and returns the answer.
+
+    A static one may leave for a while: its partitions are kept for it as long as its session lasts.
+    """
     state = change.state
     if request.instance_id is None:
         member = state.member(request.member_id)
@@ -128,29 +136,29 @@ def leave(change: Change, request: Heartbeat) -> HeartbeatAnswer:
         member = known_static_member(change, request.instance_id, request.member_id)
     if request.instance_id is not None and request.member_epoch == LEAVING_STATIC_EPOCH:
         away = replace(member.current, epoch=LEAVING_STATIC_EPOCH, pending_revocation=NOTHING)
-        change.set_current(member.member_id, away)
+        change.put(Kind.CURRENT, member.member_id, away)
     else:
         change.remove(member.member_id)
     return HeartbeatAnswer(request.member_id, request.member_epoch)
 
 
 def known_static_member(change: Change, instance_id: str, member_id: str) -> Member:
-    """The member that holds an instance id; it must be the one that asks."""
+    """Returns the member with an instance id; raises a GroupError where there is none, or it has another member id."""
     member = change.state.static_member(instance_id)
     if member is None:
-        raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
+        raise UnknownMemberIdError(f"no member of group {change.state.group_id} has the instance id {instance_id}")
     if member.member_id != member_id:
         raise FencedInstanceIdError(
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+            f"member {member_id} is fenced: the instance id {instance_id} belongs to member {member.member_id} now"
         )
     return member
 
 
 def check_size(change: Change, member_id: str) -> None:
-    """GroupMaxSizeReachedError where one more would be too many."""
+    """Raises GroupMaxSizeReachedError where the group has no room for another member."""
     largest = change.surroundings.config.group_consumer_max_size
     if len(change.state.members) >= largest and member_id not in change.state.members:
-        raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {largest} members.")
+        raise GroupMaxSizeReachedError(f"group {change.state.group_id} is full: it may have at most {largest} members")
 
 
 def _member(change: Change, request: Heartbeat, member_id: str) -> Member:
@@ -171,8 +179,7 @@ def _joining_static_member(change: Change, instance_id: str, member_id: str) -> 
         return change.state.members.get(member_id) or Member(member_id)
     if holder.metadata.classic is None and holder.current.epoch != LEAVING_STATIC_EPOCH:
         raise UnreleasedInstanceIdError(
-            f"Static member {member_id} with instance id {instance_id} cannot join the group because "
-            f"the instance id is owned by {holder.member_id} member."
+            f"member {member_id} can't take the instance id {instance_id}: member {holder.member_id} has not left"
         )
     return change.replace_static(holder, member_id)
 
@@ -186,9 +193,7 @@ def _check_epoch(member: Member, request: Heartbeat) -> None:
     )
     if received > known or (received < known and not answer_was_lost):
         raise FencedMemberEpochError(
-            f"The consumer group member has a {'greater' if received > known else 'smaller'} member epoch ({received}) "
-            f"than the one known by the group coordinator ({known}). "
-            "The member must abandon all its partitions and rejoin."
+            f"member {member.member_id} is at epoch {known}, not {received}: it has to give up all and join again"
         )
 
 

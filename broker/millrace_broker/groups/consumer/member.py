@@ -1,11 +1,12 @@
 """A member of a consumer group, and the partitions that belong to it.
 
-    epoch 0           joins          epoch -1   leaves for good
-    epoch > 0         has been told its assignment up to that group epoch
-    epoch -2          a static member that will come back under its instance id (KIP-848, KIP-345)
+    epoch 0     the member joins
+    epoch > 0   the member has been told its assignment as of that group epoch
+    epoch -1    the member leaves for good
+    epoch -2    a static member is away and comes back under its instance id (KIP-848, KIP-345)
 
-An assignment is a frozen set of (topic id, partition): what a member owns, must give back, or shall have are
-answers of set algebra.
+An assignment is a frozen set of (topic id, partition): what a member keeps, has to give back or is to get are
+differences and intersections of such sets.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NOTHING: Assignment = frozenset()
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to its target; the numbers are those of the stored records."""
+    """The state of a member's reconciliation; the numbers are those of the stored records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -47,7 +48,7 @@ class MemberState(IntEnum):
 
 
 class ClassicProtocol(NamedTuple):
-    """What a client of JoinGroup offers: an assignor's name and its subscription as that assignor reads it."""
+    """One protocol that a classic member offers: an assignor's name, and the subscription as that assignor reads it."""
 
     name: str
     metadata: bytes
@@ -55,7 +56,7 @@ class ClassicProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """What a member says of itself that still uses JoinGroup, SyncGroup and Heartbeat."""
+    """What a member that uses the classic protocol says about itself beyond the rest."""
 
     session_timeout_ms: int
     protocols: tuple[ClassicProtocol, ...]
@@ -63,7 +64,7 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """What a member said of itself. -1: it did not say. No pattern is "", and None in records of other writers."""
+    """What a member has said about itself. -1 is a timeout that was not given, "" no pattern, as is None."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -78,7 +79,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """How far a member is: what it has been told, and what it has still to give back."""
+    """What a member has been told to own, and what it has still to give back."""
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = -1
@@ -87,7 +88,7 @@ class CurrentAssignment:
     pending_revocation: Assignment = NOTHING
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Whether nothing is left to do to reach a target assignment of this epoch."""
+        """Returns whether the member has reached the target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
 
@@ -101,16 +102,16 @@ class Member:
 
 
 def in_order(one: TopicIdPartition) -> tuple[int, int]:
-    """The key to sort by; ids are compared as numbers, which is quicker."""
+    """Returns the key to sort by; ids are compared as numbers, which is quicker."""
     return (one.topic_id.int, one.partition)
 
 
 def by_topic(assignment: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
-    """Partitions of each topic, both in order."""
+    """Returns the partitions of each topic, both in order."""
     topics = groupby(sorted(assignment, key=in_order), key=lambda one: one.topic_id)
     return {topic_id: [one.partition for one in partitions] for topic_id, partitions in topics}
 
 
 def assignment_of(partitions: Mapping[UUID, Iterable[int]]) -> Assignment:
-    """The assignment of these partitions by topic."""
+    """Returns the assignment of these partitions, which are given by topic."""
     return frozenset(TopicIdPartition(topic_id, index) for topic_id, indexes in partitions.items() for index in indexes)

@@ -1,11 +1,11 @@
-"""What a group's topics were at its last rebalance, as one number (KIP-1101); another number means: rebalance.
+"""A hash of a group's topics as they were at its last rebalance (KIP-1101); another hash means another rebalance.
 
     topic   XXH3-64 of: 0 u8, topic id (high i64, low i64), name, partition count i32,
             and per partition: index i32, then each rack of its replicas in order: length i32, rack
     group   XXH3-64 of its topics' hashes, i64 each, in the order of their names; 0 for no topic
 
-Numbers are little-endian; a string is UTF-16-LE with its count of units behind it, i32. So they are Apache
-Kafka 4.1's, and a group goes on without a rebalance when its offsets topic moves from one to the other.
+Numbers are little-endian; a string is UTF-16-LE with its count of units behind it, i32. These are the hashes of
+Apache Kafka 4.1, so a group goes on without a rebalance when its offsets topic moves from one broker to the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_TOPICS = 0
 
 
 def group_hash(topic_names: Iterable[str], view: ClusterView) -> int:
-    """The hash, signed, of those of the topics that exist."""
+    """Returns the hash, as a signed number, of those of the topics that exist."""
     topics = [view.topics[name] for name in sorted(set(topic_names) & view.topics.keys())]
     if not topics:
         return NO_TOPICS
@@ -32,7 +32,7 @@ def group_hash(topic_names: Iterable[str], view: ClusterView) -> int:
 
 
 def topic_hash(topic: TopicInfo, brokers: Mapping[int, BrokerInfo]) -> int:
-    """The hash, unsigned, of a topic's id, name, partitions and their racks."""
+    """Returns the hash, as an unsigned number, of a topic's id, name, partitions and their racks."""
     high, low = divmod(topic.topic_id.int, 1 << 64)
     parts = [FORMAT, HALF.pack(high), HALF.pack(low), _string(topic.name), INT32.pack(len(topic.partitions))]
     for partition in topic.partitions:

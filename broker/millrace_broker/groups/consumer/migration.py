@@ -1,12 +1,12 @@
 """A group changes its protocol while its members go on (KIP-848, "Migration").
 
-    up      the first member with the new protocol joins a classic group of consumers: generation becomes group epoch,
-            what the leader had assigned is both target and current assignment, every member is at that epoch
-    down    the last member with the new protocol goes, and classic ones remain: epoch becomes generation, and the
-            classic group rebalances at once; unless it was a static member that comes back with the classic protocol,
-            and takes up what it had
+    up      The first member with the new protocol joins a classic group of consumers. The generation becomes the group
+            epoch, what the leader has assigned becomes target and current assignment, every member is at that epoch.
+    down    The last member with the new protocol leaves, and classic ones remain. The epoch becomes the generation, and
+            the classic group rebalances at once. Where the last one was a static member that has come back with the
+            classic protocol, it keeps what it had, and no member has to join again.
 
-Committed offsets belong to the group's name, and stay. One batch of records deletes the one group and writes the other.
+Committed offsets belong to the group id, and stay. One batch of records deletes the one group and writes the other.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from millrace_broker.groups.events import JoinProtocol
 from millrace_broker.groups.records import GroupMetadata
 from millrace_broker.groups.records import MemberMetadata as KeptMember
 
-CANNOT = "Cannot upgrade classic group {} to consumer group because {}."
+CANNOT = "classic group {} can't become a consumer group: {}"
 
 
 def check_upgrade(group: ClassicGroup, config: ConsumerGroupConfig) -> None:
-    """GroupIdNotFoundError where a classic group with members may not become a consumer group."""
+    """Raises GroupIdNotFoundError where a classic group with members may not become a consumer group."""
     reason = None
     if not config.may_upgrade:
-        reason = "online upgrade is disabled"
+        reason = "group.consumer.migration.policy does not allow it"
     elif group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        reason = "the group does not use the consumer embedded protocol"
+        reason = f"its protocol type is {group.protocol_type}"
     elif len(group.members) > config.group_consumer_max_size:
-        reason = "the group size exceeds the consumer group maximum size"
+        reason = f"it has {len(group.members)} members, of {config.group_consumer_max_size} that are allowed"
     if reason is not None:
         raise GroupIdNotFoundError(CANNOT.format(group.group_id, reason))
 
 
 def upgrade(change: Change, group: ClassicGroup) -> None:
-    """Write the members of a classic group into a new consumer group."""
+    """Writes the members of a classic group into a new consumer group."""
     try:
         members = [_upgraded(member, group, change.surroundings.view) for member in group.members]
     except CorruptRecordError as error:
-        reason = "the embedded consumer protocol is malformed"
+        reason = "a subscription or an assignment of its members can't be read"
         raise GroupIdNotFoundError(CANNOT.format(group.group_id, reason)) from error
     for member in members:
         change.put(Kind.MEMBER, member.member_id, member.metadata)
@@ -75,15 +75,12 @@ def upgrade(change: Change, group: ClassicGroup) -> None:
 
 
 def _upgraded(member: ClassicMember, group: ClassicGroup, view: ClusterView) -> Member:
-    # A member that is still joining for the first time has protocols, but none may have been chosen yet.
+    # A group whose first rebalance is not complete has chosen no protocol yet.
     subscription = read_subscription(member.metadata(group.protocol_name) or member.protocols[0].metadata)
     partitions, user_data = read_assignment(member.assignment)
-    if user_data:  # what an assignor of the clients' own keeps; those of a subscription only help it to be sticky
-        raise GroupIdNotFoundError(
-            f"Cannot upgrade classic group {group.group_id} to consumer group because an unsupported custom assignor "
-            "is in use. Please refer to the documentation or switch to a default assignor before re-attempting "
-            "the upgrade."
-        )
+    if user_data:  # those of a subscription may be lost, they only help an assignor to be sticky
+        reason = "its members have an assignor of their own, which keeps user data in the assignment"
+        raise GroupIdNotFoundError(CANNOT.format(group.group_id, reason))
     metadata = MemberMetadata(
         instance_id=member.instance_id,
         rack_id=subscription.rack_id,
@@ -104,7 +101,7 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, view: ClusterView) -> 
 
 
 def may_downgrade(before: GroupState, after: Collection[Member], config: ConsumerGroupConfig, largest: int) -> bool:
-    """Whether a consumer group becomes a classic one of these members, `largest` of them at most."""
+    """Returns whether a consumer group becomes a classic one, which `largest` members fit into."""
     return (
         bool(after)
         and all(member.metadata.classic is not None for member in after)
@@ -117,7 +114,7 @@ def may_downgrade(before: GroupState, after: Collection[Member], config: Consume
 def downgrade(
     state: GroupState, members: Sequence[Member], view: ClusterView, config: GroupConfig, now_ms: int
 ) -> ClassicGroup:
-    """The classic group of these members, each with what it has now."""
+    """Returns the classic group of these members, each with what is assigned to it now."""
     protocol = _common_protocol(members)
     kept = GroupMetadata(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -139,7 +136,7 @@ def downgrade(
 
 
 def _common_protocol(members: Sequence[Member]) -> str:
-    """The first protocol of the first member that all have."""
+    """Returns the first protocol of the first member that all members have."""
     offers = [[one.name for one in member.metadata.classic.protocols] for member in members if member.metadata.classic]
     return next((name for name in offers[0] if all(name in offer for offer in offers)), offers[0][0])
 

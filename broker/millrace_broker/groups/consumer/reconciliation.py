@@ -1,16 +1,17 @@
-"""How a member comes from what it has to what it shall have (KIP-848, "Reconciliation of the group").
+"""How a member moves from its current assignment to its target (KIP-848).
 
-    STABLE ──────────────── target epoch moves on ───────────────┐
-      ▲                                                          ▼
-      │                              something to give back?  ── yes ──► UNREVOKED_PARTITIONS, epoch as it was;
-      │                                        │ no                      what it keeps is told, the rest waits
-      │                                        ▼                         until the member no longer reports it
-      │                              all of the target free?  ── no ───► UNRELEASED_PARTITIONS, target's epoch;
-      │                                        │ yes                     told what is free, more as it comes free
-      └──────────── target's epoch ────────────┘
+The first of these rules that applies says what a heartbeat makes of a member:
 
-A partition is told to a member only when no member has it, nor has still to give it back: so none is ever with
-two members, whatever is lost or late in between.
+    it is STABLE at the target's epoch, or still reports     it stays as it is
+    what it was told to give back
+    it has partitions that the target does not give it       UNREVOKED_PARTITIONS: it stays at its epoch and is told
+                                                             what it keeps
+    others have some of its target, or must give them back   UNRELEASED_PARTITIONS: it is at the target's epoch and is
+                                                             told what is free, more by later heartbeats
+    else                                                     STABLE: it is at the target's epoch and told all of it
+
+A member is told a partition only when no other member has it or must give it back. So no partition ever has two
+owners, whichever requests and answers are lost or late.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ IsTaken = Callable[[TopicIdPartition], bool]
 def reconcile(
     current: CurrentAssignment, target_epoch: int, target: Assignment, is_taken: IsTaken, owned: Assignment | None
 ) -> CurrentAssignment:
-    """A member's next state, or the one it is in where it can't move on.
+    """Returns the current assignment that follows for a member; the same one where it can't move on.
 
     Args:
-        current: as it is.
-        target_epoch: the target assignment's epoch.
-        target: the member's own part of it.
-        is_taken: whether a partition is with any member, given back or not.
-        owned: what the member reports to have; None where it did not say.
+        current: the current assignment.
+        target_epoch: the epoch of the target assignment.
+        target: the member's part of the target assignment.
+        is_taken: returns whether a member has a partition, or must still give it back.
+        owned: what the member reports to own; None where it does not say.
 
     Raises:
-        FencedMemberEpochError: the stored state is one that this version does not know.
+        FencedMemberEpochError: the stored state is one that this version does not know, and the member owns partitions.
     """
     match current.state:
         case MemberState.STABLE if current.epoch == target_epoch:
@@ -53,8 +54,7 @@ def reconcile(
             epoch = current.epoch + 1
         case MemberState.UNKNOWN if owned != NOTHING:
             raise FencedMemberEpochError(
-                "The consumer group member is in a unknown state. "
-                "The member must abandon all its partitions and rejoin."
+                "the member's stored state is unknown to this broker: it has to give up all and join again"
             )
         case MemberState.UNKNOWN:
             epoch = target_epoch

@@ -3,8 +3,8 @@
     key     kind i16, group i16-string, and for some kinds a name: a member's id or a regular expression
     value   version i16 = 0, then a flexible struct; null deletes
 
-A group is the sum of its records; one change is written as one batch. Records of kinds or versions that are not
-known here are nobody's business but a newer broker's: the kind gives None, the version CorruptRecordError.
+A group is the sum of its records; one change is written as one batch. Newer brokers may write other kinds and versions:
+an unknown kind is read as None, an unknown version raises CorruptRecordError.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NAMED_KINDS = frozenset((Kind.MEMBER, Kind.TARGET, Kind.CURRENT, Kind.REGULAR_EX
 
 
 class Key(NamedTuple):
-    """Which record: `name` is a member's id or a regular expression, or empty."""
+    """The key of a record. `name` is a member's id or a regular expression, or empty."""
 
     kind: Kind
     group_id: str
@@ -60,20 +60,20 @@ class Key(NamedTuple):
 
 
 class GroupEpoch(NamedTuple):
-    """The group's epoch, and what its topics were then (0: not known)."""
+    """The group's epoch, and the hash of its topics at that time (0: not known)."""
 
     epoch: int
     metadata_hash: int = 0
 
 
 class TargetEpoch(NamedTuple):
-    """The group epoch that the target assignment was made for."""
+    """The group epoch for which the target assignment was made."""
 
     epoch: int
 
 
 class TopicPartitions(NamedTuple):
-    """A topic as a group knew it; written by Kafka before 4.1, read here and deleted."""
+    """A topic as a group knew it; Kafka before 4.1 wrote it, this broker reads and deletes it."""
 
     topic_id: UUID
     name: str
@@ -82,7 +82,7 @@ class TopicPartitions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegularExpression:
-    """The topics that matched, as of which version of the metadata, and when (milliseconds)."""
+    """The topics that matched, the version of the metadata that they were taken from, and the time."""
 
     topic_names: frozenset[str]
     version: int
@@ -96,7 +96,7 @@ Value = (
 
 
 class GroupRecord(NamedTuple):
-    """One record; without a value it deletes."""
+    """One record; without a value it deletes the one of its key."""
 
     key: Key
     value: Value | None
@@ -109,7 +109,7 @@ def encoded(record: GroupRecord) -> Record:
 
 
 def encode_key(key: Key) -> bytes:
-    """The key's bytes."""
+    """Returns the bytes of a key."""
     out = Encoder(flexible=False)
     out.int16(key.kind)
     out.string(key.group_id)
@@ -119,7 +119,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(data: bytes) -> Key | None:
-    """The key; None where it is no consumer group's. CorruptRecordError where it is cut short."""
+    """Returns the key, None where it is not of a consumer group; raises CorruptRecordError where it is cut short."""
     decoder = Decoder(data)
     kind = decoder.int16()
     if kind not in tuple(Kind):
@@ -128,7 +128,7 @@ def decode_key(data: bytes) -> Key | None:
 
 
 def encode_value(kind: Kind, value: Value) -> bytes:
-    """The value's bytes."""
+    """Returns the bytes of a value."""
     out = Encoder(flexible=True)
     out.int16(VALUE_VERSION)
     _ENCODERS[kind](out, value)
@@ -136,7 +136,7 @@ def encode_value(kind: Kind, value: Value) -> bytes:
 
 
 def decode_value(kind: Kind, data: bytes) -> Value:
-    """The value; CorruptRecordError where it can't be read or is of a newer version."""
+    """Returns the value; raises CorruptRecordError where it can't be read or is of a newer version."""
     decoder = FlexibleDecoder(data)
     version = decoder.int16()
     if version != VALUE_VERSION:
@@ -281,7 +281,7 @@ def _put_strings(out: Encoder, texts: Iterable[str]) -> None:
 
 
 def _put_tagged(out: Encoder, tag: int, data: bytes | None) -> None:
-    """The end of a struct with at most this one optional field."""
+    """Writes the end of a struct, with this optional field where there are data."""
     if data is None:
         out.no_tagged_fields()
     else:
@@ -300,7 +300,7 @@ _ENCODERS: Mapping[Kind, Callable[[Encoder, Any], None]] = {
 
 
 def _whole(fields: Callable[[FlexibleDecoder], Value]) -> Callable[[FlexibleDecoder], Value]:
-    """The decoder of a struct whose optional fields, if there are any, are passed over."""
+    """Returns the decoder of a struct whose optional fields are skipped."""
 
     def decode(decoder: FlexibleDecoder) -> Value:
         value = fields(decoder)

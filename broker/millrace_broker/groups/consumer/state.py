@@ -1,11 +1,11 @@
-"""All that is kept of a consumer group: the sum of its records, in whatever order compaction has left them.
+"""All that is stored of a consumer group: the sum of its records, in whichever order compaction has left them.
 
-    Empty        no members
-    Assigning    the group epoch has moved on, its target assignment has not
-    Reconciling  some member is not yet where the target wants it
-    Stable       all members are
+    Empty        there are no members
+    Assigning    the group epoch is newer than that of the target assignment
+    Reconciling  a member has not reached its target yet
+    Stable       all members have reached their targets
 
-What is not stored, but looked up by, is derived here: who holds a partition, which member has an instance id.
+Owners of partitions and holders of instance ids are not stored but derived here, to be looked up quickly.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class GroupState:
-    """One group. `replay` is the only way to change it, but for the views that it was last compared with."""
+    """One group. Only `replay` changes it, but for the views that its topics and patterns were last compared with."""
 
     group_id: str
     epoch: int = 0
@@ -57,7 +57,7 @@ class GroupState:
     patterns_resolved_ms: int = 0
 
     def copy(self) -> GroupState:
-        """A group that can be changed while this one stays as it is."""
+        """Returns a state that can be changed while this one stays as it is."""
         return replace(
             self,
             members=self.members.copy(),
@@ -68,7 +68,7 @@ class GroupState:
         )
 
     def replay(self, record: GroupRecord) -> None:
-        """Take in one record; those without a value delete."""
+        """Applies one record; one without a value deletes."""
         key, value = record
         match key.kind:
             case Kind.GROUP:
@@ -88,7 +88,7 @@ class GroupState:
 
     @property
     def state_name(self) -> str:
-        """As ListGroups and ConsumerGroupDescribe show it."""
+        """The state as ListGroups and ConsumerGroupDescribe show it."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:
@@ -98,43 +98,43 @@ class GroupState:
         return "Reconciling"
 
     def member(self, member_id: str) -> Member:
-        """The member of this id; UnknownMemberIdError where there is none."""
+        """Returns the member with this id; raises UnknownMemberIdError where there is none."""
         try:
             return self.members[member_id]
         except KeyError:
-            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.") from None
+            raise UnknownMemberIdError(f"{member_id} is not a member of group {self.group_id}") from None
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """The member that holds an instance id."""
+        """Returns the member with an instance id, or None."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def topic_names(self) -> frozenset[str]:
-        """Every topic that a member subscribes to, by name or by pattern."""
+        """Returns every topic that a member subscribes to, by name or by pattern."""
         return frozenset().union(*(self.topics_of(member.metadata) for member in self.members.values()))
 
     def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
-        """The topics that a member subscribes to, by name or by pattern."""
+        """Returns the topics that one member subscribes to, by name or by pattern."""
         resolved = self.patterns.get(metadata.topic_regex or "")
         return metadata.topic_names | resolved.topic_names if resolved else metadata.topic_names
 
     def preferred_assignor(self, default: str) -> str:
-        """The server-side assignor that most members ask for."""
+        """Returns the server-side assignor that most members ask for, or the default."""
         asked = Counter(member.metadata.server_assignor for member in self.members.values())
         del asked[None]
         return min(asked, key=lambda name: (-asked[name], str(name)), default=None) or default
 
     def is_taken(self, one: TopicIdPartition) -> bool:
-        """Whether a member has a partition, or has still to give it back."""
+        """Returns whether a member has a partition, or must still give it back."""
         return one in self.owners
 
     def waits_for_others(self, member: Member) -> bool:
-        """Whether any of what the member shall still get is with another."""
+        """Returns whether another member still has a partition that this one is to get."""
         missing = self.targets.get(member.member_id, NOTHING) - member.current.assigned
         return any(self.owners.get(one, member.member_id) != member.member_id for one in missing)
 
     def tombstones(self) -> list[GroupRecord]:
-        """The records that remove the group, in Kafka's order."""
+        """Returns the records that remove the group, in Kafka's order."""
         named = [
             *((Kind.CURRENT, member_id) for member_id in self.members),
             *((Kind.TARGET, member_id) for member_id in self.targets),
@@ -168,7 +168,8 @@ class GroupState:
                 self.owners[one] = member_id
 
     def _release(self, member: Member | None) -> None:
-        # Half-compacted, an older record may give a partition to one member that a newer has given to another.
+        # In a log that is half compacted, a partition may belong to one member by an older record and to another by
+        # a newer one.
         for one in _held(member):
             if member is not None and self.owners.get(one) == member.member_id:
                 del self.owners[one]

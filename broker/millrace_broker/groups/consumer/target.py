@@ -1,4 +1,4 @@
-"""Who shall have what: a group's subscriptions, handed to its assignor."""
+"""The target assignment of a group, which its assignor makes of its subscriptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace_broker.groups.consumer.state import GroupState
 
 
 def new_targets(state: GroupState, topics: Mapping[str, TopicInfo], assignor: str) -> dict[str, Assignment]:
-    """The target of each member, out of those topics that exist."""
+    """Returns the target of each member, out of those topics that exist."""
     read = [topics[name] for name in state.topic_names() & topics.keys()]
     group = GroupSpec(
         members={member_id: _spec(state, member, topics) for member_id, member in state.members.items()},

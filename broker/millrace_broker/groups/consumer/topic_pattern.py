@@ -1,8 +1,8 @@
 """The regular expression of a subscription (KIP-848, "Subscribing with a regular expression").
 
-The syntax is RE2's, and the engine is RE2 itself: Kafka uses its port to Java. It takes time in proportion to
-what it reads whatever the expression, and in proportion to the expression's size, which is bounded: so no client
-can stop a broker with one. A topic matches as a whole.
+The syntax is that of RE2, whose port to Java is Kafka's engine. RE2 takes time in proportion to the text and to the
+size of the expression, which is bounded here: so no client can stop a broker with one. A topic's whole name has to
+match.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ MAX_INSTRUCTIONS = 2_000
 
 
 def check_pattern(pattern: str) -> None:
-    """InvalidRegularExpressionError where it can't be read."""
+    """Raises InvalidRegularExpressionError where the pattern can't be read or is too large."""
     _compile(pattern)
 
 
 def matching(pattern: str, topic_names: Iterable[str]) -> frozenset[str]:
-    """The topics whose whole name matches."""
+    """Returns the topics whose whole name matches."""
     compiled = _compile(pattern)
     return frozenset(name for name in topic_names if compiled.fullmatch(name))
 
 
 @lru_cache(KEPT_PATTERNS)
 def _compile(pattern: str) -> Any:
-    # Only groups that subscribe with a pattern need the engine; the others are spared its memory.
+    # Only groups that subscribe with a pattern need the engine, and its memory.
     import re2  # noqa: PLC0415
 
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise InvalidRegularExpressionError(
-            f"SubscribedTopicRegex has {len(pattern)} characters; {MAX_PATTERN_CHARACTERS} are the most"
+            f"SubscribedTopicRegex has {len(pattern)} characters, of {MAX_PATTERN_CHARACTERS} that are allowed"
         )
     options = re2.Options()
     options.log_errors = False
@@ -44,11 +44,11 @@ def _compile(pattern: str) -> Any:
         compiled = re2.compile(pattern, options=options)
     except (re2.error, UnicodeEncodeError) as error:
         raise InvalidRegularExpressionError(
-            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {_text(error)}."
+            f"SubscribedTopicRegex can't be read: `{pattern}`: {_text(error)}"
         ) from None
     if compiled.programsize > MAX_INSTRUCTIONS:
         raise InvalidRegularExpressionError(
-            f"SubscribedTopicRegex compiles to {compiled.programsize} instructions; {MAX_INSTRUCTIONS} are the most"
+            f"SubscribedTopicRegex has {compiled.programsize} instructions, of {MAX_INSTRUCTIONS} that are allowed"
         )
     return compiled
 

@@ -1,7 +1,7 @@
-"""`range`: each topic's partitions in order, cut into one run per member that reads it, the first ones longer by one.
+"""`range` cuts each topic's partitions, in order, into one run per member that reads it, the first longer by one.
 
-Members stand in one order for all topics, those with an instance id first, so that topics of equal partition
-counts are cut at the same places: a member gets the same partition numbers of each, and can join them.
+The members have the same order for all topics, those with an instance id first. So topics of equal partition counts are
+cut at the same places: a member gets the same partition numbers of each, and can join their records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from millrace_broker.groups.consumer.member import Assignment, TopicIdPartition
 
 
 def assign_range(group: GroupSpec) -> dict[str, Assignment]:
-    """Who gets which partitions."""
+    """Returns the partitions of each member."""
     in_order = sorted(group.members, key=lambda member_id: _place(member_id, group.members[member_id]))
     given: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in in_order}
     for topic_id, partition_count in group.partition_counts.items():

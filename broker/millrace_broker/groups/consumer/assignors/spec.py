@@ -1,4 +1,4 @@
-"""What an assignor is told of a group."""
+"""What an assignor is told about a group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace_broker.groups.consumer.member import Assignment, TopicIdPartition
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """One member: its instance id, the topics it reads that exist, and what the last target gave it."""
+    """One member: its instance id, those of its topics that exist, and its part of the last target assignment."""
 
     instance_id: str | None
     topic_ids: frozenset[UUID]
@@ -20,13 +20,13 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """All members, and how many partitions each topic has that any of them reads."""
+    """All members, and the partition count of every topic that one of them reads."""
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[UUID, int]
 
     def partitions(self) -> Iterator[TopicIdPartition]:
-        """Every partition that somebody reads, in order."""
+        """Yields every partition that has a reader, in order."""
         for topic_id in sorted(self.partition_counts):
             for partition in range(self.partition_counts[topic_id]):
                 yield TopicIdPartition(topic_id, partition)

@@ -1,10 +1,11 @@
-"""`uniform`: equal shares, and of what each member had as much as that allows.
+"""`uniform` gives equal shares, and lets each member keep as much of its partitions as that allows.
 
-All read the same topics: shares differ by one at most; the longer shares stay with those that had most.
+Where all members read the same topics, shares differ by one at most, and the longer shares stay with the members that
+had most.
 
-They read different topics: every partition goes where it was, or else to the least loaded of its readers. Then,
+Where they read different topics, every partition stays where it was, or goes to the least loaded of its readers. Then,
 as long as a chain of moves leads from a member to one that has at least two more, a partition moves along each
-link of the shortest such chain: so loads end as equal as the subscriptions allow (an optimal semi-matching:
+link of the shortest chain. So loads end as equal as the subscriptions allow (an optimal semi-matching:
 Harvey, Ladner, Lovász, Tamir, "Semi-matchings for bipartite graphs and load balancing", 2006).
 """
 
@@ -19,7 +20,7 @@ from millrace_broker.groups.consumer.member import Assignment, TopicIdPartition,
 
 
 def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
-    """Who gets which partitions."""
+    """Returns the partitions of each member."""
     if not group.members:
         return {}
     subscriptions = {member.topic_ids for member in group.members.values()}
@@ -29,7 +30,7 @@ def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
 
 
 def _kept(group: GroupSpec) -> dict[str, list[TopicIdPartition]]:
-    """What each member had and still reads, in order; a partition that two had is the first one's."""
+    """Returns what each member had and still reads, in order; the first of two owners keeps a partition."""
     seen: set[TopicIdPartition] = set()
     kept = {}
     for member_id in sorted(group.members):
@@ -62,7 +63,7 @@ def _free(group: GroupSpec, shares: Iterable[list[TopicIdPartition]]) -> Iterato
 
 
 class _Balance:
-    """Shares under way to as equal as they can be."""
+    """The shares of members that read different topics, while they are made equal."""
 
     def __init__(self, group: GroupSpec, kept: dict[str, list[TopicIdPartition]]) -> None:
         self._group = group
@@ -77,7 +78,7 @@ class _Balance:
                 self._readers[topic_id].append(member_id)
 
     def shares(self) -> dict[str, list[TopicIdPartition]]:
-        """Everything given out, and balanced."""
+        """Gives out all partitions, balances them and returns each member's share."""
         self._give_out()
         self._level()
         shares: dict[str, list[TopicIdPartition]] = {member_id: [] for member_id in self._load}
@@ -100,7 +101,7 @@ class _Balance:
             poorest_first.sort(key=lambda one: (self._load[one], one))
 
     def _shift_towards(self, poor: str) -> bool:
-        """Move a partition along the shortest chain from a member with at least two more; False where none is."""
+        """Moves a partition along the shortest chain from a member with two more; returns whether there is one."""
         came_from: dict[str, tuple[str, UUID]] = {}
         queue = deque((poor,))
         while queue:

@@ -129,7 +129,7 @@ def test_an_answer_that_was_lost_is_given_again():
 def test_an_epoch_ahead_is_fenced(epoch):
     group = Coordinator()
     group.heartbeat("m1", 0)
-    with pytest.raises(FencedMemberEpochError, match=rf"greater member epoch \({epoch}\)"):
+    with pytest.raises(FencedMemberEpochError, match=f"at epoch 1, not {epoch}"):
         group.heartbeat("m1", epoch)
 
 
@@ -139,7 +139,7 @@ def test_an_epoch_behind_is_fenced_unless_only_the_answer_was_lost():
     group.heartbeat("m1", 1, topic_names=frozenset("ab"))
     assert group.state.members["m1"].current.epoch == 2
     assert group.heartbeat("m1", 1, owned=all_four).member_epoch == 2
-    with pytest.raises(FencedMemberEpochError, match=r"smaller member epoch \(1\)"):
+    with pytest.raises(FencedMemberEpochError, match="at epoch 2, not 1"):
         group.heartbeat("m1", 1)
     with pytest.raises(FencedMemberEpochError):
         group.heartbeat("m1", 0)
@@ -150,14 +150,14 @@ def test_a_member_that_is_not_there_is_unknown():
     for epoch in (1, -1):
         with pytest.raises(UnknownMemberIdError, match="m1 is not a member of group g"):
             group.heartbeat("m1", epoch)
-    with pytest.raises(UnknownMemberIdError, match="i1 is unknown"):
+    with pytest.raises(UnknownMemberIdError, match="no member of group g has the instance id i1"):
         group.heartbeat("m1", 1, instance_id="i1")
 
 
 def test_a_full_group_takes_no_more():
     group = Coordinator(ConsumerGroupConfig(group_consumer_max_size=1))
     group.heartbeat("m1", 0)
-    with pytest.raises(GroupMaxSizeReachedError, match="maximum capacity of 1 members"):
+    with pytest.raises(GroupMaxSizeReachedError, match="at most 1 members"):
         group.heartbeat("m2", 0)
     assert group.heartbeat("m1", 1).member_epoch == 1
 
@@ -176,14 +176,14 @@ def test_a_static_member_comes_back_to_its_partitions():
     assert (answer.member_epoch, indexes(answer.assignment)) == (2, had)
     assert group.state.epoch == 2, "nobody else is disturbed"
     assert group.state.members.keys() == {"m2", "m3"}
-    with pytest.raises(FencedInstanceIdError, match="was fenced by member m3"):
+    with pytest.raises(FencedInstanceIdError, match="m1 is fenced: the instance id i1 belongs to member m3"):
         group.heartbeat("m1", 2, instance_id="i1")
 
 
 def test_an_instance_id_in_use_is_not_given_to_another():
     group = Coordinator()
     group.heartbeat("m1", 0, instance_id="i1")
-    with pytest.raises(UnreleasedInstanceIdError, match="owned by m1"):
+    with pytest.raises(UnreleasedInstanceIdError, match="member m1 has not left"):
         group.heartbeat("m2", 0, instance_id="i1")
 
 
@@ -282,16 +282,16 @@ def test_kafka_40s_topic_record_gives_way_to_the_hash():
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (ask("", 0), "MemberId can't be empty."),
-        (ask("", 1, version=0), "MemberId can't be empty."),
-        (ask("m" * 32_768, 0), "MemberId is longer than 32767 bytes."),
-        (ask("m", 0, instance_id=""), "InstanceId can't be empty."),
-        (ask("m", 0, rack_id=" "), "RackId can't be empty."),
-        (ask("m", 0, rebalance_timeout_ms=-1), "RebalanceTimeoutMs must be provided in first request."),
-        (ask("m", 0, owned=None), r"TopicPartitions must be empty when \(re-\)joining."),
-        (ask("m", 0, topic_names=None), "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null"),
-        (ask("m", -2), "InstanceId can't be null."),
-        (ask("m", -3), "MemberEpoch is invalid."),
+        (ask("", 0), "MemberId is empty"),
+        (ask("", 1, version=0), "MemberId is empty"),
+        (ask("m" * 32_768, 0), "MemberId has more than 32767 bytes"),
+        (ask("m", 0, instance_id=""), "InstanceId is empty"),
+        (ask("m", 0, rack_id=" "), "RackId is empty"),
+        (ask("m", 0, rebalance_timeout_ms=-1), "has to give its RebalanceTimeoutMs"),
+        (ask("m", 0, owned=None), "TopicPartitions have to be an empty array"),
+        (ask("m", 0, topic_names=None), "has to give SubscribedTopicNames or SubscribedTopicRegex"),
+        (ask("m", -2), "has to name its InstanceId"),
+        (ask("m", -3), "member epoch -3 has no meaning"),
     ],
 )
 def test_requests_that_cant_be(request_, message):
@@ -306,7 +306,7 @@ def test_version_0_lets_the_coordinator_choose_the_member_id():
 def test_an_assignor_that_is_not_there():
     config = ConsumerGroupConfig.from_properties({"group.consumer.assignors": "range"})
     assert config.default_assignor == "range"
-    with pytest.raises(UnsupportedAssignorError, match=r"ServerAssignor uniform is not supported. Supported.*: range."):
+    with pytest.raises(UnsupportedAssignorError, match="has no assignor uniform, it has range"):
         check_heartbeat(ask("m", 0, server_assignor="uniform"), config)
 
 
