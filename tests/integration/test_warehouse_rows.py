@@ -32,8 +32,8 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener, Step
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
-from millrace_pipelines.warehouse.payload.proto_files import compile_proto
-from millrace_pipelines.warehouse.payload.protobuf import protobuf_decoder
+from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
+from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables import evolve as evolve_module
 from millrace_pipelines.warehouse.tables.open import open_tables

@@ -22,8 +22,8 @@ from millrace.errors import InvalidRecordError
 from millrace_ops.cli.output import json_value
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.framing import FRAME_BYTES, MAGIC, split_message_indexes
-from millrace_pipelines.warehouse.payload.proto_files import message_descriptor
-from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema
+from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
+from millrace_pipelines.warehouse.payload.registry.registry import Format, RegisteredSchema
 from millrace_pipelines.warehouse.payload.sources import compiled, registry_at
 
 MAX_CACHED = 256

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from millrace.records.arrow import RECORD_FIELDS
 
-ENVELOPE_FIELDS: list[pa.Field[Any]] = [
+ENVELOPE_FIELDS: list[pa.Field[pa.DataType]] = [
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
     *RECORD_FIELDS,

@@ -18,8 +18,8 @@ from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_file
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.payload.arrow import Flags
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
-from millrace_pipelines.warehouse.payload.outcome import Flags
 
 pc: Any = pyarrow.compute  # its stubs know no plain values
 

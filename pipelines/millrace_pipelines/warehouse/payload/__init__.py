@@ -1,4 +1,4 @@
-"""Values to typed columns, in the task: by a declared schema, in JSON, Avro or Protobuf, plain or in Confluent's frame.
+"""Values become typed columns, in the task: JSON, Avro or Protobuf, with a declared schema or in Confluent's frame.
 
     declaration ──┐
     registry ─────┼─► columns of the schema ──evolution──► columns of the table ──► Payload, which goes to the tasks
@@ -6,5 +6,5 @@
     values ─framing─► groups of one schema ─json | avro | protobuf─► its columns ─conform─► the table's columns
                                                      └──────── what does not fit ────────► refusals, dead letters
 
-Whether a value passes never depends on what stands beside it.
+Whether a value passes never depends on the values beside it.
 """

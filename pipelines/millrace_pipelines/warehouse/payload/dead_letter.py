@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
+from millrace_pipelines.warehouse.payload.arrow import Field
 
-LETTER_FIELDS: list[pa.Field[Any]] = [
+LETTER_FIELDS: list[Field] = [
     pa.field("error", pa.string()),
     pa.field("reason", pa.string()),
     pa.field("schema_id", pa.int64()),
@@ -16,5 +15,5 @@ LETTER_FIELDS: list[pa.Field[Any]] = [
     pa.field("ledger", pa.string()),
     pa.field("replay", pa.int64()),
 ]
-DEAD_LETTER_FIELDS: list[pa.Field[Any]] = [*ENVELOPE_FIELDS, *LETTER_FIELDS]
+DEAD_LETTER_FIELDS: list[Field] = [*ENVELOPE_FIELDS, *LETTER_FIELDS]
 DEAD_LETTER_SCHEMA = pa.schema(DEAD_LETTER_FIELDS)

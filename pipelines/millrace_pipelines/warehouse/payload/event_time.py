@@ -1,4 +1,4 @@
-"""Event time: which partition of its table a row belongs to, whenever it comes.
+"""Event time decides which partition of its table a row belongs to, whenever it comes.
 
     "event_time": {"column": "time_hour", "granularity": "day", "late_after": "7d", "late": "accept"}
 
@@ -6,8 +6,8 @@ The partition column is `event_date` (a date, UTC) for days, `event_hour` (a tim
 event time goes to the partition null. A row is late if its event time lies more than `late_after` before the record's
 own timestamp, so what is late does not depend on when it is loaded.
 
-Bounded: event times outside of `earliest` … `latest` are refused, and a task writes at most `max_partitions` values;
-rows of further ones are refused too, and can be replayed.
+Partitions are bounded: event times outside of `earliest` … `latest` are refused, and a task writes at most
+`max_partitions` values. Rows of further ones are refused too, and can be replayed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.outcome import Flags, Places, Reason, Refusal, refused_where
-from millrace_pipelines.warehouse.payload.types import Field
+from millrace_pipelines.warehouse.payload.arrow import Columns, Field, Flags, Places
+from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, refused_where
 
 KEYS = {"column", "granularity", "earliest", "latest", "late_after", "late", "max_partitions"}
 DURATION = re.compile(r"(\d{1,9})([smhd])")
@@ -81,12 +80,12 @@ class EventTime:
             return pa.field("event_date", pa.date32())
         return pa.field("event_hour", TIMESTAMP_TYPE)
 
-    def to_json(self) -> dict[str, Any]:
-        """The declaration that `parse_event_time` reads back."""
+    def to_json(self) -> dict[str, object]:
+        """Returns the declaration that `parse_event_time` reads back."""
         return asdict(self)
 
     def partition_values(self, span: int) -> dict[str, str | None]:
-        """A partition's value as Delta writes it."""
+        """Returns a partition's value as Delta writes it, under its column's name."""
         if span == NO_TIME:
             return {self.partition_field.name: None}
         moment = EPOCH + timedelta(microseconds=span * SPAN_US[self.granularity])
@@ -94,7 +93,7 @@ class EventTime:
         return {self.partition_field.name: text}
 
     def place(self, rows: pa.Table, taken: set[int]) -> Placed:
-        """The partitions of rows; `taken` has those that the task writes already, and gets the new ones."""
+        """Returns the partitions of rows; `taken` has those that the task writes already, and gets the new ones."""
         times, present = _microseconds(rows.column(self.column))
         first, last = _moment(self.earliest), _moment(self.latest)
         beyond = present & ((times < first) | (times >= last))
@@ -116,7 +115,7 @@ class EventTime:
         return judged & has_arrived & (times < arrived - duration_s(self.late_after) * 1_000_000)
 
     def _too_many(self, spans: Places, refused: Flags, taken: set[int]) -> Iterator[Refusal]:
-        """Values are taken in the order in which they come."""
+        """Takes new values in the order in which they come, and refuses the rows of those for which no room is left."""
         found, firsts = np.unique(spans[~refused], return_index=True)
         fresh = [int(span) for span in found[np.argsort(firsts)] if int(span) not in taken]
         room = max(self.max_partitions - len(taken), 0)
@@ -126,11 +125,11 @@ class EventTime:
             yield from refused_where(~refused & np.isin(spans, fresh[room:]), Reason.PARTITIONS, message)
 
 
-def _microseconds(column: Any) -> tuple[Places, Flags]:
-    """Microseconds since 1970 of timestamps or dates, and where there are any."""
-    present = column.is_valid().to_numpy()
+def _microseconds(column: Columns) -> tuple[Places, Flags]:
+    """Returns the microseconds since 1970 of timestamps or dates, and where there are any."""
     moments = column.cast(TIMESTAMP_TYPE) if not column.type.equals(TIMESTAMP_TYPE) else column
-    return pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), present
+    microseconds = moments.cast(pa.int64()).fill_null(pa.scalar(0, pa.int64()))
+    return microseconds.to_numpy(), column.is_valid().to_numpy()
 
 
 def _moment(text: str) -> int:
@@ -139,7 +138,7 @@ def _moment(text: str) -> int:
 
 
 def duration_s(text: str) -> int:
-    """Seconds of a duration such as 90s, 30m, 12h, 7d; SchemaError for another text."""
+    """Returns the seconds of a duration such as 90s, 30m, 12h, 7d; SchemaError for another text."""
     match = DURATION.fullmatch(text)
     if match is None:
         raise SchemaError(f"late_after: {text!r} is not a duration such as 90s, 30m, 12h or 7d")
@@ -147,7 +146,7 @@ def duration_s(text: str) -> int:
 
 
 def parse_event_time(declared: object) -> EventTime:
-    """The declaration of a schema file; SchemaError says what can't be used."""
+    """Parses the declaration of a schema file; SchemaError says what can't be used."""
     if not isinstance(declared, dict) or not isinstance(declared.get("column"), str):
         raise SchemaError('event_time is an object {"column": …, "granularity": "day" or "hour"}')
     if unknown := declared.keys() - KEYS:
@@ -165,8 +164,8 @@ def parse_event_time(declared: object) -> EventTime:
     return event_time
 
 
-def _choices(declared: Mapping[str, Any]) -> dict[str, Any]:
+def _choices(declared: Mapping[str, object]) -> dict[str, StrEnum]:
     return {
-        "granularity": Granularity(declared.get("granularity", Granularity.DAY)),
-        "late": Late(declared.get("late", Late.ACCEPT)),
+        "granularity": Granularity(str(declared.get("granularity", Granularity.DAY))),
+        "late": Late(str(declared.get("late", Late.ACCEPT))),
     }

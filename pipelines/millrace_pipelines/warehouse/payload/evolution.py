@@ -1,10 +1,10 @@
 """How a table's columns follow a schema that changed.
 
     the schema's field                       the table's column
-    is new, at the top or in a struct        is added, null in the rows of before
-    is wider (int → long, …)                 is widened, and the files rewritten in the same commit
+    is new, at the top or in a struct        is added, null in earlier rows
+    is wider (int → long, …)                 is widened, and the files are rewritten in the same commit
     is narrower                              stays; values of the field fit it
-    is gone                                  stays, null in the rows to come
+    is gone                                  stays, null in later rows
     is of another type                       stops the load, or stays: values that don't fit become dead letters
 
 Widenings are those of Delta's type widening that lose nothing: integer → long, double, decimal(10+s,s);
@@ -13,22 +13,15 @@ long → decimal(20+s,s); float → double; decimal → decimal with no fewer di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from millrace_pipelines.warehouse.errors import SchemaChangedError
+from millrace_pipelines.warehouse.payload.arrow import Field
 from millrace_pipelines.warehouse.payload.conform import is_lossless
-from millrace_pipelines.warehouse.payload.types import (
-    Field,
-    children,
-    column_of,
-    list_of,
-    loosened,
-    map_of,
-    type_text,
-)
+from millrace_pipelines.warehouse.payload.types import children, column_of, list_of, loosened, map_of, type_text
 
 
 class Evolution(NamedTuple):
@@ -40,13 +33,19 @@ class Evolution(NamedTuple):
 
 
 class _Change(NamedTuple):
-    data_type: Any
+    data_type: pa.DataType
+    added: list[str]
+    widened: list[str]
+
+
+class _Fields(NamedTuple):
+    fields: list[Field]
     added: list[str]
     widened: list[str]
 
 
 def evolve(columns: pa.Schema, fields: Sequence[Field], *, keep_types: bool) -> Evolution:
-    """The columns of a table that has `columns`, for a schema of `fields`.
+    """Returns the columns that a table comes to, which has `columns`, for a schema of `fields`.
 
     Args:
         columns: The payload's columns as they are.
@@ -57,18 +56,18 @@ def evolve(columns: pa.Schema, fields: Sequence[Field], *, keep_types: bool) -> 
         SchemaChangedError: A field's type neither fits its column's nor widens it, or its name differs in case only.
     """
     change = _structs(columns, fields, "", keep_types)
-    return Evolution(pa.schema(change.data_type), tuple(change.added), tuple(change.widened))
+    return Evolution(pa.schema(change.fields), tuple(change.added), tuple(change.widened))
 
 
 def merged(fields: Sequence[Field], later: Sequence[Field]) -> list[Field]:
-    """The fields of two versions of a schema, either of which a value may have been written with."""
+    """Returns the fields of two versions of a schema, either of which a value may have been written with."""
     columns = evolve(pa.schema([column_of(field) for field in fields]), later, keep_types=False).columns
     required = {field.name for field in fields if not field.nullable} & {f.name for f in later if not f.nullable}
     return [pa.field(column.name, column.type, column.name not in required) for column in columns]
 
 
-def _structs(columns: Any, fields: Sequence[Field], path: str, keep_types: bool) -> _Change:
-    """The change of fields that stand side by side."""
+def _structs(columns: Iterable[Field], fields: Sequence[Field], path: str, keep_types: bool) -> _Fields:
+    """Returns the change of fields that stand side by side."""
     kept = {field.name: field.type for field in columns}
     by_case = {name.casefold(): name for name in kept}
     added: list[str] = []
@@ -87,13 +86,13 @@ def _structs(columns: Any, fields: Sequence[Field], path: str, keep_types: bool)
         kept[name] = change.data_type
         added += change.added
         widened += change.widened
-    return _Change([pa.field(name, data_type) for name, data_type in kept.items()], added, widened)
+    return _Fields([pa.field(name, data_type) for name, data_type in kept.items()], added, widened)
 
 
-def _changed(old: Any, new: Any, path: str, keep_types: bool) -> _Change:
+def _changed(old: pa.DataType, new: pa.DataType, path: str, keep_types: bool) -> _Change:
     if pa.types.is_struct(old) and pa.types.is_struct(new):
-        change = _structs(children(old), children(new), f"{path}/", keep_types)
-        return change._replace(data_type=pa.struct(change.data_type))
+        inside = _structs(children(old), children(new), f"{path}/", keep_types)
+        return _Change(pa.struct(inside.fields), inside.added, inside.widened)
     if pa.types.is_list(old) and pa.types.is_list(new):
         change = _changed(old.value_type, new.value_type, f"{path}/[]", keep_types)
         return change._replace(data_type=list_of(change.data_type))

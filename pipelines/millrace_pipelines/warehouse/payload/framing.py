@@ -1,22 +1,22 @@
-"""Confluent's wire format: which registered schema a value was written with.
+"""Confluent's wire format, which names the registered schema that a value was written with.
 
     │ 0 │ schema id, 4 bytes, big-endian │ payload │                          Avro, JSON Schema
     │ 0 │ schema id, 4 bytes, big-endian │ message indexes │ payload │        Protobuf
 
 Message indexes lead to the message's type: its place in the file, then inside that type, and so on; a zig-zag count
-and so many zig-zag numbers, or the single byte 0 for the first type. Source: Confluent, "Wire Format".
+and as many zig-zag numbers, or the single byte 0 for the first type. Source: Confluent, "Wire Format".
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.errors import RecordError
 from millrace.records.varint import decode_varint
-from millrace_pipelines.warehouse.payload.outcome import Flags, Places
+from millrace_pipelines.warehouse.payload.arrow import Flags, Places, data_of, octets_of, offsets_of, slices
 
 FRAME_BYTES = 5
 MAGIC = 0
@@ -30,11 +30,9 @@ class Frames(NamedTuple):
     schema_ids: Places
 
 
-def read_frames(values: Any) -> Frames:
-    """The frames of a binary array without nulls."""
-    bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    buffer = values.buffers()[2]
-    data = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.zeros(1, np.uint8)
+def read_frames(values: pa.BinaryArray) -> Frames:
+    """Reads the frames of a binary array without nulls."""
+    bounds, data = offsets_of(values), octets_of(data_of(values))
     begins = bounds[:-1].astype(np.int64)
     octets = data[np.minimum(begins[:, None] + np.arange(FRAME_BYTES), data.size - 1)]
     framed = (np.diff(bounds) >= FRAME_BYTES) & (octets[:, 0] == MAGIC)
@@ -42,19 +40,14 @@ def read_frames(values: Any) -> Frames:
     return Frames(framed, np.where(framed, ids, 0))
 
 
-def unframed(values: Any) -> Any:
-    """The payloads of framed values, over the same bytes."""
-    bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    inside = np.empty(2 * len(values), np.int32)
-    inside[0::2], inside[1::2] = bounds[:-1] + FRAME_BYTES, bounds[1:]
-    over: Any = pa.Array.from_buffers(
-        pa.binary(), max(2 * len(values) - 1, 0), [None, pa.py_buffer(inside.data), values.buffers()[2]]
-    )
-    return over.take(pa.array(np.arange(0, 2 * len(values), 2)))
+def unframed(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Returns the payloads of framed values, over the same bytes."""
+    bounds = offsets_of(values)
+    return slices(data_of(values), bounds[:-1] + FRAME_BYTES, bounds[1:])
 
 
 def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
-    """The path to a message's type, and the message; None where the indexes are not valid."""
+    """Returns the path to a message's type, and the message; None where the indexes are not valid."""
     try:
         count, position = decode_varint(payload, 0)
         if not 0 <= count <= MAX_MESSAGE_DEPTH:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Flags: TypeAlias = npt.NDArray[np.bool_]
-Places: TypeAlias = npt.NDArray[np.int64]
+from millrace_pipelines.warehouse.payload.arrow import Flags, Places, places_array
 
 
 class Reason(StrEnum):
@@ -31,6 +29,14 @@ class Reason(StrEnum):
     PARTITIONS = "partitions"  # more partition values than a task may write
 
 
+class UnfitError(Exception):
+    """A value that does not pass, with the reason."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Refusal(NamedTuple):
     """A value that does not pass, at its place among the values."""
 
@@ -47,7 +53,7 @@ class Decoded(NamedTuple):
     refusals: list[Refusal]
 
     def passed(self, count: int) -> Flags:
-        """For each of so many values, whether it passed."""
+        """Returns for each of `count` values whether it passed."""
         flags = np.ones(count, np.bool_)
         flags[[refusal.place for refusal in self.refusals]] = False
         return flags
@@ -61,32 +67,18 @@ class Part(NamedTuple):
 
 
 def joined(parts: Sequence[Part], refusals: Sequence[Refusal], schema: pa.Schema) -> Decoded:
-    """One outcome of parts whose places mingle."""
+    """Returns the rows of all parts in the order of their places, and the refusals in the order of theirs."""
     ordered = sorted(refusals, key=lambda refusal: refusal.place)
     if not parts:
         return Decoded(schema.empty_table(), ordered)
     places = np.concatenate([part.places for part in parts])
     columns = pa.concat_tables([part.columns for part in parts])
     if len(places) > 1 and not bool((places[1:] > places[:-1]).all()):
-        order: Any = pa.array(np.argsort(places, kind="stable"))
-        columns = columns.take(order)
+        columns = columns.take(places_array(np.argsort(places, kind="stable")))
     return Decoded(columns, ordered)
 
 
-def nulls(schema: pa.Schema, count: int) -> pa.Table:
-    """So many rows of nulls."""
-    return pa.Table.from_arrays([pa.nulls(count, field.type) for field in schema], schema=schema)
-
-
 def refused_where(flags: Flags, reason: Reason, message: str) -> Iterator[Refusal]:
-    """A refusal for each place that is flagged."""
+    """Yields a refusal for each place that is flagged."""
     for place in np.flatnonzero(flags):
         yield Refusal(int(place), reason, message)
-
-
-def combined(column: Any) -> pa.Array[Any]:
-    """A column in one piece."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    whole: pa.Array[Any] = column
-    return whole

@@ -1,26 +1,33 @@
-"""What a task needs to give values their columns; made by the driver, sent to the tasks.
+"""What a task needs to give values their columns; the driver makes it and sends it to the tasks.
 
-Values without a frame are all of the declared schema. Framed ones are grouped by their schema's id: those that the
-driver found under the subject travel with the payload, another id is looked up by the task. A registry that can't be
-asked fails the task, which is tried again; an id that it does not know makes dead letters.
+Values without a frame are all of the declared schema. Framed ones are grouped by their schema's id: the schemas that
+the driver found under the subject travel with the payload, any other one is looked up by the task. A registry that
+can't be asked fails the task, which is tried again; an id that it does not know makes dead letters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
 from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.arrow import (
+    Field,
+    Places,
+    flags_of,
+    nulls,
+    places_array,
+    values_of,
+)
 from millrace_pipelines.warehouse.payload.conform import conform
 from millrace_pipelines.warehouse.payload.framing import read_frames, split_message_indexes, unframed
-from millrace_pipelines.warehouse.payload.json import JsonDecoder
-from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Places, Reason, Refusal, joined, nulls
-from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema, UnknownSchemaError
+from millrace_pipelines.warehouse.payload.json.decoder import JsonDecoder
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined
+from millrace_pipelines.warehouse.payload.registry.registry import Format, RegisteredSchema, UnknownSchemaError
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.payload.sources import (
     Decoder,
@@ -29,14 +36,15 @@ from millrace_pipelines.warehouse.payload.sources import (
     registry_at,
     source_fields,
 )
-from millrace_pipelines.warehouse.payload.types import Field, children
+from millrace_pipelines.warehouse.payload.types import children
 
 Outcome = Part | Refusal
+Decode = Callable[[pa.BinaryArray], Decoded]
 
 
 @dataclass(frozen=True)
 class Payload:
-    """The declared schema, the table's columns behind the envelope, and the registered schemas known by now."""
+    """The declared schema, the table's columns behind the envelope, and the registered schemas known so far."""
 
     schema: PayloadSchema
     columns: pa.Schema
@@ -47,15 +55,15 @@ class Payload:
         """The columns of a data file: the envelope's, then the payload's."""
         return pa.schema([*ENVELOPE_FIELDS, *self.columns])
 
-    def decode(self, values: Any) -> Decoded:
-        """Columns of a binary array, null where a record is a tombstone, which has null in each.
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decodes a binary array, null where a record is a tombstone, which has null in each column.
 
         Raises:
             RegistryError: A schema's id is unknown here and the registry can't be asked.
         """
         if self.schema.format is Format.RAW:
             return Decoded(nulls(self.columns, len(values)), [])
-        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        valid = flags_of(values.is_valid())
         places, tombstones = np.flatnonzero(valid), np.flatnonzero(~valid)
         parts: list[Part] = [Part(tombstones, nulls(self.columns, len(tombstones)))] if len(tombstones) else []
         refusals: list[Refusal] = []
@@ -66,7 +74,7 @@ class Payload:
                 parts.append(outcome._replace(places=places[outcome.places]))
         return joined(parts, refusals, self.columns)
 
-    def _outcomes(self, values: Any) -> Iterator[Outcome]:
+    def _outcomes(self, values: pa.BinaryArray) -> Iterator[Outcome]:
         if self.schema.registry is not None:
             yield from self._framed(values)
         elif self.schema.format is Format.JSON:
@@ -75,7 +83,7 @@ class Payload:
             decoder = plain_decoder(self.schema)
             yield from self._decoded(values, np.arange(len(values)), decoder.decode, None)
 
-    def _framed(self, values: Any) -> Iterator[Outcome]:
+    def _framed(self, values: pa.BinaryArray) -> Iterator[Outcome]:
         frames = read_frames(values)
         for place in np.flatnonzero(~frames.framed):
             yield Refusal(int(place), Reason.FRAMING, "not in Confluent's wire format: no 0 and schema id at its start")
@@ -91,7 +99,7 @@ class Payload:
     def _registered(self, schema_id: int) -> RegisteredSchema:
         return self.known.get(schema_id) or registry_at(self.schema.registry or "").schema(schema_id)
 
-    def _of_schema(self, schema: RegisteredSchema, values: Any, places: Places) -> Iterator[Outcome]:
+    def _of_schema(self, schema: RegisteredSchema, values: pa.BinaryArray, places: Places) -> Iterator[Outcome]:
         if schema.format is not self.schema.format:
             message = f"schema {schema.schema_id} is {schema.format}, not {self.schema.format}"
             yield from _refused(places, Reason.UNUSABLE_SCHEMA, message, schema.schema_id)
@@ -106,10 +114,10 @@ class Payload:
         else:
             yield from self._protobuf(schema, payloads, places)
 
-    def _protobuf(self, schema: RegisteredSchema, payloads: Any, places: Places) -> Iterator[Outcome]:
-        """Messages by the path to their type, nearly always the same."""
+    def _protobuf(self, schema: RegisteredSchema, payloads: pa.BinaryArray, places: Places) -> Iterator[Outcome]:
+        """Decodes messages in groups by the path to their type, which is nearly always the same."""
         by_path: dict[tuple[int, ...], tuple[list[int], list[bytes]]] = {}
-        for place, payload in zip(places.tolist(), payloads.to_pylist(), strict=True):
+        for place, payload in zip(places.tolist(), values_of(payloads), strict=True):
             split = split_message_indexes(payload)
             if split is None:
                 yield Refusal(place, Reason.FRAMING, "the message indexes are not valid", schema.schema_id)
@@ -123,21 +131,23 @@ class Payload:
             except SchemaError as error:
                 yield from _refused(np.array(at), Reason.UNUSABLE_SCHEMA, str(error), schema.schema_id)
                 continue
-            array: Any = pa.array(messages, pa.binary())
+            array = pa.array(messages, pa.binary())
             yield from self._of_decoder(decoder, array, np.array(at, np.int64), schema.schema_id)
 
-    def _of_decoder(self, decoder: Decoder, payloads: Any, places: Places, schema_id: int) -> Iterator[Outcome]:
+    def _of_decoder(
+        self, decoder: Decoder, payloads: pa.BinaryArray, places: Places, schema_id: int
+    ) -> Iterator[Outcome]:
         yield from self._known_fields(decoder.fields, payloads, places, decoder.decode, schema_id)
 
     def _known_fields(
         self,
         fields: Sequence[Field],
-        payloads: Any,
+        payloads: pa.BinaryArray,
         places: Places,
-        decode: Callable[[Any], Decoded],
+        decode: Decode,
         schema_id: int,
     ) -> Iterator[Outcome]:
-        """Decode, unless the writer's schema has fields for which the table has no column yet."""
+        """Decodes, unless the writer's schema has fields for which the table has no column yet."""
         unknown = [] if self.schema.fields else list(_unknown(fields, self.columns, ""))
         if unknown:
             message = f"schema {schema_id} has field {unknown[0]}, for which the table has no column yet"
@@ -146,9 +156,9 @@ class Payload:
         yield from self._decoded(payloads, places, decode, schema_id)
 
     def _decoded(
-        self, values: Any, places: Places, decode: Callable[[Any], Decoded], schema_id: int | None
+        self, values: pa.BinaryArray, places: Places, decode: Decode, schema_id: int | None
     ) -> Iterator[Outcome]:
-        """Decode and bring to the table's columns."""
+        """Decodes values and brings them to the table's columns."""
         decoded = decode(values)
         for refusal in decoded.refusals:
             yield refusal._replace(place=int(places[refusal.place]), schema_id=schema_id)
@@ -167,19 +177,19 @@ class Payload:
         return [declared.name for declared in self.schema.fields if not declared.nullable]
 
     def _json(self) -> JsonDecoder:
-        """Reads the declared fields, or all that the table has, in the table's types."""
+        """Returns a decoder of the declared fields, or of all that the table has, in the table's types."""
         if not self.schema.fields:
             return JsonDecoder(list(self.columns))
         types = {column.name: column.type for column in self.columns}
         return JsonDecoder([_in_type(declared, types[declared.name]) for declared in self.schema.fields])
 
 
-def _in_type(declared: Field, data_type: Any) -> Field:
-    """A declared field in its column's type; what it says of parts that may not lack stays."""
+def _in_type(declared: Field, data_type: pa.DataType) -> Field:
+    """Returns a declared field in its column's type; which of its parts may not lack stays as declared."""
     return pa.field(declared.name, _retyped(declared.type, data_type), declared.nullable)
 
 
-def _retyped(declared: Any, data_type: Any) -> Any:
+def _retyped(declared: pa.DataType, data_type: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(declared) and pa.types.is_struct(data_type):
         inner = {child.name: child for child in children(declared)}
         return pa.struct(
@@ -190,8 +200,8 @@ def _retyped(declared: Any, data_type: Any) -> Any:
     return data_type
 
 
-def _unknown(fields: Sequence[Field], columns: Any, path: str) -> Iterator[str]:
-    """Paths of the fields for which there is no column."""
+def _unknown(fields: Sequence[Field], columns: Iterable[Field], path: str) -> Iterator[str]:
+    """Yields the paths of the fields for which there is no column."""
     known = {column.name: column.type for column in columns}
     for one in fields:
         if one.name not in known:
@@ -200,7 +210,7 @@ def _unknown(fields: Sequence[Field], columns: Any, path: str) -> Iterator[str]:
             yield from _unknown_inside(one.type, known[one.name], f"{path}{one.name}/")
 
 
-def _unknown_inside(data_type: Any, column: Any, path: str) -> Iterator[str]:
+def _unknown_inside(data_type: pa.DataType, column: pa.DataType, path: str) -> Iterator[str]:
     if pa.types.is_struct(data_type) and pa.types.is_struct(column):
         yield from _unknown(children(data_type), children(column), path)
     elif pa.types.is_list(data_type) and pa.types.is_list(column):
@@ -209,8 +219,8 @@ def _unknown_inside(data_type: Any, column: Any, path: str) -> Iterator[str]:
         yield from _unknown_inside(data_type.item_type, column.item_type, f"{path}value/")
 
 
-def _taken(values: Any, places: Places) -> Any:
-    return values if len(places) == len(values) else values.take(pa.array(places))
+def _taken(values: pa.BinaryArray, places: Places) -> pa.BinaryArray:
+    return values if len(places) == len(values) else values.take(places_array(places))
 
 
 def _refused(places: Places, reason: Reason, message: str, schema_id: int) -> Iterator[Refusal]:

@@ -1,8 +1,8 @@
-"""The data files of one task's rows: one file, or for a table of event times one and more for each partition.
+"""The data files of one task's rows: one file, or for a table with event time at least one for each partition.
 
-Rows wait in memory until their partition has a row group's worth. Bounded: where all partitions together wait with more
-than MAX_PENDING_BYTES, the largest is written and its file closed; no more than MAX_OPEN_FILES are open at once. A
-partition whose file was closed gets another one.
+Rows wait in memory until their partition has a row group's worth. Memory and open files are bounded: where the rows of
+all partitions take more than MAX_PENDING_BYTES, the largest partition is written and its file closed, and no more than
+MAX_OPEN_FILES are open at once. A partition whose file was closed gets another one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
-from millrace_pipelines.warehouse.payload.outcome import Places
+from millrace_pipelines.warehouse.payload.arrow import Places
 
 MAX_PENDING_BYTES = 128 << 20
 MAX_OPEN_FILES = 16
@@ -27,10 +27,10 @@ OpenFile = Callable[[int | None], DataFileWriter]
 class RowsWriter:
     """Writes rows to the files of their partitions.
 
-    As a context manager: an error inside takes unfinished files away.
+    As a context manager, it removes unfinished files where an error is raised inside.
 
     Args:
-        open_file: A writer for a partition, in spans of event time; for None, of a table without.
+        open_file: Makes the writer of a partition, given in spans of event time; None is the table without event time.
     """
 
     def __init__(self, open_file: OpenFile) -> None:
@@ -49,7 +49,7 @@ class RowsWriter:
             writer.__exit__(kind, error, trace)
 
     def write(self, rows: pa.Table, spans: Places | None) -> None:
-        """Add rows, with their partitions where the table has any."""
+        """Adds rows, with their partitions where the table has any."""
         if spans is None or rows.num_rows == 0:
             self._write(None, rows)
             return
@@ -82,7 +82,7 @@ class RowsWriter:
             self._files.append(file)
 
     def finish(self) -> tuple[DataFile, ...]:
-        """Close and sync all files."""
+        """Closes and syncs all files, and returns them."""
         for span in list(self._writers):
             self._finish(span)
         return tuple(self._files)

@@ -1,4 +1,4 @@
-"""The declared schema of a topic's values (spec H4); docs/warehouse-schemas.md has the whole format.
+"""The declared schema of a topic's values; docs/warehouse-schemas.md has the whole format.
 
     {"format": "json",                                        or "avro", "protobuf", "raw"
      "fields": [{"name": "carrier", "type": "string", "nullable": false}, …],
@@ -6,8 +6,8 @@
      "registry": "http://127.0.0.1:8081", "subject": "flights-value",
      "changed_types": "stop", "event_time": {…}}
 
-`nullable` (default true) says whether a record may lack the field; a column is nullable in any case, for a
-tombstone (null value) has no fields at all. A table keeps its declaration, with the schema's text in it.
+`nullable` (default true) says whether a record may lack the field. A column is nullable in any case, for a tombstone
+(a null value) has no fields at all. A table keeps its declaration, with the schema's text in it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TypeVar
 
 import pyarrow as pa
 
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.errors import SchemaError
+from millrace_pipelines.warehouse.payload.arrow import Field
 from millrace_pipelines.warehouse.payload.event_time import EventTime, parse_event_time
-from millrace_pipelines.warehouse.payload.proto_files import compile_proto
-from millrace_pipelines.warehouse.payload.registry import Format
-from millrace_pipelines.warehouse.payload.registry_files import read_text
-from millrace_pipelines.warehouse.payload.types import Field, column_of, declare_fields, parse_fields
+from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
+from millrace_pipelines.warehouse.payload.registry.files import read_text
+from millrace_pipelines.warehouse.payload.registry.registry import Format
+from millrace_pipelines.warehouse.payload.types import column_of, declare_fields, parse_fields
 
 KEYS = {"format", "fields", "schema", "schema_text", "message", "registry", "subject", "changed_types", "event_time"}
 PROTO_SUFFIX = ".proto"
 PARTITION_COLUMNS = ("event_date", "event_hour")
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class ChangedTypes(StrEnum):
-    """What a load does where a field's new type does not hold the column's old one, nor the other way round."""
+    """What a load does where neither of a field's new type and its column's type holds all values of the other."""
 
     STOP = "stop"
     DEAD_LETTER = "dead-letter"
@@ -72,7 +74,7 @@ class PayloadSchema:
         return pa.schema([column_of(field) for field in self.fields])
 
     def to_json(self) -> str:
-        """The declaration, as `parse_payload_schema` reads it."""
+        """Returns the declaration that `parse_payload_schema` reads back."""
         declared = {
             "format": self.format,
             "fields": declare_fields(self.fields) or None,
@@ -87,12 +89,12 @@ class PayloadSchema:
 
 
 def table_schema(payload: PayloadSchema | None) -> pa.Schema:
-    """The columns of a table: the envelope, then the declared ones."""
+    """Returns the columns of a table: the envelope, then the declared ones."""
     return pa.schema([*ENVELOPE_FIELDS, *payload.arrow]) if payload else ENVELOPE_SCHEMA
 
 
 def read_payload_schema(path: str) -> PayloadSchema:
-    """The declaration in a file, whose own paths begin at its directory; SchemaError where it can't be used."""
+    """Reads the declaration in a file; paths in it begin at its directory. SchemaError where it can't be used."""
     text = read_text(path)
     try:
         return parse_payload_schema(text, directory=os.path.dirname(os.path.abspath(path)))
@@ -101,11 +103,11 @@ def read_payload_schema(path: str) -> PayloadSchema:
 
 
 def parse_payload_schema(text: str, *, directory: str | None = None) -> PayloadSchema:
-    """The declaration in a text; SchemaError names what can't be used.
+    """Parses a declaration; SchemaError names what can't be used.
 
     Args:
         text: JSON.
-        directory: Where its paths begin; None for a table's own declaration, which has none.
+        directory: Where its paths begin; None for a table's own declaration, which has no paths.
     """
     try:
         declared = json.loads(text)
@@ -120,31 +122,40 @@ def parse_payload_schema(text: str, *, directory: str | None = None) -> PayloadS
     return schema
 
 
-def _parse(declared: Mapping[str, Any], directory: str | None) -> PayloadSchema:
-    for name in ("schema", "schema_text", "message", "registry", "subject"):
-        if not isinstance(declared.get(name, ""), str):
-            raise SchemaError(f"{name} is {declared[name]!r}, not a text")
-    event_time = declared.get("event_time")
-    registry = declared.get("registry")
+def _parse(declared: Mapping[str, object], directory: str | None) -> PayloadSchema:
+    texts = {name: _text(declared, name) for name in ("schema", "schema_text", "message", "registry", "subject")}
+    event_time, registry = declared.get("event_time"), texts["registry"]
     if registry is not None and directory is not None and "://" not in registry:
         registry = os.path.join(directory, registry)
+    payload_format = _choice(declared, "format", Format.JSON)
     return PayloadSchema(
-        format=_choice(Format, declared, "format", Format.JSON),
+        format=payload_format,
         fields=tuple(_fields(declared["fields"])) if "fields" in declared else (),
-        text=_schema_text(declared, directory),
-        message=declared.get("message"),
+        text=texts["schema_text"]
+        if texts["schema"] is None
+        else _schema_text(texts["schema"], directory, payload_format),
+        message=texts["message"],
         registry=registry,
-        subject=declared.get("subject"),
-        changed_types=_choice(ChangedTypes, declared, "changed_types", ChangedTypes.STOP),
+        subject=texts["subject"],
+        changed_types=_choice(declared, "changed_types", ChangedTypes.STOP),
         event_time=None if event_time is None else parse_event_time(event_time),
     )
 
 
-def _choice(kind: type[StrEnum], declared: Mapping[str, Any], name: str, default: Any) -> Any:
-    try:
-        return kind(declared.get(name, default))
-    except ValueError:
-        raise SchemaError(f"{name} {declared[name]!r} is not one of {', '.join(kind)}") from None
+def _text(declared: Mapping[str, object], name: str) -> str | None:
+    """Returns a text of the declaration, None where it is not there."""
+    text = declared.get(name, "")
+    if not isinstance(text, str):
+        raise SchemaError(f"{name} is {text!r}, not a text")
+    return text if name in declared else None
+
+
+def _choice(declared: Mapping[str, object], name: str, default: Choice) -> Choice:
+    chosen = declared.get(name, default)
+    for choice in type(default):
+        if choice == chosen:
+            return choice
+    raise SchemaError(f"{name} {chosen!r} is not one of {', '.join(type(default))}")
 
 
 def _fields(declared: object) -> list[Field]:
@@ -152,18 +163,15 @@ def _fields(declared: object) -> list[Field]:
 
 
 def taken_names() -> dict[str, str]:
-    """Names, in lower case, that no payload's column can have, and what has them."""
+    """Returns the names, in lower case, that no payload's column can have, and what has them."""
     names = {name.casefold(): f"the envelope's column {name}" for name in ENVELOPE_COLUMNS}
     return names | {name: f"the partition column {name}" for name in PARTITION_COLUMNS}
 
 
-def _schema_text(declared: Mapping[str, Any], directory: str | None) -> str | None:
-    """The text that stands in the declaration, or that of the file it names."""
-    if "schema" not in declared:
-        text: str | None = declared.get("schema_text")
-        return text
-    path = os.path.join(directory or "", declared["schema"])
-    if declared.get("format") != Format.PROTOBUF:
+def _schema_text(name: str, directory: str | None, payload_format: Format) -> str:
+    """Returns the schema in a file: Avro's text, or the descriptor set of Protobuf in base64."""
+    path = os.path.join(directory or "", name)
+    if payload_format is not Format.PROTOBUF:
         return read_text(path)
     return base64.b64encode(_descriptor_set(path)).decode()
 
@@ -205,7 +213,7 @@ def _check_event_time(schema: PayloadSchema) -> None:
 
 
 def check_event_column(event_time: EventTime, columns: pa.Schema) -> None:
-    """SchemaError unless the event time's column is there, a timestamp or a date."""
+    """Raises SchemaError unless the event time's column is there, a timestamp or a date."""
     index = columns.get_field_index(event_time.column)
     if event_time.column != "timestamp" and (index < 0 or not pa.types.is_temporal(columns.field(index).type)):
         raise SchemaError(f"event_time: {event_time.column} is no column of timestamps or dates")

@@ -10,17 +10,18 @@ from typing import Protocol
 import pyarrow as pa
 
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.avro import avro_decoder
+from millrace_pipelines.warehouse.payload.arrow import Field
+from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
 from millrace_pipelines.warehouse.payload.evolution import merged
-from millrace_pipelines.warehouse.payload.json_schema import json_schema_fields
+from millrace_pipelines.warehouse.payload.json.schema import json_schema_fields
 from millrace_pipelines.warehouse.payload.outcome import Decoded
-from millrace_pipelines.warehouse.payload.proto_files import compile_proto
-from millrace_pipelines.warehouse.payload.protobuf import protobuf_decoder
-from millrace_pipelines.warehouse.payload.registry import Format, RegisteredSchema, SchemaRegistry
-from millrace_pipelines.warehouse.payload.registry_files import FileRegistry
-from millrace_pipelines.warehouse.payload.registry_http import HttpRegistry
+from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
+from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
+from millrace_pipelines.warehouse.payload.registry.files import FileRegistry
+from millrace_pipelines.warehouse.payload.registry.http import HttpRegistry
+from millrace_pipelines.warehouse.payload.registry.registry import Format, RegisteredSchema, SchemaRegistry
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema, check_event_column, taken_names
-from millrace_pipelines.warehouse.payload.types import Field, check_names
+from millrace_pipelines.warehouse.payload.types import check_names
 
 MAX_CACHED = 256
 MAIN_PROTO = "main.proto"
@@ -32,19 +33,19 @@ class Decoder(Protocol):
     fields: list[Field]
     without_column: list[str]
 
-    def decode(self, values: pa.Array[pa.BinaryScalar]) -> Decoded:
-        """Columns of a binary array without nulls."""
+    def decode(self, values: pa.BinaryArray, /) -> Decoded:
+        """Decodes a binary array without nulls."""
         ...
 
 
 @lru_cache(maxsize=16)
 def registry_at(address: str) -> SchemaRegistry:
-    """The registry at an address, or in a directory."""
+    """Returns the registry at an address, or in a directory."""
     return HttpRegistry(address) if "://" in address else FileRegistry(address)
 
 
 def plain_decoder(schema: PayloadSchema) -> Decoder:
-    """The decoder of values that are not framed, in Avro or Protobuf; SchemaError where the schema can't be used."""
+    """Returns the decoder of unframed values in Avro or Protobuf; SchemaError where the schema can't be used."""
     if schema.format is Format.AVRO:
         return avro_decoder(schema.text or "")
     return protobuf_decoder(_unpacked(schema.text or ""), schema.message)
@@ -58,7 +59,7 @@ def _unpacked(text: str) -> bytes:
 
 
 def registered_decoder(schema: RegisteredSchema, path: tuple[int, ...] = (0,)) -> Decoder:
-    """The decoder of framed values; `path` leads to a Protobuf message's type."""
+    """Returns the decoder of framed values; `path` leads to a Protobuf message's type."""
     if schema.format is Format.AVRO:
         return avro_decoder(schema.text, tuple(text for _, text in schema.references))
     return protobuf_decoder(compiled(schema), None, path)
@@ -66,12 +67,12 @@ def registered_decoder(schema: RegisteredSchema, path: tuple[int, ...] = (0,)) -
 
 @lru_cache(maxsize=MAX_CACHED)
 def compiled(schema: RegisteredSchema) -> bytes:
-    """The descriptor set of a registered Protobuf schema; SchemaError where protoc refuses it."""
+    """Returns the descriptor set of a registered Protobuf schema; SchemaError where protoc refuses it."""
     return compile_proto(MAIN_PROTO, {MAIN_PROTO: schema.text, **dict(schema.references)})
 
 
 def source_fields(schema: PayloadSchema, versions: Sequence[RegisteredSchema]) -> list[Field]:
-    """The fields that a table's columns are to have: those declared, or those of the schema in all its versions.
+    """Returns the fields that a table's columns are to have: those declared, or those of all versions of the schema.
 
     Raises:
         SchemaError: A field has no column type, or the name of a column of the envelope; or the schema is not valid.
@@ -104,7 +105,7 @@ def _own_fields(decoder: Decoder) -> list[Field]:
 
 
 def versions_of(schema: PayloadSchema, topic: str) -> Sequence[RegisteredSchema]:
-    """What the registry has of the declared subject; nothing where there is no registry.
+    """Returns all versions that the registry has of the declared subject; none where no registry is declared.
 
     Raises:
         UnknownSchemaError: It has no such subject.

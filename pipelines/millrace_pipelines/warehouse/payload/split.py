@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
+from millrace_pipelines.warehouse.payload.arrow import Column, Places, binaries, combined
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.event_time import Placed
-from millrace_pipelines.warehouse.payload.outcome import Places, Refusal, combined
+from millrace_pipelines.warehouse.payload.outcome import Refusal
 from millrace_pipelines.warehouse.payload.payload import Payload
 
 
 class Split(NamedTuple):
-    """Rows, with their partition in spans of event time; letters still to be written; and how many records became what.
+    """Rows, with their partition in spans of event time; letters to be written; and how many records became what.
 
-    `spans` is None for a table without event time. `dead_letters` counts those written before as well.
+    `spans` is None for a table without event time. `dead_letters` counts the letters written before, too.
     """
 
     rows: pa.Table
@@ -45,7 +46,7 @@ class Splitter:
         self._taken: set[int] = set()
 
     def split(self, envelope: pa.Table) -> Split:
-        """Split some records; raises RegistryError where their schema can't be asked for."""
+        """Splits some records; RegistryError where their schema can't be asked for."""
         if self._payload is None:
             return Split(envelope, None, DEAD_LETTER_SCHEMA.empty_table(), 0, 0)
         is_known = np.isin(envelope.column("offset").to_numpy(), self._known)
@@ -55,7 +56,7 @@ class Splitter:
         return split._replace(dead_letters=split.dead_letters + int(is_known.sum()))
 
     def _split(self, payload: Payload, envelope: pa.Table) -> Split:
-        decoded = payload.decode(combined(envelope.column("value")))
+        decoded = payload.decode(binaries(combined(envelope.column("value"))))
         passed = decoded.passed(envelope.num_rows)
         kept = envelope if passed.all() else envelope.filter(pa.array(passed))
         rows = pa.Table.from_arrays([*kept.columns, *decoded.columns.columns], schema=payload.table_schema)
@@ -72,7 +73,7 @@ class Splitter:
             return DEAD_LETTER_SCHEMA.empty_table()
         ordered = sorted(refusals, key=lambda refusal: refusal.place)
         count = len(ordered)
-        why: list[pa.Array[Any]] = [
+        why: list[Column] = [
             pa.array([refusal.message for refusal in ordered], pa.string()),
             pa.array([refusal.reason.value for refusal in ordered], pa.string()),
             pa.array([refusal.schema_id for refusal in ordered], pa.int64()),

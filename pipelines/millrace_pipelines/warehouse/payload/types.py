@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.warehouse.errors import SchemaError
-
-Field: TypeAlias = "pa.Field[Any]"
+from millrace_pipelines.warehouse.payload.arrow import Field
 
 PRIMITIVES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
@@ -41,12 +39,15 @@ MAX_DEPTH = 32
 
 
 def parse_fields(declared: object, *, taken: Mapping[str, str] | None = None, depth: int = 0) -> list[Field]:
-    """Declared fields; SchemaError names the one that can't be used.
+    """Returns the fields of a declaration.
 
     Args:
         declared: The JSON value, a list of objects.
         taken: Names that are not free, in lower case, with what has them.
         depth: How many types stand around these fields.
+
+    Raises:
+        SchemaError: A field can't be used; it is named.
     """
     if not isinstance(declared, list) or not declared:
         raise SchemaError("a schema declares at least one field")
@@ -58,7 +59,7 @@ def parse_fields(declared: object, *, taken: Mapping[str, str] | None = None, de
 
 
 def check_names(names: Iterable[str], taken: Mapping[str, str]) -> None:
-    """SchemaError for names that Delta can't have, or that differ in case only, which Spark holds equal."""
+    """Raises SchemaError for names that Delta can't have, or that differ in case only, which Spark holds equal."""
     seen = dict(taken)
     for name in names:
         if FORBIDDEN_IN_NAMES.search(name):
@@ -83,7 +84,7 @@ def _parse_field(number: int, entry: object, depth: int) -> Field:
 
 
 def parse_type(declared: object, depth: int = 0) -> pa.DataType:
-    """The type of a declaration; SchemaError where there is none such."""
+    """Returns the type of a declaration; SchemaError where it declares none."""
     if isinstance(declared, str):
         return _parse_primitive(declared)
     kind = declared.get("type") if isinstance(declared, dict) else None
@@ -111,7 +112,7 @@ def _parse_primitive(declared: str) -> pa.DataType:
     raise SchemaError(f"type {declared!r} is not one of {', '.join(PRIMITIVES)}, decimal(p,s), struct, array, map")
 
 
-def _flag(declared: Mapping[str, Any], name: str) -> bool:
+def _flag(declared: Mapping[str, object], name: str) -> bool:
     flag = declared.get(name, True)
     if not isinstance(flag, bool):
         raise SchemaError(f"{name} is {flag!r}, not true or false")
@@ -119,24 +120,24 @@ def _flag(declared: Mapping[str, Any], name: str) -> bool:
 
 
 def list_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
-    """A list, its elements named as Delta's readers name them."""
+    """Returns a list type whose elements are named as Delta's readers name them."""
     return pa.list_(pa.field("element", element, nullable))
 
 
 def map_of(key: pa.DataType, value: pa.DataType, *, nullable: bool = True) -> pa.DataType:
-    """A map, its parts named as Delta's readers name them."""
-    build: Any = pa.map_  # its stubs know no fields here
-    data_type: pa.DataType = build(pa.field("key", key, nullable=False), pa.field("value", value, nullable))
+    """Returns a map type whose parts are named as Delta's readers name them."""
+    keys, values = pa.field("key", key, nullable=False), pa.field("value", value, nullable)
+    data_type: pa.DataType = pa.map_(keys, values)  # type: ignore[call-overload]  # the stub knows no fields here
     return data_type
 
 
-def declare_fields(fields: Iterable[Field]) -> list[dict[str, Any]]:
-    """The declaration that `parse_fields` reads back."""
+def declare_fields(fields: Iterable[Field]) -> list[dict[str, object]]:
+    """Returns the declaration that `parse_fields` reads back."""
     return [{"name": field.name, "type": declare_type(field.type), "nullable": field.nullable} for field in fields]
 
 
-def declare_type(data_type: Any) -> str | dict[str, Any]:
-    """A type's declaration."""
+def declare_type(data_type: pa.DataType) -> str | dict[str, object]:
+    """Returns a type's declaration, which `parse_type` reads back."""
     if pa.types.is_struct(data_type):
         return {"type": "struct", "fields": declare_fields(children(data_type))}
     if pa.types.is_list(data_type):
@@ -151,8 +152,8 @@ def declare_type(data_type: Any) -> str | dict[str, Any]:
     return NAMES.get(data_type, str(data_type))
 
 
-def type_text(data_type: Any) -> str:
-    """A type in few words, for messages."""
+def type_text(data_type: pa.DataType) -> str:
+    """Returns a type in few words, for messages."""
     if pa.types.is_struct(data_type):
         return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in children(data_type))}>"
     if pa.types.is_list(data_type):
@@ -162,23 +163,22 @@ def type_text(data_type: Any) -> str:
     return str(declare_type(data_type))
 
 
-def children(data_type: Any) -> Sequence[Field]:
-    """The fields of a struct."""
+def children(data_type: pa.StructType) -> Sequence[Field]:
+    """Returns the fields of a struct."""
     return [data_type.field(index) for index in range(data_type.num_fields)]
 
 
-def loosened(data_type: Any) -> pa.DataType:
-    """The type with everything inside it nullable, as the table's column has it."""
+def loosened(data_type: pa.DataType) -> pa.DataType:
+    """Returns the type with everything inside it nullable, as the table's column has it."""
     if pa.types.is_struct(data_type):
         return pa.struct([column_of(field) for field in children(data_type)])
     if pa.types.is_list(data_type):
         return list_of(loosened(data_type.value_type))
     if pa.types.is_map(data_type):
         return map_of(loosened(data_type.key_type), loosened(data_type.item_type))
-    kept: pa.DataType = data_type
-    return kept
+    return data_type
 
 
 def column_of(field: Field) -> Field:
-    """The column that holds a declared field: nullable, for a tombstone has no fields at all."""
+    """Returns the column that holds a declared field: nullable, for a tombstone has no fields at all."""
     return pa.field(field.name, loosened(field.type), nullable=True)

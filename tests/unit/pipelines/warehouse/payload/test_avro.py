@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millrace_pipelines.warehouse.delta.python_rows import python_rows
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.avro import avro_decoder
+from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
 from millrace_pipelines.warehouse.payload.outcome import Reason
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.outcome import Reason
-from millrace_pipelines.warehouse.payload.proto_files import compile_proto
-from millrace_pipelines.warehouse.payload.protobuf import protobuf_decoder
+from millrace_pipelines.warehouse.payload.protobuf.decoder import protobuf_decoder
+from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
 
 PROTO = """
 syntax = "proto3";

@@ -1,9 +1,9 @@
-"""JSON values, by the record kernel where they are plain (`payload.json_plain`), all others by Arrow's reader.
+"""JSON values, by the record kernel where they are plain (`json.plain`), all others by Arrow's reader.
 
-Arrow's reader parses a whole block at once. Where it refuses, the block is halved, and a small one is rid of values
-that look wrong, until the refused values stand alone; the rest is parsed in large blocks. Schemas that it does not
-know (maps, dates inside other types) go value by value through `json_values`, which decides alike and takes some ten
-times as long.
+Arrow's reader parses a whole block at once. Where it refuses a block, the block is halved; from a small one the values
+that look wrong are taken out, until the refused values stand alone. The rest is parsed in large blocks. Schemas that
+Arrow does not know (maps, dates inside other types) are read value by value by `json.values`, which decides alike and
+takes some ten times as long.
 
 A value passes if it is one JSON object in UTF-8, no declared key is there twice, its declared fields have their
 declared types and fit them, and those that are not nullable are there. Undeclared fields are ignored. Dates and
@@ -20,36 +20,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from millrace_pipelines.warehouse.payload.arrow import (
+    Column,
+    Field,
+    Octets,
+    Places,
+    data_of,
+    octets_of,
+    offsets_of,
+    places_array,
+    texts_of,
+)
 from millrace_pipelines.warehouse.payload.conform import first_flaw
-from millrace_pipelines.warehouse.payload.json_plain import is_read_by_kernel, read_plain
-from millrace_pipelines.warehouse.payload.json_values import JsonValues
-from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Places, Reason, Refusal, joined
-from millrace_pipelines.warehouse.payload.types import Field, children, column_of
+from millrace_pipelines.warehouse.payload.json.plain import is_read_by_kernel, read_plain
+from millrace_pipelines.warehouse.payload.json.values import JsonValues
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
+from millrace_pipelines.warehouse.payload.types import children, column_of
 
 JSON_WHITESPACE = " \t\r\n"
 MIN_BLOCK_BYTES = 1 << 10
 SUSPECTED_AT_ONCE = 64
 OF_DECLARED_FIELDS = {Reason.TYPE, Reason.RANGE, Reason.MISSING}
 ROW_NUMBER = re.compile(r"\.? in row \d+$")
-Octets = npt.NDArray[np.uint8]
 NOT_NUMBERS = (b"NaN", b"Inf")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-
-
-class _NoJsonError(Exception):
-    """A value that does not pass; its reason and message."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class JsonDecoder:
@@ -65,8 +65,8 @@ class JsonDecoder:
         self._is_read_by_kernel = is_read_by_kernel(fields)
         self._is_read_by_arrow = all(_is_read_by_arrow(field.type, 0) for field in fields)
 
-    def decode(self, values: Any) -> Decoded:
-        """Columns of a binary array without nulls."""
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decodes a binary array without nulls."""
         if not self._is_read_by_arrow:
             return self._explain.decode(values)
         parts: list[Part] = []
@@ -75,7 +75,7 @@ class JsonDecoder:
         if self._is_read_by_kernel:
             plain, places = read_plain(values, self._fields, self.columns)
             parts.append(plain)
-            values = values.take(pa.array(places))
+            values = values.take(places_array(places))
         for outcome in self._in_halves(values, places):
             if isinstance(outcome, Refusal):
                 refusals.append(outcome)
@@ -83,12 +83,12 @@ class JsonDecoder:
                 parts.append(outcome)
         return joined(parts, refusals, self.columns)
 
-    def _in_halves(self, values: Any, places: Places) -> Iterator[Part | Refusal]:
+    def _in_halves(self, values: pa.BinaryArray, places: Places) -> Iterator[Part | Refusal]:
         if len(values) == 0:
             return
         try:
             yield Part(places, self._parse(values))
-        except (_NoJsonError, pa.ArrowInvalid) as error:
+        except (UnfitError, pa.ArrowInvalid) as error:
             if len(values) == 1:
                 yield self._refusal(int(places[0]), values, error)
             elif len(values) <= SUSPECTED_AT_ONCE and (suspects := self._explain.decode(values).refusals):
@@ -98,8 +98,10 @@ class JsonDecoder:
                 yield from self._in_halves(values.slice(0, half), places[:half])
                 yield from self._in_halves(values.slice(half), places[half:])
 
-    def _suspected(self, values: Any, places: Places, suspects: Sequence[Refusal]) -> Iterator[Part | Refusal]:
-        """What Python's reader refuses for a declared field, Arrow's does; of all else it is asked, value by value."""
+    def _suspected(
+        self, values: pa.BinaryArray, places: Places, suspects: Sequence[Refusal]
+    ) -> Iterator[Part | Refusal]:
+        """Yields what Python's reader refuses for declared fields, as Arrow's would, and asks Arrow's about others."""
         rest = np.ones(len(values), np.bool_)
         for suspect in suspects:
             rest[suspect.place] = False
@@ -107,39 +109,39 @@ class JsonDecoder:
                 yield suspect._replace(place=int(places[suspect.place]))
             else:
                 yield from self._in_halves(values.slice(suspect.place, 1), places[suspect.place : suspect.place + 1])
-        yield from self._in_halves(values.filter(pa.array(rest)), places[rest])
+        yield from self._in_halves(values.filter(pa.array(rest, pa.bool_())), places[rest])
 
-    def _refusal(self, place: int, value: Any, error: Exception) -> Refusal:
-        """The refusal of one value, in the words of Python's reader, which knows the field."""
+    def _refusal(self, place: int, value: pa.BinaryArray, error: Exception) -> Refusal:
+        """Returns the refusal of one value, in the words of Python's reader, which knows the field."""
         explained = self._explain.decode(value).refusals
         return explained[0]._replace(place=place) if explained else Refusal(place, *_said(error))
 
-    def _parse(self, values: Any) -> pa.Table:
-        """Columns of values that all pass; an error where one doesn't."""
-        texts = values.cast(pa.string())
+    def _parse(self, values: pa.BinaryArray) -> pa.Table:
+        """Returns the columns of values that all pass; UnfitError or ArrowInvalid where one doesn't."""
+        texts = _texts(values.cast(pa.string()))
         if not _are_braced(texts):
-            texts = pc.ascii_trim(texts, characters=JSON_WHITESPACE)
+            texts = _texts(pc.ascii_trim(texts, characters=JSON_WHITESPACE))
             if not _are_braced(texts):
-                raise _NoJsonError(Reason.MALFORMED, "not a JSON object")
+                raise UnfitError(Reason.MALFORMED, "not a JSON object")
         lines = _lines(texts)
         table = _read_json(lines, self._wire_schema())
         if table.num_rows != len(values):
-            raise _NoJsonError(Reason.MALFORMED, "more than one JSON object")
+            raise UnfitError(Reason.MALFORMED, "more than one JSON object")
         _check_numbers(lines, texts)
         columns = table.select(self.columns.names).cast(self.columns)
         for field in self._fields:
             if (flaw := first_flaw(columns.column(field.name), field)) is not None:
-                raise _NoJsonError(*flaw)
+                raise UnfitError(*flaw)
         return columns
 
     def _wire_schema(self) -> pa.Schema:
-        """What the reader is asked for: it knows no dates, so they are read as strings and cast."""
+        """Returns the schema that Arrow's reader is asked for: it knows no dates, they are read as strings and cast."""
         return pa.schema(
             [pa.field(field.name, pa.string()) if pa.types.is_date(field.type) else field for field in self.columns]
         )
 
 
-def _is_read_by_arrow(data_type: Any, depth: int) -> bool:
+def _is_read_by_arrow(data_type: pa.DataType, depth: int) -> bool:
     if pa.types.is_struct(data_type):
         return all(_is_read_by_arrow(field.type, depth + 1) for field in children(data_type))
     if pa.types.is_list(data_type):
@@ -147,47 +149,52 @@ def _is_read_by_arrow(data_type: Any, depth: int) -> bool:
     return not pa.types.is_map(data_type) and not (depth and pa.types.is_date(data_type))
 
 
-def _are_braced(texts: Any) -> bool:
-    """Whether each text begins with { and ends with }."""
-    bounds = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+def _texts(column: Column) -> pa.StringArray:
+    if not isinstance(column, pa.StringArray):
+        raise TypeError(f"a column of {column.type}, not of texts")
+    return column
+
+
+def _are_braced(texts: pa.StringArray) -> bool:
+    """Returns whether each text begins with { and ends with }."""
+    bounds = offsets_of(texts)
     if not bool((np.diff(bounds) >= len("{}")).all()):
         return False
-    data = np.frombuffer(texts.buffers()[2], np.uint8)
+    data = octets_of(data_of(texts))
     return bool((data[bounds[:-1]] == ord("{")).all() and (data[bounds[1:] - 1] == ord("}")).all())
 
 
-def _lines(texts: Any) -> pa.Buffer:
-    """All values one after the other, each ended by a newline."""
-    lines = pc.binary_join_element_wise(texts, "", "\n")
-    bounds = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
-    data: pa.Buffer = lines.buffers()[2]
-    return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+def _lines(texts: pa.StringArray) -> pa.Buffer:
+    """Returns all values one after the other, each ended by a newline."""
+    lines = _texts(pc.binary_join_element_wise(texts, "", "\n"))  # type: ignore[call-overload]  # texts are columns, too
+    bounds = offsets_of(lines)
+    return data_of(lines).slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
 
 
 def _read_json(lines: pa.Buffer, schema: pa.Schema) -> pa.Table:
-    source: Any = pa.BufferReader(lines)
     return pj.read_json(
-        source,
+        pa.BufferReader(lines),  # type: ignore[arg-type]  # as good as a file
         read_options=pj.ReadOptions(use_threads=False, block_size=max(lines.size + 1, MIN_BLOCK_BYTES)),
         parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
 
 
-def _check_numbers(lines: Any, texts: Any) -> None:
-    """Arrow's reader takes NaN, Inf and Infinity, which JSON has not: these letters may stand in strings only."""
-    octets = np.frombuffer(lines, np.uint8)
+def _check_numbers(lines: pa.Buffer, texts: pa.StringArray) -> None:
+    """Raises UnfitError for NaN, Inf and Infinity outside of strings: Arrow's reader takes them, JSON has none."""
+    octets = octets_of(lines)
     for word in NOT_NUMBERS:
         if not has_word(octets, word):
             continue
-        for text in texts.filter(pc.match_substring(texts, word.decode())).to_pylist():
+        for text in texts_of(texts.filter(pc.match_substring(texts, word.decode()))):
             if word.decode() in STRING.sub("", text):
-                raise _NoJsonError(Reason.MALFORMED, f"{word.decode()} is no JSON number")
+                raise UnfitError(Reason.MALFORMED, f"{word.decode()} is no JSON number")
 
 
 def has_word(octets: Octets, word: bytes) -> bool:
-    """Whether these three letters stand together: the last two, at even and at odd places, then the first before them.
+    """Returns whether these three letters stand together.
 
-    Without a copy, and ten times as fast as `in`, which goes from byte to byte.
+    It looks for the last two, at even and at odd places, and for the first one before them: without a copy, and ten
+    times as fast as `in`, which goes from byte to byte.
     """
     [ending] = np.frombuffer(word[1:], np.uint16)
     for start in (1, 2):
@@ -199,7 +206,7 @@ def has_word(octets: Octets, word: bytes) -> bool:
 
 
 def _said(error: Exception) -> tuple[Reason, str]:
-    """Reason and message of what Arrow's reader alone refuses."""
-    if isinstance(error, _NoJsonError):
+    """Returns reason and message of what Arrow's reader alone refuses."""
+    if isinstance(error, UnfitError):
         return error.reason, str(error)
     return Reason.MALFORMED, ROW_NUMBER.sub("", str(error).removeprefix("JSON parse error: "))

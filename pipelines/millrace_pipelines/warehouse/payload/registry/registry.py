@@ -1,6 +1,6 @@
-"""Schema registries: a server with Confluent's REST interface, or a directory.
+"""What a schema registry answers, be it a server with Confluent's REST interface or a directory.
 
-Both answer the same two questions: which schema has this id, and which are the versions of a subject.
+It is asked two questions: which schema has this id, and which are the versions of a subject.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class SchemaRegistry(Protocol):
     """
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id."""
+        """Returns the schema of an id."""
         ...
 
     def versions(self, subject: str) -> Sequence[RegisteredSchema]:
-        """All versions of a subject, oldest first."""
+        """Returns all versions of a subject, oldest first."""
         ...
 
 
@@ -86,12 +86,12 @@ class FindVersion(Protocol):
     """Looks up one version of a subject."""
 
     def __call__(self, subject: str, version: int) -> Found:
-        """The schema of that version."""
+        """Returns the schema of that version."""
         ...
 
 
 def with_references(found: Found, find: FindVersion) -> RegisteredSchema:
-    """The schema with all that it refers to; SchemaError where these are too many, or go round in a circle."""
+    """Returns the schema with all that it refers to; SchemaError where these are too many, or one refers to itself."""
     gathered: dict[str, Referenced] = {}
     _gather(found, find, gathered, ())
     return RegisteredSchema(found.schema_id, found.format, found.text, tuple(gathered.values()))
@@ -108,7 +108,7 @@ def _gather(found: Found, find: FindVersion, gathered: dict[str, Referenced], wi
 
 
 def format_named(name: object) -> Format:
-    """The format under the registry's name for it: AVRO, PROTOBUF, JSON; none means AVRO."""
+    """Returns the format under the registry's name for it: AVRO, PROTOBUF, JSON; none means AVRO."""
     try:
         return Format(str(name or "AVRO").lower())
     except ValueError:
@@ -116,11 +116,13 @@ def format_named(name: object) -> Format:
 
 
 def references_in(declared: object) -> list[Reference]:
-    """The references of an answer, or of a directory's list."""
+    """Returns the references of an answer, or of a directory's list; SchemaError where it is no list of references."""
     if not declared:
         return []
+    if not isinstance(declared, list):
+        raise SchemaError(f"not a list of references: {declared!r}")
     try:
-        return [_reference(entry) for entry in declared]  # type: ignore[attr-defined] # whatever it is not, is caught
+        return [_reference(entry) for entry in declared]
     except (KeyError, TypeError, ValueError) as error:
         raise SchemaError(f"not a list of references: {declared!r}") from error
 

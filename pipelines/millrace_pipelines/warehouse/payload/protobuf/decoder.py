@@ -6,8 +6,8 @@
     uint64, fixed64 → decimal(20,0)            float, double, bool, string, bytes → the same
 
 A field that knows whether it is set (`optional`, a message, a member of `oneof`, all of proto2) is null where it is
-not; others have their default. A field that the schema does not have makes the value a refusal: the writer's schema is
-newer, or the bytes are of another type. A field whose type holds itself has no column.
+not set; others have their default. A value with a field that the schema does not have is refused: the writer's schema
+is newer, or the bytes are of another type. A field whose type holds itself has no column.
 Source: Protocol Buffers, "Encoding", "Field Presence", "Well-Known Types".
 """
 
@@ -17,22 +17,27 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined
-from millrace_pipelines.warehouse.payload.proto_files import message_descriptor
-from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, Field, check_names, list_of, map_of
+from millrace_pipelines.warehouse.payload.arrow import Column, Field, list_column, map_column, offsets_array, values_of
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
+from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
+from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, check_names, list_of, map_of
 
-Messages = Sequence[Any]
-Gather = Callable[[Messages], Any]
+FieldValue: TypeAlias = Any
+"""A field of a message: Protobuf's classes are made at run time, so no type says what theirs are."""
+
+Messages = Sequence[Message]
+Gather = Callable[[Sequence[FieldValue | None]], Column]
+Check = Callable[[FieldValue, str], None]
 
 UINT64_TYPE = pa.decimal128(20, 0)
 TYPES: dict[int, pa.DataType] = {
@@ -54,12 +59,12 @@ MAX_CACHED_TYPES = 256
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 
-class UnfitError(Exception):
-    """A message that does not pass, with its reason."""
+class _Element(NamedTuple):
+    """How values of a field, null among them, become an array; the array's type; and what is checked of each value."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    gather: Gather
+    data_type: pa.DataType
+    check: Check | None = None
 
 
 class ProtobufDecoder:
@@ -70,8 +75,8 @@ class ProtobufDecoder:
         without_column: Names of the others.
     """
 
-    def __init__(self, descriptor: Any) -> None:
-        self._class: Any = GetMessageClass(descriptor)
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._class: type[Message] = GetMessageClass(descriptor)
         self._columns = [_Column(field, ()) for field in descriptor.fields if not _is_recursive(field, ())]
         self.fields: list[Field] = [column.field for column in self._columns]
         self.without_column = [field.name for field in descriptor.fields if _is_recursive(field, ())]
@@ -81,12 +86,12 @@ class ProtobufDecoder:
         self._has_required = _has_required(descriptor, ())
         self._checks = any(column.check is not None for column in self._columns)
 
-    def decode(self, values: Any) -> Decoded:
-        """Columns of a binary array without nulls."""
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decodes a binary array without nulls."""
         places: list[int] = []
-        messages: list[Any] = []
+        messages: list[Message] = []
         refusals: list[Refusal] = []
-        for place, value in enumerate(values.to_pylist()):
+        for place, value in enumerate(values_of(values)):
             try:
                 messages.append(self._parsed(value))
                 places.append(place)
@@ -96,7 +101,7 @@ class ProtobufDecoder:
         arrays = [column.gather(messages) for column in self._columns]
         return joined([Part(np.array(places, np.int64), pa.Table.from_arrays(arrays, schema=schema))], refusals, schema)
 
-    def _parsed(self, value: bytes) -> Any:
+    def _parsed(self, value: bytes) -> Message:
         message = self._class()
         try:
             message.MergeFromString(value)
@@ -118,21 +123,21 @@ class ProtobufDecoder:
 
 @lru_cache(maxsize=MAX_CACHED_TYPES)
 def protobuf_decoder(descriptor_set: bytes, message: str | None, path: tuple[int, ...] = (0,)) -> ProtobufDecoder:
-    """A decoder for a message type of a descriptor set; see `message_descriptor`."""
+    """Returns the decoder of a message type of a descriptor set; see `message_descriptor`."""
     return ProtobufDecoder(message_descriptor(descriptor_set, message, path=path))
 
 
 class _Column:
-    """One field of a message type: its column, how that is gathered from messages, and what must be checked in each."""
+    """One field of a message type: its column, how that is gathered from messages, and what is checked in each."""
 
-    def __init__(self, descriptor: Any, within: tuple[str, ...]) -> None:
-        self.name = descriptor.name
+    def __init__(self, descriptor: FieldDescriptor, within: tuple[str, ...]) -> None:
+        self.name: str = descriptor.name
         if len(within) > MAX_DEPTH:
             raise SchemaError(f"types are nested deeper than {MAX_DEPTH}")
         self._descriptor = descriptor
-        self._get: Callable[[Any], Any] = _getter(self.name)
-        self.check: Callable[[Any], None] | None = None
-        self.gather: Gather
+        self._get = _getter(self.name)
+        self.check: Callable[[Message], None] | None = None
+        self.gather: Callable[[Messages], Column]
         data_type = self._built(within)
         self.field: Field = pa.field(self.name, data_type, self.has_presence)
 
@@ -141,142 +146,140 @@ class _Column:
         """Whether a message knows if the field is set."""
         return bool(self._descriptor.has_presence)
 
-    def _built(self, within: tuple[str, ...]) -> Any:
+    def _built(self, within: tuple[str, ...]) -> pa.DataType:
         descriptor = self._descriptor
         if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
             return self._map(within)
-        one, data_type, check = _element(descriptor, within)
+        element = _element(descriptor, within)
         if descriptor.is_repeated:
-            return self._list(one, data_type, check)
-        if check is not None:
-            self.check = self._present_check(check)
-        get, name = self._get, self.name
-        if (
-            self.has_presence and descriptor.message_type is None
-        ):  # most are set, and a value that is no default says so
-            self.gather = lambda messages: one([v if (v := get(m)) or m.HasField(name) else None for m in messages])
-        elif self.has_presence:
-            self.gather = lambda messages: one([get(m) if m.HasField(name) else None for m in messages])
-        else:
+            return self._list(element)
+        if element.check is not None:
+            self.check = self._present_check(element.check)
+        get, name, one = self._get, self.name, element.gather
+        if not self.has_presence:
             self.gather = lambda messages: one(list(map(get, messages)))
-        return data_type
+        elif descriptor.message_type is None:  # most are set, and a value that is no default says so
+            self.gather = lambda messages: one([v if (v := get(m)) or m.HasField(name) else None for m in messages])
+        else:
+            self.gather = lambda messages: one([get(m) if m.HasField(name) else None for m in messages])
+        return element.data_type
 
-    def _present_check(self, check: Callable[[Any, str], None]) -> Callable[[Any], None]:
+    def _present_check(self, check: Check) -> Callable[[Message], None]:
         get, name, presence = self._get, self.name, self.has_presence
 
-        def present(message: Any) -> None:
+        def present(message: Message) -> None:
             if not presence or message.HasField(name):
                 check(get(message), name)
 
         return present
 
-    def _list(self, one: Gather, data_type: Any, check: Callable[[Any, str], None] | None) -> Any:
-        get, name, list_type = self._get, self.name, list_of(data_type, nullable=False)
+    def _list(self, element: _Element) -> pa.DataType:
+        get, name, list_type = self._get, self.name, list_of(element.data_type, nullable=False)
 
-        def gather(messages: Messages) -> Any:
-            lists: Any = pa.ListArray
+        def gather(messages: Messages) -> Column:
             items = [item for message in messages for item in get(message)]
-            return lists.from_arrays(_offsets([len(get(m)) for m in messages]), one(items), type=list_type)
+            return list_column(list_type, offsets_array([len(get(m)) for m in messages]), element.gather(items))
 
-        def check_all(message: Any) -> None:
+        def check_all(message: Message) -> None:
             for item in get(message):
-                if check is not None:
-                    check(item, f"{name}/[]")
+                if element.check is not None:
+                    element.check(item, f"{name}/[]")
 
-        self.gather, self.check = gather, check_all if check is not None else None
+        self.gather, self.check = gather, check_all if element.check is not None else None
         return list_type
 
-    def _map(self, within: tuple[str, ...]) -> Any:
+    def _map(self, within: tuple[str, ...]) -> pa.DataType:
         get, name, entry = self._get, self.name, self._descriptor.message_type.fields_by_name
-        keys, key_type, _ = _element(entry["key"], within)
-        values, value_type, check = _element(entry["value"], within)
-        map_type = map_of(key_type, value_type, nullable=False)
+        keys, values = _element(entry["key"], within), _element(entry["value"], within)
+        map_type = map_of(keys.data_type, values.data_type, nullable=False)
 
-        def gather(messages: Messages) -> Any:
-            maps: Any = pa.MapArray
+        def gather(messages: Messages) -> Column:
             items = [item for message in messages for item in sorted(get(message).items(), key=lambda pair: pair[0])]
-            flat = keys([key for key, _ in items]), values([value for _, value in items])
-            return maps.from_arrays(_offsets([len(get(m)) for m in messages]), *flat, type=map_type)
+            flat_keys = keys.gather([key for key, _ in items])
+            flat_values = values.gather([value for _, value in items])
+            return map_column(map_type, offsets_array([len(get(m)) for m in messages]), flat_keys, flat_values)
 
-        def check_all(message: Any) -> None:
+        def check_all(message: Message) -> None:
             for key, value in get(message).items():
-                if check is not None:
-                    check(value, f"{name}/{key}")
+                if values.check is not None:
+                    values.check(value, f"{name}/{key}")
 
-        self.gather, self.check = gather, check_all if check is not None else None
+        self.gather, self.check = gather, check_all if values.check is not None else None
         return map_type
 
 
-def _getter(name: str) -> Callable[[Any], Any]:
+def _getter(name: str) -> Callable[[Message], FieldValue]:
     return attrgetter(name) if name.isidentifier() else lambda message: getattr(message, name)
 
 
-def _element(descriptor: Any, within: tuple[str, ...]) -> tuple[Gather, Any, Callable[[Any, str], None] | None]:
-    """How values of a field, null among them, become an array; the array's type; and what to check of each."""
+def _element(descriptor: FieldDescriptor, within: tuple[str, ...]) -> _Element:
     if descriptor.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
         return _message(descriptor.message_type, within)
     if descriptor.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
         return _enum(descriptor.enum_type)
     if descriptor.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         data_type = pa.binary() if descriptor.type == FieldDescriptor.TYPE_BYTES else pa.string()
-        return lambda values: pa.array(values, data_type), data_type, None
+        return _Element(lambda values: pa.array(values, data_type), data_type)
     number = TYPES[descriptor.cpp_type]
     if number == UINT64_TYPE:
-        return lambda values: pa.array([_decimal(value) for value in values], number), number, None
-    return lambda values: pa.array(values, number), number, None
+        return _Element(lambda values: pa.array([_decimal(value) for value in values], number), number)
+    return _Element(lambda values: pa.array(values, number), number)
 
 
-def _enum(enum: Any) -> tuple[Gather, Any, Callable[[Any, str], None] | None]:
-    names = {number: value.name for number, value in enum.values_by_number.items()}
+def _enum(enum: EnumDescriptor) -> _Element:
+    names: dict[int, str] = {number: value.name for number, value in enum.values_by_number.items()}
 
-    def check(value: Any, path: str) -> None:
+    def gather(values: Sequence[int | None]) -> Column:
+        return pa.array([None if value is None else names.get(value) for value in values], pa.string())
+
+    def check(value: int, path: str) -> None:
         if value not in names:
             raise UnfitError(Reason.NEWER_SCHEMA, f"field {path}: {enum.full_name} has no value {value}")
 
-    return lambda values: pa.array([names.get(value) for value in values], pa.string()), pa.string(), check
+    return _Element(gather, pa.string(), check)
 
 
-def _message(message: Any, within: tuple[str, ...]) -> tuple[Gather, Any, Callable[[Any, str], None] | None]:
+def _message(message: Descriptor, within: tuple[str, ...]) -> _Element:
     if message.full_name == TIMESTAMP:
-        return _timestamps, TIMESTAMP_TYPE, _check_timestamp
+        return _Element(_timestamps, TIMESTAMP_TYPE, _check_timestamp)
     if message.full_name in WRAPPERS:
         one, data_type, _ = _element(message.fields_by_name["value"], within)
-        return lambda values: one([value and value.value for value in values]), data_type, None
+        return _Element(lambda values: one([value and value.value for value in values]), data_type)
     inside = (*within, message.full_name)
     columns = [_Column(field, inside) for field in message.fields if not _is_recursive(field, inside)]
     if not columns:
-        return lambda values: pa.array([None if v is None else True for v in values], pa.bool_()), pa.bool_(), None
+        return _Element(lambda values: pa.array([None if v is None else True for v in values], pa.bool_()), pa.bool_())
     fields, default = [column.field for column in columns], GetMessageClass(message)()
 
-    def gather(values: Messages) -> Any:
+    def gather(values: Sequence[Message | None]) -> Column:
         mask = pa.array([value is None for value in values], pa.bool_())
         present = [default if value is None else value for value in values]
         return pa.StructArray.from_arrays([column.gather(present) for column in columns], fields=fields, mask=mask)
 
     checks = [column.check for column in columns if column.check is not None]
 
-    def check(value: Any, path: str) -> None:
+    def check(value: Message, path: str) -> None:
         del path
         for one in checks:
             one(value)
 
-    return gather, pa.struct(fields), check if checks else None
+    return _Element(gather, pa.struct(fields), check if checks else None)
 
 
-def _timestamps(values: Messages) -> Any:
+def _timestamps(values: Sequence[Message | None]) -> Column:
     microseconds = [None if v is None else v.seconds * 1_000_000 + v.nanos // 1000 for v in values]
     return pa.array(microseconds, pa.int64()).cast(TIMESTAMP_TYPE)
 
 
-def _check_timestamp(value: Any, path: str) -> None:
+def _check_timestamp(value: Message, path: str) -> None:
     if not FIRST_SECOND <= value.seconds <= LAST_SECOND or not 0 <= value.nanos < 1_000_000_000:
         raise UnfitError(Reason.RANGE, f"field {path}: a time beyond the years 1 to 9999")
     if value.nanos % 1000:
         raise UnfitError(Reason.RANGE, f"field {path}: a time finer than a microsecond")
 
 
-def _is_recursive(field: Any, within: tuple[str, ...]) -> bool:
-    """Whether a field's type holds one of the types around it, or itself."""
+def _is_recursive(field: FieldDescriptor, within: tuple[str, ...]) -> bool:
+    """Returns whether a field's type holds one of the types around it, or itself."""
     message = field.message_type
     if message is None or message.full_name == TIMESTAMP or message.full_name in WRAPPERS:
         return False
@@ -285,8 +288,8 @@ def _is_recursive(field: Any, within: tuple[str, ...]) -> bool:
     return any(_is_recursive(inner, (*within, message.full_name)) for inner in message.fields)
 
 
-def _has_required(message: Any, within: tuple[str, ...]) -> bool:
-    """Whether a type, or one inside of it, has a required field (proto2)."""
+def _has_required(message: Descriptor | None, within: tuple[str, ...]) -> bool:
+    """Returns whether a type, or one inside of it, has a required field (proto2)."""
     if message is None or message.full_name in within:
         return False
     inside = (*within, message.full_name)
@@ -295,7 +298,3 @@ def _has_required(message: Any, within: tuple[str, ...]) -> bool:
 
 def _decimal(value: int | None) -> Decimal | None:
     return None if value is None else Decimal(value)
-
-
-def _offsets(lengths: Sequence[int]) -> Any:
-    return pa.array(np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]), pa.int32())

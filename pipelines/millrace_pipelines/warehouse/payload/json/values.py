@@ -1,6 +1,6 @@
 """JSON values one by one, by Python's reader: for the types that Arrow's does not know.
 
-The rules are those of `payload.json`; a map is an object whose keys are strings.
+The rules are those of `json.decoder`; a map is an object whose keys are strings.
 """
 
 from __future__ import annotations
@@ -9,26 +9,25 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
-from typing import Any, NoReturn
+from typing import NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, joined
-from millrace_pipelines.warehouse.payload.types import Field, children, column_of, type_text
+from millrace_pipelines.warehouse.payload.arrow import Field, values_of
+from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
+from millrace_pipelines.warehouse.payload.types import children, column_of, type_text
 
-Convert = Callable[[Any, str], Any]
+ExactJson: TypeAlias = "dict[str, ExactJson] | list[ExactJson] | str | int | Decimal | bool | None"
+"""JSON whose fractions have all their digits."""
+
+Convert = Callable[[ExactJson, str], object]
+"""Turns a value, at the path that messages name, into what Arrow takes for its column; UnfitError where it can't be."""
+
+Kind = TypeVar("Kind")
 FLOAT_MAX = float(np.finfo(np.float32).max)
 KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", Decimal: "number"}
-
-
-class UnfitError(Exception):
-    """A value that does not pass, with its reason."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class JsonValues:
@@ -38,12 +37,12 @@ class JsonValues:
         self.columns = pa.schema([column_of(field) for field in fields])
         self._fields = [(field.name, _converter(field)) for field in fields]
 
-    def decode(self, values: Any) -> Decoded:
-        """Columns of a binary array without nulls."""
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decodes a binary array without nulls."""
         places: list[int] = []
-        rows: list[list[Any]] = []
+        rows: list[list[object]] = []
         refusals: list[Refusal] = []
-        for place, value in enumerate(values.to_pylist()):
+        for place, value in enumerate(values_of(values)):
             try:
                 rows.append(self._row(value))
                 places.append(place)
@@ -54,20 +53,20 @@ class JsonValues:
         table = pa.Table.from_arrays(arrays, schema=self.columns)
         return joined([Part(np.array(places, np.int64), table)], refusals, self.columns)
 
-    def _row(self, value: bytes) -> list[Any]:
+    def _row(self, value: bytes) -> list[object]:
         found = parse(value)
         if not isinstance(found, dict):
             raise UnfitError(Reason.MALFORMED, "not a JSON object")
         return [convert(found.get(name), name) for name, convert in self._fields]
 
 
-def parse(value: bytes) -> Any:
-    """The JSON value in UTF-8; fractions as Decimal. UnfitError where it is none, or has a key twice."""
+def parse(value: bytes) -> ExactJson:
+    """Parses a JSON value in UTF-8, its fractions as Decimal; UnfitError where it is none, or has a key twice."""
     try:
         text = value.decode("utf-8")
         if text.startswith("\ufeff"):
             raise UnfitError(Reason.MALFORMED, "not a JSON object")
-        found = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant)
+        found: ExactJson = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant)
         if "\\u" in text:
             json.dumps(found, ensure_ascii=False, default=str).encode()
     except UnicodeDecodeError:
@@ -85,7 +84,7 @@ def parse(value: bytes) -> Any:
     return found
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, ExactJson]]) -> dict[str, ExactJson]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -101,7 +100,7 @@ def _no_constant(word: str) -> NoReturn:
 def _converter(field: Field) -> Convert:
     convert, nullable = _convert_type(field.type), field.nullable
 
-    def present(value: Any, path: str) -> Any:
+    def present(value: ExactJson, path: str) -> object:
         if value is None:
             if nullable:
                 return None
@@ -111,15 +110,15 @@ def _converter(field: Field) -> Convert:
     return present
 
 
-def _convert_type(data_type: Any) -> Convert:
+def _convert_type(data_type: pa.DataType) -> Convert:
     if pa.types.is_struct(data_type):
         return _struct(children(data_type))
     if pa.types.is_list(data_type):
         return _list(_converter(data_type.value_field))
     if pa.types.is_map(data_type):
-        return _map(data_type)
+        return _map(data_type.key_field, data_type.item_field)
     if pa.types.is_decimal(data_type):
-        return _decimal(data_type)
+        return _decimal(data_type.precision, data_type.scale)
     if pa.types.is_temporal(data_type):
         return _temporal(data_type)
     if data_type not in PRIMITIVES:
@@ -127,20 +126,21 @@ def _convert_type(data_type: Any) -> Convert:
     return PRIMITIVES[data_type]
 
 
-def _of(kind: type, value: Any, path: str) -> Any:
-    if type(value) is not kind:
+def _of(kind: type[Kind], value: ExactJson, path: str) -> Kind:
+    """Returns a value of this kind; UnfitError for another one, of which a boolean is one to an integer."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _changed(KINDS[kind], value, path)
     return value
 
 
-def _changed(declared: str, value: Any, path: str) -> UnfitError:
+def _changed(declared: str, value: ExactJson, path: str) -> UnfitError:
     return UnfitError(Reason.TYPE, f"field {path}: expected {declared}, found {KINDS[type(value)]}")
 
 
 def _struct(fields: Sequence[Field]) -> Convert:
     inside = [(field.name, _converter(field)) for field in fields]
 
-    def convert(value: Any, path: str) -> Any:
+    def convert(value: ExactJson, path: str) -> object:
         found = _of(dict, value, path)
         return {name: child(found.get(name), f"{path}/{name}") for name, child in inside}
 
@@ -151,20 +151,20 @@ def _list(element: Convert) -> Convert:
     return lambda value, path: [element(item, f"{path}/[]") for item in _of(list, value, path)]
 
 
-def _map(data_type: Any) -> Convert:
-    if not pa.types.is_string(data_type.key_type):
+def _map(keys: Field, items: Field) -> Convert:
+    if not pa.types.is_string(keys.type):
         raise SchemaError("the keys of a JSON object are strings")
-    item = _converter(data_type.item_field)
+    item = _converter(items)
     return lambda value, path: [(key, item(entry, f"{path}/{key}")) for key, entry in _of(dict, value, path).items()]
 
 
 def _integer(bits: int) -> Convert:
     limit = 1 << bits - 1
 
-    def convert(value: Any, path: str) -> int:
-        if type(value) is Decimal:
+    def convert(value: ExactJson, path: str) -> int:
+        if isinstance(value, Decimal):
             raise UnfitError(Reason.RANGE, f"field {path}: {value} is not an integer")
-        number: int = _of(int, value, path)
+        number = _of(int, value, path)
         if not -limit <= number < limit:
             raise UnfitError(Reason.RANGE, f"field {path}: {number} does not fit {bits} bits")
         return number
@@ -173,8 +173,8 @@ def _integer(bits: int) -> Convert:
 
 
 def _floating(largest: float) -> Convert:
-    def convert(value: Any, path: str) -> float:
-        if type(value) not in (int, Decimal):
+    def convert(value: ExactJson, path: str) -> float:
+        if not isinstance(value, int | Decimal) or isinstance(value, bool):
             raise _changed("number", value, path)
         try:
             number = float(value)
@@ -187,21 +187,21 @@ def _floating(largest: float) -> Convert:
     return convert
 
 
-def _decimal(data_type: Any) -> Convert:
-    quantum = Decimal(1).scaleb(-data_type.scale)
+def _decimal(precision: int, scale: int) -> Convert:
+    quantum = Decimal(1).scaleb(-scale)
 
-    def convert(value: Any, path: str) -> Decimal:
-        if type(value) not in (int, Decimal, str):
+    def convert(value: ExactJson, path: str) -> Decimal:
+        if not isinstance(value, int | Decimal | str) or isinstance(value, bool):
             raise _changed("number", value, path)
         try:
-            with localcontext(prec=data_type.precision) as context:
+            with localcontext(prec=precision) as context:
                 context.traps[InvalidOperation] = True
                 number = Decimal(value)
                 if (fixed := number.quantize(quantum)) == number:
                     return fixed
         except InvalidOperation:
             pass
-        raise UnfitError(Reason.RANGE, f"field {path}: {value} does not fit {type_text(data_type)}")
+        raise UnfitError(Reason.RANGE, f"field {path}: {value} does not fit decimal({precision},{scale})")
 
     return convert
 
@@ -209,7 +209,7 @@ def _decimal(data_type: Any) -> Convert:
 def _temporal(data_type: pa.DataType) -> Convert:
     suffixes = ("", "Z") if pa.types.is_timestamp(data_type) else ("",)
 
-    def convert(value: Any, path: str) -> Any:
+    def convert(value: ExactJson, path: str) -> object:
         text = _of(str, value, path)
         for suffix in suffixes:
             try:

@@ -11,12 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from types import ModuleType
 
 from google.protobuf import (
     any_pb2,
     descriptor_pb2,
-    descriptor_pool,
     duration_pb2,
     empty_pb2,
     field_mask_pb2,
@@ -24,6 +23,8 @@ from google.protobuf import (
     timestamp_pb2,
     wrappers_pb2,
 )
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from millrace_pipelines.warehouse.errors import SchemaError
@@ -33,7 +34,7 @@ COMPILE_TIMEOUT_S = 60
 
 
 def compile_proto(name: str, files: Mapping[str, str]) -> bytes:
-    """The descriptor set of a .proto file and of what it imports.
+    """Compiles a .proto file and returns the descriptor set of it and of what it imports.
 
     Args:
         name: The file's name.
@@ -75,8 +76,8 @@ def _write(directory: str, name: str, text: str) -> None:
         file.write(text)
 
 
-def message_descriptor(descriptor_set: bytes, message: str | None, *, path: tuple[int, ...] = (0,)) -> Any:
-    """The descriptor of a message type.
+def message_descriptor(descriptor_set: bytes, message: str | None, *, path: tuple[int, ...] = (0,)) -> Descriptor:
+    """Returns the descriptor of a message type.
 
     Args:
         descriptor_set: A FileDescriptorSet whose last file is the one meant.
@@ -87,21 +88,22 @@ def message_descriptor(descriptor_set: bytes, message: str | None, *, path: tupl
         SchemaError: The bytes are no descriptor set, or it has no such message.
     """
     files = _files(descriptor_set)
-    pool = descriptor_pool.DescriptorPool()
+    pool = DescriptorPool()
     try:
         for file in [*(_file_of(module) for module in WELL_KNOWN), *files.file]:
             if not _has(pool, file.name):
                 pool.Add(file)
         if message is not None:
-            return pool.FindMessageTypeByName(message)
-        found: Any = pool.FindFileByName(files.file[-1].name)
+            named: Descriptor = pool.FindMessageTypeByName(message)
+            return named
+        found: FileDescriptor = pool.FindFileByName(files.file[-1].name)
     except (KeyError, TypeError) as error:
         raise SchemaError(f"the Protobuf schema has no message {message or path}: {error}") from error
     return _at(found, path)
 
 
-def _at(file: Any, path: tuple[int, ...]) -> Any:
-    types = list(file.message_types_by_name.values())
+def _at(file: FileDescriptor, path: tuple[int, ...]) -> Descriptor:
+    types: list[Descriptor] = list(file.message_types_by_name.values())
     for depth, place in enumerate(path):
         if not 0 <= place < len(types):
             raise SchemaError(f"{file.name} has no message at {list(path[: depth + 1])}")
@@ -120,13 +122,13 @@ def _files(descriptor_set: bytes) -> descriptor_pb2.FileDescriptorSet:
     return files
 
 
-def _file_of(module: Any) -> descriptor_pb2.FileDescriptorProto:
+def _file_of(module: ModuleType) -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto()
     module.DESCRIPTOR.CopyToProto(file)
     return file
 
 
-def _has(pool: Any, name: str) -> bool:
+def _has(pool: DescriptorPool, name: str) -> bool:
     try:
         pool.FindFileByName(name)
     except KeyError:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
+from millrace.json_values import Json
 from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, Field, check_names, list_of, map_of
+from millrace_pipelines.warehouse.payload.arrow import Field
+from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, check_names, list_of, map_of
 
 FORMATS: Mapping[str, pa.DataType] = {"date-time": TIMESTAMP_TYPE, "date": pa.date32()}
 PRIMITIVES: Mapping[str, pa.DataType] = {
@@ -31,9 +32,9 @@ PRIMITIVES: Mapping[str, pa.DataType] = {
 
 
 def json_schema_fields(text: str) -> list[Field]:
-    """The columns of a JSON Schema; SchemaError names a property that has none."""
+    """Returns the columns of a JSON Schema; SchemaError names a property that has none."""
     try:
-        root = json.loads(text)
+        root: Json = json.loads(text)
     except ValueError as error:
         raise SchemaError(f"the JSON Schema is no JSON: {error}") from error
     if not isinstance(root, dict):
@@ -47,10 +48,11 @@ def json_schema_fields(text: str) -> list[Field]:
 class _Document:
     """One JSON Schema, whose parts may refer to one another."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: dict[str, Json]) -> None:
         self._root = root
 
-    def resolved(self, schema: Any) -> Mapping[str, Any]:
+    def resolved(self, schema: Json) -> dict[str, Json]:
+        """Returns the schema itself, or the one that its references lead to."""
         for _ in range(MAX_DEPTH):
             if not isinstance(schema, dict):
                 break
@@ -59,55 +61,58 @@ class _Document:
             schema = self._at(pointer)
         raise SchemaError(f"JSON Schema {str(schema)[:100]}: neither a type nor a reference to one")
 
-    def _at(self, pointer: str) -> Any:
+    def _at(self, pointer: str) -> Json:
         if not pointer.startswith("#/"):
             raise SchemaError(f"JSON Schema: reference {pointer} leads out of the text")
-        found: Any = self._root
+        found: Json = self._root
         for part in pointer[2:].split("/"):
-            try:
-                found = found[part.replace("~1", "/").replace("~0", "~")]
-            except (KeyError, TypeError):
-                raise SchemaError(f"JSON Schema: there is no {pointer}") from None
+            name = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or name not in found:
+                raise SchemaError(f"JSON Schema: there is no {pointer}")
+            found = found[name]
         return found
 
-    def fields(self, schema: Mapping[str, Any], depth: int) -> list[Field]:
-        properties, required = schema.get("properties"), schema.get("required", [])
+    def fields(self, schema: dict[str, Json], depth: int) -> list[Field]:
+        """Returns the columns of an object's properties; SchemaError where it has none."""
+        properties, listed = schema.get("properties"), schema.get("required")
+        required = listed if isinstance(listed, list) else []
         if not isinstance(properties, dict) or not properties:
             raise SchemaError("the JSON Schema is not that of an object with properties")
         if depth > MAX_DEPTH:
             raise SchemaError(f"JSON Schema: types are nested deeper than {MAX_DEPTH}")
         return [self._field(name, part, name in required, depth) for name, part in properties.items()]
 
-    def _field(self, name: str, part: Any, required: bool, depth: int) -> Field:
+    def _field(self, name: str, part: Json, required: bool, depth: int) -> Field:
         try:
             data_type, nullable = self._type(part, depth + 1)
         except SchemaError as error:
             raise SchemaError(f"field {name}: {error}") from None
         return pa.field(name, data_type, nullable or not required)
 
-    def _type(self, part: Any, depth: int) -> tuple[pa.DataType, bool]:
-        """The type, and whether null is one of its values."""
+    def _type(self, part: Json, depth: int) -> tuple[pa.DataType, bool]:
+        """Returns the type, and whether null is one of its values."""
         schema = self.resolved(part)
         choices = schema.get("oneOf") or schema.get("anyOf")
         if isinstance(choices, list):
             return self._one_of([self.resolved(choice) for choice in choices], depth)
         kinds = schema.get("type")
-        listed: Sequence[Any] = kinds if isinstance(kinds, list) else [kinds]
+        listed: Sequence[Json] = kinds if isinstance(kinds, list) else [kinds]
         present = [kind for kind in listed if kind != "null"]
         if len(present) != 1:
             raise SchemaError(f"JSON Schema type {kinds!r} has no column type")
         return self._of_kind(present[0], schema, depth), len(present) < len(listed)
 
-    def _one_of(self, choices: Sequence[Mapping[str, Any]], depth: int) -> tuple[pa.DataType, bool]:
+    def _one_of(self, choices: Sequence[dict[str, Json]], depth: int) -> tuple[pa.DataType, bool]:
         present = [choice for choice in choices if choice.get("type") != "null"]
         if len(present) != 1:
             raise SchemaError("a choice of several JSON Schema types has no column type")
         data_type, nullable = self._type(present[0], depth)
         return data_type, nullable or len(present) < len(choices)
 
-    def _of_kind(self, kind: Any, schema: Mapping[str, Any], depth: int) -> pa.DataType:
-        if kind == "string" and schema.get("format") in FORMATS:
-            return FORMATS[schema["format"]]
+    def _of_kind(self, kind: Json, schema: dict[str, Json], depth: int) -> pa.DataType:
+        text_format = schema.get("format")
+        if kind == "string" and isinstance(text_format, str) and text_format in FORMATS:
+            return FORMATS[text_format]
         if isinstance(kind, str) and kind in PRIMITIVES:
             return PRIMITIVES[kind]
         if kind == "array":

@@ -11,15 +11,14 @@ and stands at its end from then on; what is read of it is thrown away later. No 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.payload.outcome import Flags, Places, Reason, Refusal
+from millrace_pipelines.warehouse.payload.arrow import Flags, Octets, Places, data_of, octets_of, offsets_of, slices
+from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal
 
-Octets = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 MAX_SHIFT = 63
 
@@ -27,13 +26,10 @@ MAX_SHIFT = 63
 class Block:
     """The records of a binary array without nulls."""
 
-    def __init__(self, values: Any) -> None:
-        bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-        self._buffer: Any = values.buffers()[2]
-        if self._buffer is None or self._buffer.size == 0:
-            self._buffer = pa.py_buffer(b"\0")
-        source: Any = self._buffer
-        self._data: Octets = np.frombuffer(source, np.uint8)
+    def __init__(self, values: pa.BinaryArray) -> None:
+        bounds = offsets_of(values)
+        self._buffer = data_of(values)
+        self._data = octets_of(self._buffer)
         self.at: Integers = bounds[:-1].astype(np.int64)
         self.ends: Integers = bounds[1:].astype(np.int64)
         self.failed: Flags = np.zeros(len(values), np.bool_)
@@ -42,21 +38,21 @@ class Block:
     def __len__(self) -> int:
         return len(self.at)
 
-    def fail(self, rows: Places, wrong: Any, reason: Reason, message: str) -> None:
-        """Mark the rows that are flagged, unless they failed before."""
+    def fail(self, rows: Places, wrong: Flags, reason: Reason, message: str) -> None:
+        """Marks the rows that are flagged, unless they failed before."""
         for row in rows[wrong & ~self.failed[rows]].tolist():
             self._flaws[row] = (reason, message)
         self.failed[rows[wrong]] = True
         self.at[rows[wrong]] = self.ends[rows[wrong]]
 
     def finish(self) -> Iterator[Refusal]:
-        """Mark records that have bytes left; a refusal for each record that failed."""
+        """Marks the records that have bytes left, and yields a refusal for each record that failed."""
         self.fail(np.arange(len(self)), self.at != self.ends, Reason.MALFORMED, "bytes after the record's end")
         for row, (reason, message) in self._flaws.items():
             yield Refusal(row, reason, message)
 
     def varints(self, rows: Places, path: str) -> Integers:
-        """The zig-zag integer of each row."""
+        """Reads the zig-zag integer of each row."""
         at = self.at[rows]
         octet = self._octets(at)
         zigzag = (octet & 0x7F).astype(np.uint64)
@@ -75,14 +71,14 @@ class Block:
         return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64)
 
     def fixed(self, rows: Places, width: int, path: str) -> Octets:
-        """So many bytes of each row, as rows of a matrix."""
+        """Reads `width` bytes of each row, as the rows of a matrix."""
         at = self.at[rows]
         octets: Octets = self._data[np.minimum(at[:, None] + np.arange(width), self._data.size - 1)]
         self._moved(rows, at + width, path)
         return octets
 
-    def binary(self, rows: Places, path: str) -> Any:
-        """A binary column of the bytes behind a length in each row, which must ascend."""
+    def binary(self, rows: Places, path: str) -> pa.BinaryArray:
+        """Reads a length and that many bytes of each row, as a binary column; the rows must ascend."""
         lengths = self.varints(rows, path)
         begins = self.at[rows]
         wrong = (lengths < 0) | (lengths > self.ends[rows] - begins)
@@ -90,17 +86,7 @@ class Block:
         begins = self.at[rows]
         ends = begins + np.where(self.failed[rows], 0, lengths)
         self.at[rows] = ends
-        return self._gathered(begins, ends)
-
-    def _gathered(self, begins: Integers, ends: Integers) -> Any:
-        """Spans only grow, so begin0, end0, begin1, … are offsets of an array over the data; take the even ones."""
-        count = len(begins)
-        if count == 0:
-            return pa.array([], pa.binary())
-        bounds = np.empty(2 * count, np.int32)
-        bounds[0::2], bounds[1::2] = begins, ends
-        over: Any = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds.data), self._buffer])
-        return over.take(pa.array(np.arange(0, 2 * count, 2)))
+        return slices(self._buffer, begins, ends)
 
     def _octets(self, at: Integers) -> Octets:
         octets: Octets = self._data[np.minimum(at, self._data.size - 1)]

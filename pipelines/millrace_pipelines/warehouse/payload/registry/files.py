@@ -12,10 +12,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.registry import (
+from millrace_pipelines.warehouse.payload.registry.registry import (
     MAX_SCHEMA_BYTES,
     MAX_VERSIONS,
     Format,
@@ -31,17 +30,17 @@ SUFFIXES = {".avsc": Format.AVRO, ".proto": Format.PROTOBUF, ".json": Format.JSO
 
 
 class FileRegistry:
-    """The schemas in a directory, read each time they are asked for."""
+    """The schemas in a directory; each is read whenever it is asked for."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id."""
+        """Returns the schema of an id."""
         return with_references(self._found(schema_id), self._version)
 
     def versions(self, subject: str) -> Sequence[RegisteredSchema]:
-        """All versions of a subject, oldest first."""
+        """Returns all versions of a subject, oldest first."""
         return [self.schema(schema_id) for schema_id in self._ids(subject)]
 
     def _version(self, subject: str, version: int) -> Found:
@@ -51,7 +50,7 @@ class FileRegistry:
         return self._found(ids[version - 1])
 
     def _ids(self, subject: str) -> list[int]:
-        ids = self._subjects().get("subjects", {}).get(subject)
+        ids = self._entry("subjects", subject)
         if ids is None:
             raise UnknownSchemaError(f"{self._directory}: no subject {subject}")
         if not isinstance(ids, list) or len(ids) > MAX_VERSIONS or not all(isinstance(one, int) for one in ids):
@@ -62,11 +61,14 @@ class FileRegistry:
         for suffix, kind in SUFFIXES.items():
             path = os.path.join(self._directory, f"{schema_id}{suffix}")
             if os.path.exists(path):
-                references = self._subjects().get("references", {}).get(str(schema_id))
-                return Found(schema_id, kind, read_text(path), references_in(references))
+                references = references_in(self._entry("references", str(schema_id)))
+                return Found(schema_id, kind, read_text(path), references)
         raise UnknownSchemaError(f"{self._directory}: no schema {schema_id}")
 
-    def _subjects(self) -> Mapping[str, Any]:
+    def _entry(self, kind: str, name: str) -> object:
+        return self._subjects().get(kind, {}).get(name)
+
+    def _subjects(self) -> Mapping[str, Mapping[str, object]]:
         path = os.path.join(self._directory, SUBJECTS_FILE)
         if not os.path.exists(path):
             return {}
@@ -80,7 +82,7 @@ class FileRegistry:
 
 
 def read_text(path: str) -> str:
-    """A file's text; SchemaError where it can't be read, or is too large for a schema."""
+    """Returns a file's text; SchemaError where it can't be read, or is too large for a schema."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_SCHEMA_BYTES + 1)

@@ -5,7 +5,7 @@
     GET /subjects/{subject}/versions/{version}  {"id": 7, "schema": …, "schemaType": …, "references": […]}
 
 What is registered never changes, so schemas are kept, the latest MAX_CACHED of them. A server that can't be reached, or
-answers 429 or 5xx, is asked again for some seconds. A user and password come from the environment variable
+answers 429 or 5xx, is asked again for some seconds. User and password come from the environment variable
 SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO (USER:PASSWORD), never from the address, which the table keeps.
 Source: Confluent, "Schema Registry API Reference".
 """
@@ -15,14 +15,14 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from millrace.json_values import Json
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
-from millrace_pipelines.warehouse.payload.registry import (
+from millrace_pipelines.warehouse.payload.registry.registry import (
     MAX_SCHEMA_BYTES,
     MAX_VERSIONS,
     Found,
@@ -42,7 +42,7 @@ RETRIED_STATUS = {408, 429, 500, 502, 503, 504}
 
 
 class HttpRegistry:
-    """The registry at an address; SchemaError where that is no address of one."""
+    """The registry at an address; SchemaError where that can't be the address of one."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -54,18 +54,20 @@ class HttpRegistry:
         self._schemas: OrderedDict[int, RegisteredSchema] = OrderedDict()
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id."""
+        """Returns the schema of an id."""
         if schema_id in self._schemas:
             self._schemas.move_to_end(schema_id)
             return self._schemas[schema_id]
         return self._keep(_found(self._get(f"/schemas/ids/{schema_id}"), schema_id))
 
     def versions(self, subject: str) -> Sequence[RegisteredSchema]:
-        """All versions of a subject, oldest first."""
+        """Returns all versions of a subject, oldest first."""
         numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions")
-        if not isinstance(numbers, list) or len(numbers) > MAX_VERSIONS:
+        listed = numbers if isinstance(numbers, list) else [None]
+        versions = sorted(number for number in listed if isinstance(number, int))
+        if len(versions) < len(listed) or len(versions) > MAX_VERSIONS:
             raise SchemaError(f"{self._url}: not a list of versions of subject {subject}: {str(numbers)[:200]}")
-        return [self._keep(self._version(subject, number)) for number in sorted(map(int, numbers))]
+        return [self._keep(self._version(subject, version)) for version in versions]
 
     def _version(self, subject: str, version: int) -> Found:
         return _found(self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}"), None)
@@ -77,7 +79,7 @@ class HttpRegistry:
             self._schemas.popitem(last=False)
         return schema
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str) -> Json:
         retrying = Retrying(
             stop=stop_after_attempt(ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.2, max=MAX_WAIT_S),
@@ -86,7 +88,7 @@ class HttpRegistry:
         )
         return retrying(self._get_once, path)
 
-    def _get_once(self, path: str) -> Any:
+    def _get_once(self, path: str) -> Json:
         user, _, password = os.environ.get(USER_INFO_VARIABLE, "").partition(":")
         auth = (user, password) if user else None
         try:
@@ -101,9 +103,10 @@ class HttpRegistry:
         if not response.is_success:
             raise SchemaError(f"{self._url}{path}: status {response.status_code}: {body[:200]!r}")
         try:
-            return httpx.Response(200, content=body).json()
+            answer: Json = httpx.Response(200, content=body).json()
         except ValueError as error:
             raise SchemaError(f"{self._url}{path}: the answer is no JSON: {body[:200]!r}") from error
+        return answer
 
 
 def _read(response: httpx.Response) -> bytes:
@@ -115,13 +118,10 @@ def _read(response: httpx.Response) -> bytes:
     return body
 
 
-def _found(answer: Any, schema_id: int | None) -> Found:
-    """A schema in an answer, which names its id unless it was asked for by it."""
-    try:
-        found_id = int(answer["id"]) if schema_id is None else schema_id
-        text = answer["schema"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise SchemaError(f"not a registered schema: {str(answer)[:200]}") from error
-    if not isinstance(text, str):
+def _found(answer: Json, schema_id: int | None) -> Found:
+    """Returns the schema in an answer, which names its id unless it was asked for by it."""
+    text = answer.get("schema") if isinstance(answer, dict) else None
+    found_id = answer.get("id") if isinstance(answer, dict) and schema_id is None else schema_id
+    if not isinstance(answer, dict) or not isinstance(text, str) or not isinstance(found_id, int):
         raise SchemaError(f"not a registered schema: {str(answer)[:200]}")
     return Found(found_id, format_named(answer.get("schemaType")), text, references_in(answer.get("references")))

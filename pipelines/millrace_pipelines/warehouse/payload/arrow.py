@@ -1,0 +1,128 @@
+"""Arrow's arrays as decoders use them: the buffers of binary columns, slices of them, lists and maps of parts.
+
+    offsets   n + 1 numbers of 32 bits; value i is data[offsets[i] : offsets[i + 1]]
+    data      the bytes of all values, one after the other
+
+Arrow's stubs leave out what some of its calls take: these calls stand here, each behind a function that says it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Column: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
+Columns: TypeAlias = "pa.ChunkedArray[pa.Scalar[pa.DataType]]"
+Lists: TypeAlias = "pa.ListArray[pa.Scalar[pa.DataType]]"
+Field: TypeAlias = "pa.Field[pa.DataType]"
+MapType: TypeAlias = "pa.MapType[pa.DataType, pa.DataType, Literal[False]]"
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Places: TypeAlias = npt.NDArray[np.int64]
+Octets: TypeAlias = npt.NDArray[np.uint8]
+Offsets: TypeAlias = npt.NDArray[np.int32]
+
+
+def offsets_of(values: pa.BinaryArray | pa.StringArray) -> Offsets:
+    """Returns where each value begins in the data, and where the last one ends."""
+    offsets: Offsets = np.frombuffer(memory_of(values.buffers()[1]), np.int32)
+    return offsets[values.offset : values.offset + len(values) + 1]
+
+
+def data_of(values: pa.BinaryArray | pa.StringArray) -> pa.Buffer:
+    """Returns the data that the offsets lead into; one zero where there is none, so that it can be indexed."""
+    data = values.buffers()[2]
+    return data if data is not None and data.size else pa.py_buffer(b"\0")
+
+
+def octets_of(data: pa.Buffer) -> Octets:
+    """Returns the bytes of a buffer, without a copy."""
+    return np.frombuffer(memory_of(data), np.uint8)
+
+
+def memory_of(buffer: pa.Buffer | None) -> memoryview:
+    """Returns a buffer as Python sees it, without a copy."""
+    return memoryview(buffer)  # type: ignore[arg-type]  # a Buffer has Python's buffer protocol, its stub has not
+
+
+def slices(data: pa.Buffer, begins: npt.NDArray[np.integer], ends: npt.NDArray[np.integer]) -> pa.BinaryArray:
+    """Returns a binary column of slices of the data, which ascend and don't overlap; the bytes are not copied.
+
+    begin 0, end 0, begin 1, … are the offsets of a column over the same data; every second value of it is a slice.
+    """
+    count = len(begins)
+    if count == 0:
+        return pa.array([], pa.binary())
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2], bounds[1::2] = begins, ends
+    over = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds.data), data])
+    return binaries(over.take(places_array(np.arange(0, 2 * count, 2))))
+
+
+def binaries(column: Column) -> pa.BinaryArray:
+    """Returns the column as what it is, a column of bytes; TypeError for any other."""
+    if not isinstance(column, pa.BinaryArray):
+        raise TypeError(f"a column of {column.type}, not of bytes")
+    return column
+
+
+def values_of(binary: pa.BinaryArray) -> list[bytes]:
+    """Returns the values of a binary column without nulls."""
+    return cast("list[bytes]", binary.to_pylist())
+
+
+def texts_of(texts: pa.StringArray) -> list[str]:
+    """Returns the values of a column of texts without nulls."""
+    return cast("list[str]", texts.to_pylist())
+
+
+def places_array(places: Places) -> pa.Int64Array:
+    """Returns places as `take` takes them."""
+    return pa.array(places, pa.int64())
+
+
+def combined(column: Column | Columns) -> Column:
+    """Returns a column in one piece."""
+    if isinstance(column, pa.Array):
+        return column
+    return cast("Column", column.chunk(0)) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def flags_of(column: pa.BooleanArray) -> Flags:
+    """Returns a column of booleans without nulls as flags."""
+    return column.to_numpy(zero_copy_only=False)
+
+
+def nulls_of(data_type: pa.DataType, count: int) -> Column:
+    """Returns a column of `count` nulls."""
+    column: Column = pa.nulls(count, data_type)  # type: ignore[call-overload]
+    return column
+
+
+def nulls(schema: pa.Schema, count: int) -> pa.Table:
+    """Returns `count` rows of nulls."""
+    return pa.Table.from_arrays([nulls_of(field.type, count) for field in schema], schema=schema)
+
+
+def list_column(
+    data_type: pa.DataType, offsets: Column, items: Column, *, absent: pa.BooleanArray | None = None
+) -> Column:
+    """Returns lists of a list type: list i has the items from offsets[i] up to offsets[i + 1], null where absent."""
+    lists: Column = pa.ListArray.from_arrays(offsets, items, type=data_type, mask=absent)  # type: ignore[call-overload]
+    return lists
+
+
+def map_column(
+    data_type: pa.DataType, offsets: Column, keys: Column, items: Column, *, absent: pa.BooleanArray | None = None
+) -> Column:
+    """Returns maps of a map type: map i has the entries from offsets[i] up to offsets[i + 1], null where absent."""
+    maps: Column = pa.MapArray.from_arrays(offsets, keys, items, type=data_type, mask=absent)  # type: ignore[call-overload]
+    return maps
+
+
+def offsets_array(lengths: npt.NDArray[np.integer] | Sequence[int]) -> pa.Int32Array:
+    """Returns the offsets of lists that have these lengths."""
+    return pa.array(np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]), pa.int32())

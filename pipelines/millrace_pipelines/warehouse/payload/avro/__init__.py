@@ -1,0 +1,1 @@
+"""Avro values: a schema becomes a tree of readers, each of which reads one field of all records at once."""

@@ -1,0 +1,1 @@
+"""Schema registries: what they answer, a server over HTTP, a directory."""
