@@ -1,6 +1,6 @@
 """Answers, and the errors that they carry: counted by API and code, as Kafka's ErrorsPerSec does.
 
-A message that is encoded by kio is searched for its error codes; the hand-written encoders' callers name theirs.
+`answer` searches the message for its error codes; a handler that encodes its answer otherwise names them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from millrace.wire.api import ApiKey
+from millrace.wire.api_messages import Answered, MessageFields
 from millrace.wire.cold import Fields
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import encode_response
@@ -16,21 +17,21 @@ from millrace_broker.handlers.api import Services
 ERROR_CODES = ("error_code", "partition_error_code")
 
 
-def answer(services: Services, api_key: ApiKey, version: int, fields: Fields) -> Parts:
-    """An answer's parts, from the fields that `cold.encode` takes; its errors are counted."""
-    count_errors(services, api_key, error_codes(fields))
-    return [encode_response(api_key, version, fields)]
+def answer(services: Services, api: Answered[MessageFields], version: int, fields: MessageFields) -> Parts:
+    """Returns the parts of an answer, and counts its errors."""
+    count_errors(services, api.key, error_codes(fields))
+    return [encode_response(api, version, fields)]
 
 
 def count_errors(services: Services, api_key: ApiKey, codes: Iterable[int]) -> None:
-    """Count the codes of one answer that are errors."""
+    """Counts the codes of one answer that are errors."""
     for code in codes:
         if code:
             services.errors[api_key, code] += 1
 
 
 def error_codes(fields: Fields) -> Iterator[int]:
-    """Every error code of a message and of the structures in it."""
+    """Yields every error code of a message and of the structures in it."""
     for name, value in fields.items():
         if name in ERROR_CODES:
             yield value

@@ -1,17 +1,17 @@
-"""The resources that configuration APIs name, and the checks that their requests share (KIP-133, KIP-339)."""
+"""The resources that the configuration APIs name, and the checks that their requests share (KIP-133, KIP-339)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Protocol, TypedDict, TypeVar
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
 
 
 class ResourceType(IntEnum):
-    """The protocol's numbers of the resources that are served."""
+    """The resource types that are served, by the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -20,7 +20,7 @@ class ResourceType(IntEnum):
 
 
 def unserved(number: int) -> InvalidRequestError:
-    """The refusal of any other resource."""
+    """Returns the refusal of a resource whose type has no configuration here."""
     try:
         name = ResourceType(number).name.lower()
     except ValueError:
@@ -28,12 +28,61 @@ def unserved(number: int) -> InvalidRequestError:
     return InvalidRequestError(f"a resource of {name} can't be configured here")
 
 
+class Property(Protocol):
+    """A property to alter, in a request of either API."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+    @property
+    def value(self) -> str | None:
+        """The new value."""
+        ...
+
+
+PropertyT = TypeVar("PropertyT", bound=Property)
+PropertyT_co = TypeVar("PropertyT_co", bound=Property, covariant=True)
+
+
+class Resource(Protocol[PropertyT_co]):
+    """A resource to alter, in a request of either API."""
+
+    @property
+    def resource_type(self) -> int:
+        """The protocol's number of its type."""
+        ...
+
+    @property
+    def resource_name(self) -> str:
+        """The name."""
+        ...
+
+    @property
+    def configs(self) -> Sequence[PropertyT_co]:
+        """The properties to alter."""
+        ...
+
+
+class ResourceAltered(TypedDict):
+    """The result for one resource, as the responses of both APIs hold it."""
+
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
 async def alter_each(
-    resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]], *, null_is_allowed: Callable[[Any], bool]
-) -> list[dict[str, Any]]:
-    """Alter each resource by itself; the answers of AlterConfigs and IncrementalAlterConfigs."""
+    resources: Sequence[Resource[PropertyT]],
+    alter: Callable[[Resource[PropertyT]], Awaitable[None]],
+    *,
+    null_is_allowed: Callable[[PropertyT], bool],
+) -> list[ResourceAltered]:
+    """Alters each resource by itself, and returns the results for AlterConfigs and IncrementalAlterConfigs."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
-    results = []
+    results: list[ResourceAltered] = []
     for resource in resources:
         code, message = ErrorCode.NONE, None
         try:
@@ -54,7 +103,7 @@ async def alter_each(
     return results
 
 
-def _check_configs(resource: Any, null_is_allowed: Callable[[Any], bool]) -> None:
+def _check_configs(resource: Resource[PropertyT], null_is_allowed: Callable[[PropertyT], bool]) -> None:
     names = Counter(config.name for config in resource.configs)
     twice = [name for name, count in names.items() if count > 1]
     if twice:

@@ -157,7 +157,7 @@ class _Appends:
             partition.check_in_sync_replicas()
 
 
-def _is_settled(offered: Any) -> bool:
+def _is_settled(offered: object) -> bool:
     return isinstance(offered, SETTLED)
 
 

@@ -5,16 +5,16 @@
     v9   flexible                              v10  topic ids; the cluster's operations for the last time
     v12  topics asked for by id; if one is, those asked for by name are passed over
 
-A topic that is asked for by name, unknown, and may be created (auto.create.topics.enable) is created before
-the answer, so the client need not ask again. Kafka's internal topics are made by whoever keeps something in them, never
-here. There are no access lists: everyone is told every operation that Kafka knows for a topic and for a cluster.
+An unknown topic that is asked for by name is created before the answer where it may be (auto.create.topics.enable), so
+the client need not ask again. Kafka's internal topics are created by their coordinators, never here. There are no
+access control lists, so the answer names every operation that Kafka knows for a topic and for a cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import (
@@ -26,9 +26,9 @@ from millrace.errors import (
     UnknownTopicIdError,
 )
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
 from millrace.wire.leader import NO_TOPIC_ID as NO_ID
+from millrace.wire.messages import METADATA
 from millrace.wire.metadata import (
     BrokerMetadata,
     ClusterMetadata,
@@ -41,6 +41,9 @@ from millrace_broker.cluster.view import ClusterView, TopicInfo
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
 FIRST_VERSION_BY_ID = 12
 LAST_VERSION_WITH_CLUSTER_OPERATIONS = 10
 
@@ -51,8 +54,8 @@ CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describe brokers and topics; create what may be created first."""
-    message = decode(ApiKey.METADATA, request.version, Direction.REQUEST, request.body)
+    """Describes brokers and topics, and first creates the topics that are missing and may be created."""
+    message = METADATA.decode_request(request.version, request.body)
     view = services.metadata.view
     if message.topics is None or (request.version == 0 and not message.topics):
         return _answer(
@@ -62,13 +65,15 @@ def handle(services: Services, request: Request) -> Reply:
         return _invalid(services, request.version, message.topics)
     names = _names_asked(message.topics)
     missing = [name for name in names if name not in view.topics and name not in INTERNAL_TOPICS]
-    creatable = services.config.auto_create_topics_enable and field(message, "allow_auto_topic_creation", True)
+    creatable = services.config.auto_create_topics_enable and message.allow_auto_topic_creation
     if creatable and missing:
         return asyncio.ensure_future(_create_and_answer(services, request.version, message, missing))
     return _answer(services, view, request.version, message, _described(view, message.topics, {}))
 
 
-async def _create_and_answer(services: Services, version: int, message: Any, missing: Sequence[str]) -> Parts:
+async def _create_and_answer(
+    services: Services, version: int, message: MetadataRequest, missing: Sequence[str]
+) -> Parts:
     failures: dict[str, ErrorCode] = {}
     for name in missing:
         try:
@@ -78,21 +83,23 @@ async def _create_and_answer(services: Services, version: int, message: Any, mis
         except MillraceError as error:
             failures[name] = error.code
     view = services.metadata.view
-    return _answer(services, view, version, message, _described(view, message.topics, failures))
+    return _answer(services, view, version, message, _described(view, message.topics or (), failures))
 
 
-def _answer(services: Services, view: ClusterView, version: int, message: Any, topics: list[TopicMetadata]) -> Parts:
+def _answer(
+    services: Services, view: ClusterView, version: int, message: MetadataRequest, topics: list[TopicMetadata]
+) -> Parts:
     brokers = [BrokerMetadata(broker.id, broker.host, broker.port, broker.rack) for broker in view.brokers.values()]
-    if field(message, "include_topic_authorized_operations", False):
+    if message.include_topic_authorized_operations:
         topics = [topic._replace(authorized_operations=TOPIC_OPERATIONS) for topic in topics]
     cluster = ClusterMetadata(view.cluster_id, view.controller_id, brokers, topics)
-    if field(message, "include_cluster_authorized_operations", False):
+    if message.include_cluster_authorized_operations:
         cluster = cluster._replace(authorized_operations=CLUSTER_OPERATIONS)
     return _encoded(services, version, cluster)
 
 
-def _invalid(services: Services, version: int, topics: Sequence[Any]) -> Parts:
-    """Versions 10 and 11 have fields for ids, and for no name, that only later ones mean."""
+def _invalid(services: Services, version: int, topics: Sequence[MetadataRequestTopic]) -> Parts:
+    """Refuses ids and missing names before v12: versions 10 and 11 have the fields, but may not use them."""
     refused = [
         TopicMetadata(ErrorCode.INVALID_REQUEST, one.name or "", _topic_id(one) or NO_ID, False, []) for one in topics
     ]
@@ -106,14 +113,16 @@ def _encoded(services: Services, version: int, cluster: ClusterMetadata) -> Part
     return encode_metadata_response(version, cluster)
 
 
-def _names_asked(topics: Sequence[Any]) -> list[str]:
-    """Each name once; none if a topic is asked for by id."""
+def _names_asked(topics: Sequence[MetadataRequestTopic]) -> list[str]:
+    """Returns each name once; none if a topic is asked for by id."""
     return (
         [] if any(map(_topic_id, topics)) else list(dict.fromkeys(one.name for one in topics if one.name is not None))
     )
 
 
-def _described(view: ClusterView, topics: Sequence[Any], failures: Mapping[str, ErrorCode]) -> list[TopicMetadata]:
+def _described(
+    view: ClusterView, topics: Sequence[MetadataRequestTopic], failures: Mapping[str, ErrorCode]
+) -> list[TopicMetadata]:
     ids = list(dict.fromkeys(topic_id for topic_id in map(_topic_id, topics) if topic_id))
     if ids:
         by_id = {topic.topic_id: topic for topic in view.topics.values()}
@@ -133,9 +142,8 @@ def _described_by_name(view: ClusterView, name: str, failures: Mapping[str, Erro
     return TopicMetadata(failures.get(name) or _missing(name), name, NO_ID, name in INTERNAL_TOPICS, [])
 
 
-def _topic_id(asked: Any) -> UUID | None:
-    topic_id: UUID | None = field(asked, "topic_id", None)
-    return None if topic_id == NO_ID else topic_id
+def _topic_id(asked: MetadataRequestTopic) -> UUID | None:
+    return None if asked.topic_id == NO_ID else asked.topic_id
 
 
 def _missing(name: str) -> ErrorCode:

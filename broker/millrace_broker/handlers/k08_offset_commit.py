@@ -1,6 +1,6 @@
 """OffsetCommit, versions 0 to 9.
 
-    v0  into ZooKeeper, where there is one    v1  generation and member, times     v2-v4  retention of the client's own
+    v0  into ZooKeeper, where there is one    v1  generation, member, timestamps   v2-v4  a retention time
     v3  throttle time   v6  leader epoch      v7  static members                   v8     flexible
     v9  KIP-848 members, GROUP_ID_NOT_FOUND for an unknown group
 
@@ -11,13 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field, milliseconds
+from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
-from millrace.wire.legacy_offsets import NO_TIMESTAMP, decode_offset_commit, encode_offset_commit
+from millrace.wire.legacy_offsets import (
+    NO_TIMESTAMP,
+    OffsetToCommit,
+    decode_offset_commit,
+    encode_offset_commit,
+)
+from millrace.wire.messages import OFFSET_COMMIT
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
@@ -26,17 +32,25 @@ from millrace_broker.handlers.answers import answer, count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitResponseFields,
+        OffsetCommitResponseTopicFields,
+    )
+
 LAST_LEGACY_VERSION = 1
 DEFAULT_RETENTION_MS = -1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Commit what exists."""
+    """Commits the offsets of the partitions that exist."""
     version = request.version
     if version <= LAST_LEGACY_VERSION:
-        message: Any = decode_offset_commit(version, request.body)
+        message: OffsetCommitRequest = decode_offset_commit(version, request.body)
     else:
-        message = decode(ApiKey.OFFSET_COMMIT, version, Direction.REQUEST, request.body)
+        message = OFFSET_COMMIT.decode_request(version, request.body)
     errors = {
         TopicPartition(topic.name, one.partition_index): _existence(services, topic.name, one.partition_index)
         for topic in message.topics
@@ -53,7 +67,7 @@ def handle(services: Services, request: Request) -> Reply:
         work = asyncio.to_thread(_into_zookeeper, services.zookeeper_offsets, message.group_id, existing)
         committing = asyncio.ensure_future(work)
     elif existing:
-        # Now, not in a task: a request that comes behind this one on its connection is to find the offsets.
+        # At once, not in a task: the next request on this connection must find the offsets.
         committing = _into_group(services, version, message, existing)
     return asyncio.ensure_future(_answer(services, version, message, committing=committing, errors=errors))
 
@@ -61,14 +75,14 @@ def handle(services: Services, request: Request) -> Reply:
 async def _answer(
     services: Services,
     version: int,
-    message: Any,
+    message: OffsetCommitRequest,
     *,
     committing: asyncio.Future[commits.Errors] | None,
     errors: commits.Errors,
 ) -> Parts:
     if committing is not None:
         errors |= await committing
-    answered = [
+    answered: list[OffsetCommitResponseTopicFields] = [
         {
             "name": topic.name,
             "partitions": [
@@ -84,20 +98,20 @@ async def _answer(
     if version <= LAST_LEGACY_VERSION:
         count_errors(services, ApiKey.OFFSET_COMMIT, error_codes({"topics": answered}))
         return encode_offset_commit(answered)
-    return answer(services, ApiKey.OFFSET_COMMIT, version, {"throttle_time": 0, "topics": answered})
+    fields: OffsetCommitResponseFields = {"throttle_time": 0, "topics": answered}
+    return answer(services, OFFSET_COMMIT, version, fields)
 
 
 def _into_group(
-    services: Services, version: int, message: Any, existing: Sequence[Commit]
+    services: Services, version: int, message: OffsetCommitRequest, existing: Sequence[Commit]
 ) -> asyncio.Future[commits.Errors]:
     committer = Committer(
         member_id=message.member_id,
-        instance_id=field(message, "group_instance_id", None),
+        instance_id=message.group_instance_id,
         generation=message.generation_id_or_member_epoch,
         version=version,
     )
-    retention = field(message, "retention_time", None)
-    retention_ms = DEFAULT_RETENTION_MS if retention is None else milliseconds(retention)
+    retention_ms = milliseconds(message.retention_time)
     kept_ms = None if retention_ms == DEFAULT_RETENTION_MS else retention_ms
     try:
         return commits.commit(services.groups, message.group_id, committer, existing, kept_ms)
@@ -122,13 +136,13 @@ def _existence(services: Services, topic: str, partition: int) -> ErrorCode:
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _commit(topic: str, one: Any) -> Commit:
+def _commit(topic: str, one: OffsetCommitRequestPartition | OffsetToCommit) -> Commit:
     return Commit(
         topic_partition=TopicPartition(topic, one.partition_index),
         offset=one.committed_offset,
-        leader_epoch=field(one, "committed_leader_epoch", -1),
+        leader_epoch=one.committed_leader_epoch,
         metadata=one.committed_metadata,
-        commit_timestamp_ms=field(one, "commit_timestamp", NO_TIMESTAMP),
+        commit_timestamp_ms=one.commit_timestamp if isinstance(one, OffsetToCommit) else NO_TIMESTAMP,
     )
 
 

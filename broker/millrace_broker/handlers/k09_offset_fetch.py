@@ -1,23 +1,24 @@
 """OffsetFetch, versions 0 to 9.
 
-    v0  from ZooKeeper, where there is one     v2  all topics (null), error of the group    v3  throttle time
+    v0  from ZooKeeper, where there is one     v2  all topics (null), an error for the group    v3  throttle time
     v5  leader epoch   v6  flexible            v7  require stable (KIP-447)                 v8  many groups (KIP-709)
     v9  KIP-848 members
 
-A partition without a committed offset is answered with offset -1 and no error; before v1 it is one.
+A partition without a committed offset is answered with offset -1 and no error, but in v0 with an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
+from millrace.wire.legacy_offsets import OffsetFetchRequest as LegacyRequest
 from millrace.wire.legacy_offsets import decode_offset_fetch, encode_offset_fetch
+from millrace.wire.messages import OFFSET_FETCH
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import NO_OFFSET, Fetched
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
@@ -25,34 +26,65 @@ from millrace_broker.handlers.answers import answer, count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.offset_fetch import (
+        OffsetFetchRequest,
+        OffsetFetchRequestGroup,
+        OffsetFetchResponseFields,
+        OffsetFetchResponseGroupFields,
+        OffsetFetchResponsePartitionFields,
+        OffsetFetchResponseTopicFields,
+    )
+
 FIRST_VERSION_WITH_GROUP_ERROR = 2
 FIRST_VERSION_WITH_MANY_GROUPS = 8
+NO_MEMBER_EPOCH = -1
 
 
 class _Topic(NamedTuple):
-    """Partitions of a topic that are asked for."""
+    """The partitions of a topic that are asked for."""
 
     name: str
     partitions: tuple[int, ...]
 
 
+class _Member(NamedTuple):
+    """The member that asks, from v9 on."""
+
+    member_id: str | None = None
+    member_epoch: int = NO_MEMBER_EPOCH
+
+
 def handle(services: Services, request: Request) -> Reply:
-    """Give the committed offsets of one group or of many."""
+    """Answers the committed offsets of one group or of many."""
     version = request.version
     if version == 0:
         return _legacy(services, decode_offset_fetch(request.body))
-    message = decode(ApiKey.OFFSET_FETCH, version, Direction.REQUEST, request.body)
-    require_stable = field(message, "require_stable", False)
+    message = OFFSET_FETCH.decode_request(version, request.body)
+    require_stable = message.require_stable
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        asked = {group.group_id: group for group in message.groups}  # each is told once
-        groups = [_group(services, version, group, require_stable=require_stable) for group in asked.values()]
-        fields: dict[str, Any] = {"groups": groups}
+        asked = {group.group_id: group for group in message.groups}  # a group that is named twice is answered once
+        groups = [
+            _group(
+                services, version, group, _Member(group.member_id, group.member_epoch), require_stable=require_stable
+            )
+            for group in asked.values()
+        ]
+        fields: OffsetFetchResponseFields = {"throttle_time": 0, "groups": groups}
     else:
-        fields = _group(services, version, message, require_stable=require_stable)
-    return answer(services, ApiKey.OFFSET_FETCH, version, {"throttle_time": 0, **fields})
+        group = _group(services, version, message, _Member(), require_stable=require_stable)
+        fields = {"throttle_time": 0, "topics": group["topics"], "error_code": group["error_code"]}
+    return answer(services, OFFSET_FETCH, version, fields)
 
 
-def _group(services: Services, version: int, group: Any, *, require_stable: bool) -> dict[str, Any]:
+def _group(
+    services: Services,
+    version: int,
+    group: OffsetFetchRequest | OffsetFetchRequestGroup,
+    member: _Member,
+    *,
+    require_stable: bool,
+) -> OffsetFetchResponseGroupFields:
     topics = group.topics
     asked = None if topics is None else _once([_Topic(topic.name, topic.partition_indexes) for topic in topics])
     wanted = None if asked is None else [TopicPartition(one.name, index) for one in asked for index in one.partitions]
@@ -61,21 +93,21 @@ def _group(services: Services, version: int, group: Any, *, require_stable: bool
             services.groups,
             group.group_id,
             wanted,
-            member_id=field(group, "member_id", None),
-            member_epoch=field(group, "member_epoch", -1),
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
             require_stable=require_stable,
         )
     except GroupError as refused:
         error, fetched = refused.code, []
     if error:
-        topics = _failed(asked or (), error) if version < FIRST_VERSION_WITH_GROUP_ERROR else []
-        return {"group_id": group.group_id, "topics": topics, "error_code": error}
-    topics = _all(fetched) if asked is None else _asked(asked, fetched)
-    return {"group_id": group.group_id, "topics": topics, "error_code": error}
+        failed = _failed(asked or (), error) if version < FIRST_VERSION_WITH_GROUP_ERROR else []
+        return {"group_id": group.group_id, "topics": failed, "error_code": error}
+    found = _all(fetched) if asked is None else _asked(asked, fetched)
+    return {"group_id": group.group_id, "topics": found, "error_code": error}
 
 
 def _once(topics: Sequence[_Topic]) -> list[_Topic]:
-    """Each partition at its first place: one that is named often, with metadata of 4 KiB, is told once."""
+    """Returns each partition once, at its first place: its metadata of up to 4 KiB is not to be sent many times."""
     seen: set[tuple[str, int]] = set()
     once = []
     for topic in topics:
@@ -85,30 +117,28 @@ def _once(topics: Sequence[_Topic]) -> list[_Topic]:
     return once
 
 
-def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[dict[str, Any]]:
-    """The answers in the order of the request."""
+def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[OffsetFetchResponseTopicFields]:
+    """Returns the answers in the order of the request."""
     answers = iter(fetched)
     return [
         {"name": topic.name, "partitions": [_partition(next(answers)) for _ in topic.partitions]} for topic in asked
     ]
 
 
-def _all(fetched: Sequence[Fetched]) -> list[dict[str, Any]]:
-    """All topics that have offsets."""
-    topics: dict[str, dict[str, Any]] = {}
+def _all(fetched: Sequence[Fetched]) -> list[OffsetFetchResponseTopicFields]:
+    """Returns all topics that have offsets."""
+    topics: dict[str, list[OffsetFetchResponsePartitionFields]] = {}
     for one in fetched:
-        name = one.topic_partition.topic
-        topic = topics.setdefault(name, {"name": name, "partitions": []})
-        topic["partitions"].append(_partition(one))
-    return list(topics.values())
+        topics.setdefault(one.topic_partition.topic, []).append(_partition(one))
+    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
 
 
-def _failed(asked: Sequence[_Topic], error: ErrorCode) -> list[dict[str, Any]]:
+def _failed(asked: Sequence[_Topic], error: ErrorCode) -> list[OffsetFetchResponseTopicFields]:
     failed = [Fetched(TopicPartition(topic.name, index), error=error) for topic in asked for index in topic.partitions]
     return _asked(asked, failed)
 
 
-def _partition(one: Fetched) -> dict[str, Any]:
+def _partition(one: Fetched) -> OffsetFetchResponsePartitionFields:
     return {
         "partition_index": one.topic_partition.partition,
         "committed_offset": one.offset,
@@ -118,8 +148,8 @@ def _partition(one: Fetched) -> dict[str, Any]:
     }
 
 
-def _legacy(services: Services, message: Any) -> Reply:
-    """Version 0."""
+def _legacy(services: Services, message: LegacyRequest) -> Reply:
+    """Answers a request of v0."""
     asked = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics]
     wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     if services.zookeeper_offsets is not None:
@@ -144,7 +174,7 @@ async def _legacy_answer(
     return _legacy_parts(services, _asked(asked, [_known(one) for one in fetched]))
 
 
-def _legacy_parts(services: Services, topics: list[dict[str, Any]]) -> Parts:
+def _legacy_parts(services: Services, topics: Sequence[OffsetFetchResponseTopicFields]) -> Parts:
     count_errors(services, ApiKey.OFFSET_FETCH, error_codes({"topics": topics}))
     return encode_offset_fetch(topics)
 

@@ -3,23 +3,25 @@
     v0  one key      v1  key type, throttle time, message      v3  flexible      v4  many keys in one request (KIP-699)
 
 The coordinator of a group is the leader of its partition of `__consumer_offsets`, that of a transactional id the leader
-of its partition of `__transaction_state`; the topic is created at the first question. Other types of keys are
-INVALID_REQUEST.
+of its partition of `__transaction_state`. The first request creates the topic. Other types of keys are INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import CoordinatorNotAvailableError, ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import FIND_COORDINATOR
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.find_coordinator import CoordinatorFields, FindCoordinatorResponseFields
 
 FIRST_BATCHED_VERSION = 4
 NO_ERROR = "NONE"  # what Kafka's message says up to version 3 where there is no error
@@ -28,10 +30,10 @@ TRANSACTION = 1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Say where each key's coordinator is."""
-    message = decode(ApiKey.FIND_COORDINATOR, request.version, Direction.REQUEST, request.body)
+    """Answers where each key's coordinator is."""
+    message = FIND_COORDINATOR.decode_request(request.version, request.body)
     keys = message.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else (message.key,)
-    key_type = field(message, "key_type", GROUP)
+    key_type = message.key_type
     topic = _topic(services, key_type)
     if topic is None:
         message_text = f"key type {key_type}: expected 0 (group) or 1 (transaction)"
@@ -57,15 +59,23 @@ async def _create_and_answer(services: Services, version: int, topic: Coordinato
     return _answer(services, version, [_located(topic, key) for key in keys])
 
 
-def _answer(services: Services, version: int, coordinators: list[dict[str, Any]]) -> Parts:
+def _answer(services: Services, version: int, coordinators: list[CoordinatorFields]) -> Parts:
     if version >= FIRST_BATCHED_VERSION:
-        found: dict[str, Any] = {"coordinators": coordinators}
+        fields: FindCoordinatorResponseFields = {"throttle_time": 0, "coordinators": coordinators}
     else:
-        found = coordinators[0] | {"error_message": coordinators[0]["error_message"] or NO_ERROR}
-    return answer(services, ApiKey.FIND_COORDINATOR, version, {"throttle_time": 0, **found})
+        (one,) = coordinators
+        fields = {
+            "throttle_time": 0,
+            "error_code": one["error_code"],
+            "error_message": one["error_message"] or NO_ERROR,
+            "node_id": one["node_id"],
+            "host": one["host"],
+            "port": one["port"],
+        }
+    return answer(services, FIND_COORDINATOR, version, fields)
 
 
-def _located(topic: CoordinatorTopic, key: str) -> dict[str, Any]:
+def _located(topic: CoordinatorTopic, key: str) -> CoordinatorFields:
     try:
         broker = topic.locate(key)
     except CoordinatorNotAvailableError as error:
@@ -82,7 +92,7 @@ def _located(topic: CoordinatorTopic, key: str) -> dict[str, Any]:
     }
 
 
-def _none(key: str, code: ErrorCode, message: str) -> dict[str, Any]:
+def _none(key: str, code: ErrorCode, message: str) -> CoordinatorFields:
     return {"key": key, "node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}
 
 

@@ -1,6 +1,6 @@
 """JoinGroup, versions 0 to 9.
 
-v1  rebalance timeout    v2  throttle time    v4  a new member is given an id first (KIP-394)   v5  static members
+v1  rebalance timeout    v2  throttle time    v4  a new member gets an id first (KIP-394)    v5  static members
 v6  flexible             v7  protocol type    v8  reason (KIP-800)    v9  skip assignment (KIP-814)
 """
 
@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field, milliseconds
+from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import JOIN_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponseFields
+
 logger = logging.getLogger(__name__)
 
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_REQUIRED_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
@@ -28,24 +33,24 @@ MAX_ID_CHARACTERS = 1000  # of a client's or an instance's id, in the member id 
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Join, and wait for the rebalance to complete."""
-    message = decode(ApiKey.JOIN_GROUP, request.version, Direction.REQUEST, request.body)
+    """Lets a member join, and answers once the rebalance is complete."""
+    message = JOIN_GROUP.decode_request(request.version, request.body)
     ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
     join = _join(request, message, ticket)
     logger.info(
         "group %s: %s joins: %s",
         message.group_id,
         message.member_id or f"a new member of client {request.client_id}",
-        field(message, "reason", None) or "no reason given",
+        message.reason or "no reason given",
     )
     membership.join(services.groups, message.group_id, join)
     return asyncio.ensure_future(_answer(services, request.version, ticket))
 
 
-def _join(request: Request, message: Any, ticket: asyncio.Future[JoinResult]) -> Join:
-    instance_id = field(message, "group_instance_id", None)
+def _join(request: Request, message: JoinGroupRequest, ticket: asyncio.Future[JoinResult]) -> Join:
+    instance_id = message.group_instance_id
     session_timeout_ms = milliseconds(message.session_timeout)
-    rebalance_timeout = field(message, "rebalance_timeout", None)
+    has_rebalance_timeout = request.version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
     named_after = (request.client_id or "") if instance_id is None else instance_id
     return Join(
         ticket=ticket,
@@ -53,7 +58,7 @@ def _join(request: Request, message: Any, ticket: asyncio.Future[JoinResult]) ->
         instance_id=instance_id,
         client_id=request.client_id or "",
         client_host=f"/{request.host}",
-        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
+        rebalance_timeout_ms=milliseconds(message.rebalance_timeout) if has_rebalance_timeout else session_timeout_ms,
         session_timeout_ms=session_timeout_ms,
         protocol_type=message.protocol_type,
         protocols=tuple(JoinProtocol(one.name, bytes(one.metadata)) for one in message.protocols),
@@ -66,7 +71,7 @@ def _join(request: Request, message: Any, ticket: asyncio.Future[JoinResult]) ->
 async def _answer(services: Services, version: int, ticket: asyncio.Future[JoinResult]) -> Parts:
     result = await ticket
     may_be_null = version >= FIRST_VERSION_WITH_NULL_PROTOCOL
-    fields = {
+    fields: JoinGroupResponseFields = {
         "throttle_time": 0,
         "error_code": result.error,
         "generation_id": result.generation,
@@ -80,7 +85,7 @@ async def _answer(services: Services, version: int, ticket: asyncio.Future[JoinR
             for one in result.members
         ],
     }
-    return answer(services, ApiKey.JOIN_GROUP, version, fields)
+    return answer(services, JOIN_GROUP, version, fields)
 
 
 API = Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), handle)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import HEARTBEAT
 from millrace_broker.groups import membership
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.heartbeat import HeartbeatResponseFields
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """A member is alive, and learns whether its group rebalances."""
-    message = decode(ApiKey.HEARTBEAT, request.version, Direction.REQUEST, request.body)
+    """Notes that a member is alive, and answers whether its group rebalances."""
+    message = HEARTBEAT.decode_request(request.version, request.body)
     error = membership.heartbeat(
         services.groups,
         message.group_id,
         message.member_id,
-        field(message, "group_instance_id", None),
+        message.group_instance_id,
         message.generation_id,
     )
-    fields = {"throttle_time": 0, "error_code": error}
-    return answer(services, ApiKey.HEARTBEAT, request.version, fields)
+    fields: HeartbeatResponseFields = {"throttle_time": 0, "error_code": error}
+    return answer(services, HEARTBEAT, request.version, fields)
 
 
 API = Api(ApiKey.HEARTBEAT, VersionRange(0, 4), handle)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import LEAVE_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Leaving
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.leave_group import LeaveGroupResponseFields, MemberResponseFields
 
 logger = logging.getLogger(__name__)
 
@@ -18,10 +22,10 @@ FIRST_VERSION_WITH_MEMBERS = 3
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Members leave."""
-    message = decode(ApiKey.LEAVE_GROUP, request.version, Direction.REQUEST, request.body)
+    """Removes members from their group."""
+    message = LEAVE_GROUP.decode_request(request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_MEMBERS:
-        leaving = [Leaving(one.member_id, one.group_instance_id, field(one, "reason", None)) for one in message.members]
+        leaving = [Leaving(one.member_id, one.group_instance_id, one.reason) for one in message.members]
     else:
         leaving = [Leaving(message.member_id)]
     for one in leaving:
@@ -30,12 +34,12 @@ def handle(services: Services, request: Request) -> Reply:
     error, errors = _leave(services, message.group_id, leaving)
     if request.version < FIRST_VERSION_WITH_MEMBERS:
         error = error or errors[0]
-    members = [
+    members: list[MemberResponseFields] = [
         {"member_id": one.member_id, "group_instance_id": one.instance_id, "error_code": each}
         for one, each in zip(leaving, errors, strict=False)  # no members are answered where the group has an error
     ]
-    fields = {"throttle_time": 0, "error_code": error, "members": members}
-    return answer(services, ApiKey.LEAVE_GROUP, request.version, fields)
+    fields: LeaveGroupResponseFields = {"throttle_time": 0, "error_code": error, "members": members}
+    return answer(services, LEAVE_GROUP, request.version, fields)
 
 
 def _leave(services: Services, group_id: str, leaving: list[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:

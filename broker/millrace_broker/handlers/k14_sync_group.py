@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import SYNC_GROUP
 from millrace_broker.groups import membership
 from millrace_broker.groups.events import Sync, SyncResult
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.sync_group import SyncGroupResponseFields
+
 FIRST_VERSION_WITH_PROTOCOL = 5
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Give the assignments, if one leads, and wait for one's own."""
-    message = decode(ApiKey.SYNC_GROUP, request.version, Direction.REQUEST, request.body)
+    """Takes the leader's assignments, and answers each member's own once they are there."""
+    message = SYNC_GROUP.decode_request(request.version, request.body)
     ticket: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
     sync = Sync(
         ticket=ticket,
         member_id=message.member_id,
-        instance_id=field(message, "group_instance_id", None),
+        instance_id=message.group_instance_id,
         generation=message.generation_id,
-        protocol_type=field(message, "protocol_type", None),
-        protocol_name=field(message, "protocol_name", None),
+        protocol_type=message.protocol_type,
+        protocol_name=message.protocol_name,
         assignments={one.member_id: bytes(one.assignment) for one in message.assignments},
     )
     if request.version >= FIRST_VERSION_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol_name):
@@ -38,14 +42,14 @@ def handle(services: Services, request: Request) -> Reply:
 
 async def _answer(services: Services, version: int, ticket: asyncio.Future[SyncResult]) -> Parts:
     result = await ticket
-    fields = {
+    fields: SyncGroupResponseFields = {
         "throttle_time": 0,
         "error_code": result.error,
         "protocol_type": result.protocol_type,
         "protocol_name": result.protocol_name,
         "assignment": result.assignment,
     }
-    return answer(services, ApiKey.SYNC_GROUP, version, fields)
+    return answer(services, SYNC_GROUP, version, fields)
 
 
 API = Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), handle)

@@ -1,20 +1,23 @@
-"""DescribeGroups, versions 0 to 6: classic groups.
+"""DescribeGroups, versions 0 to 6: groups of the classic protocol.
 
 v1  throttle time        v3  authorized operations (KIP-430)     v4  static members
-v5  flexible             v6  GROUP_ID_NOT_FOUND and a message for an unknown group (KIP-1043); before, state Dead
+v5  flexible             v6  GROUP_ID_NOT_FOUND and a message for an unknown group (KIP-1043); up to v5 the state Dead
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import DESCRIBE_GROUPS
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.description import Description
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_groups import DescribedGroupFields, DescribeGroupsResponseFields
 
 FIRST_VERSION_WITH_NOT_FOUND = 6
 DEAD = Description("Dead", "", "", ())
@@ -25,19 +28,19 @@ ALL_OPERATIONS = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DE
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describe each group; without access control everybody may do everything."""
-    message = decode(ApiKey.DESCRIBE_GROUPS, request.version, Direction.REQUEST, request.body)
-    asked_for_operations = field(message, "include_authorized_operations", False)
+    """Describes each group. Every operation is allowed, as there is no access control."""
+    message = DESCRIBE_GROUPS.decode_request(request.version, request.body)
+    asked_for_operations = message.include_authorized_operations
     operations = ALL_OPERATIONS if asked_for_operations else OPERATIONS_NOT_ASKED_FOR
-    groups = [
-        _group(services, request.version, group_id) | {"authorized_operations": operations}
-        for group_id in dict.fromkeys(message.groups)  # one that is named often is told once
+    groups: list[DescribedGroupFields] = [
+        {**_group(services, request.version, group_id), "authorized_operations": operations}
+        for group_id in dict.fromkeys(message.groups)  # a group that is named twice is answered once
     ]
-    fields = {"throttle_time": 0, "groups": groups}
-    return answer(services, ApiKey.DESCRIBE_GROUPS, request.version, fields)
+    fields: DescribeGroupsResponseFields = {"throttle_time": 0, "groups": groups}
+    return answer(services, DESCRIBE_GROUPS, request.version, fields)
 
 
-def _group(services: Services, version: int, group_id: str) -> dict[str, Any]:
+def _group(services: Services, version: int, group_id: str) -> DescribedGroupFields:
     try:
         group = services.groups.shard(group_id).groups.get(group_id)
     except GroupError as error:
@@ -52,7 +55,7 @@ def _group(services: Services, version: int, group_id: str) -> dict[str, Any]:
 
 def _fields(
     group_id: str, described: Description, error: ErrorCode = ErrorCode.NONE, message: str | None = None
-) -> dict[str, Any]:
+) -> DescribedGroupFields:
     return {
         "error_code": error,
         "error_message": message,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import LIST_GROUPS
 from millrace_broker.groups.overview import Listed, list_groups
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.list_groups import ListedGroupFields, ListGroupsResponseFields
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """List the groups that this broker coordinates."""
-    message = decode(ApiKey.LIST_GROUPS, request.version, Direction.REQUEST, request.body)
+    """Lists the groups that this broker coordinates."""
+    message = LIST_GROUPS.decode_request(request.version, request.body)
     error, listed = ErrorCode.NONE, list[Listed]()
     try:
-        listed = list_groups(services.groups, field(message, "states_filter", ()), field(message, "types_filter", ()))
+        listed = list_groups(services.groups, message.states_filter, message.types_filter)
     except GroupError as refused:
         error = refused.code
-    groups = [
+    groups: list[ListedGroupFields] = [
         {
             "group_id": one.group_id,
             "protocol_type": one.protocol_type,
@@ -27,8 +32,8 @@ def handle(services: Services, request: Request) -> Reply:
         }
         for one in listed
     ]
-    fields = {"throttle_time": 0, "error_code": error, "groups": groups}
-    return answer(services, ApiKey.LIST_GROUPS, request.version, fields)
+    fields: ListGroupsResponseFields = {"throttle_time": 0, "error_code": error, "groups": groups}
+    return answer(services, LIST_GROUPS, request.version, fields)
 
 
 API = Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), handle)

@@ -4,7 +4,7 @@
     v4  supported features from version 0 on (KIP-1022)
 
 A version that is not served is answered in v0's form with UNSUPPORTED_VERSION and the range of this API, so that any
-client can step down: the one request that is never refused by closing the connection.
+client can ask again in a lower version. It is the one request that never closes the connection by its version.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
+from millrace.wire.messages import API_VERSIONS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.api_versions import ApiVersionFields, ApiVersionsResponseFields
 
 VERSIONS = VersionRange(0, 4)
 FIRST_VERSION_WITH_SOFTWARE = 3
@@ -30,10 +33,10 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """What is served."""
+    """Answers which APIs are served, in which versions."""
     if request.version not in VERSIONS:
         return _answer(services, 0, ErrorCode.UNSUPPORTED_VERSION, [API])
-    message = decode(ApiKey.API_VERSIONS, request.version, Direction.REQUEST, request.body)
+    message = API_VERSIONS.decode_request(request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_SOFTWARE:
         names = (message.client_software_name, message.client_software_version)
         if not all(SOFTWARE.fullmatch(name) for name in names):
@@ -48,35 +51,39 @@ def _answer(
     version: int,
     code: ErrorCode,
     apis: Iterable[Api],
-    features: Mapping[str, Any] = MappingProxyType({}),
+    features: Mapping[str, int] = MappingProxyType({}),
 ) -> Reply:
-    served = [
+    served: list[ApiVersionFields] = [
         {"api_key": api.key, "min_version": api.versions.minimum, "max_version": api.versions.maximum} for api in apis
     ]
-    fields = {"error_code": code, "api_keys": served, "throttle_time": 0, **features}
-    return answer(services, ApiKey.API_VERSIONS, version, fields)
+    fields: ApiVersionsResponseFields = {"error_code": code, "api_keys": served, "throttle_time": 0}
+    if features:
+        fields |= {
+            "finalized_features_epoch": 0,
+            "finalized_features": [
+                {"name": name, "min_version_level": level, "max_version_level": level}
+                for name, level in features.items()
+            ],
+        }
+        if version >= FIRST_VERSION_WITH_FEATURES_FROM_0:
+            fields["supported_features"] = [
+                {"name": name, "min_version": 0, "max_version": level} for name, level in features.items()
+            ]
+    return answer(services, API_VERSIONS, version, fields)
 
 
-def _features(services: Services, version: int) -> dict[str, Any]:
-    """What is served of features that clients and tools ask for.
+def _features(services: Services, version: int) -> dict[str, int]:
+    """Returns the level of each feature that is served and that the version can tell.
 
-    `group.version` 1 is the consumer group protocol (KIP-848), `transaction.version` 2 epochs that are bumped with
-    each transaction and partitions that join one by being written to (KIP-890).
+    `group.version` 1 is the consumer group protocol (KIP-848). With `transaction.version` 2 each transaction bumps the
+    producer's epoch, and partitions join a transaction by being written to (KIP-890).
     """
     if version < FIRST_VERSION_WITH_SOFTWARE:
         return {}
     levels = {TRANSACTION_VERSION: EPOCH_BUMP_VERSION}
     if services.consumer_groups.config.is_served:
         levels[GROUP_VERSION] = 1
-    finalized = [
-        {"name": name, "min_version_level": level, "max_version_level": level} for name, level in levels.items()
-    ]
-    fields: dict[str, Any] = {"finalized_features_epoch": 0, "finalized_features": finalized}
-    if version >= FIRST_VERSION_WITH_FEATURES_FROM_0:
-        fields["supported_features"] = [
-            {"name": name, "min_version": 0, "max_version": level} for name, level in levels.items()
-        ]
-    return fields
+    return levels
 
 
 API = Api(

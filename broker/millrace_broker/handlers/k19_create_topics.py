@@ -4,40 +4,49 @@
     v4  partitions and replication factor -1: the broker's default
     v5  flexible; the answer describes the topic and its configuration     v7  topic id
 
-Manual assignments are taken as given. Each topic succeeds or fails by itself, one that is named twice fails. An answer
-with every property of many topics is encoded in a worker thread.
+Manual assignments are taken as given. Each topic succeeds or fails by itself; one that is named twice fails. The answer
+is encoded in a worker thread, as it may have every property of many topics.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidConfigError, InvalidRequestError, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace.wire.messages import CREATE_TOPICS
 from millrace_broker.cluster.topics import check_new_partitions
 from millrace_broker.cluster.view import TopicInfo
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.create_topics import (
+        CreatableTopic,
+        CreatableTopicResultFields,
+        CreateTopicsRequest,
+        CreateTopicsResponseFields,
+    )
+
 DEFAULT = -1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Create each topic."""
-    message = decode_request(ApiKey.CREATE_TOPICS, request.version, request.body)
+    """Creates each topic."""
+    message = decode_request(CREATE_TOPICS, request.version, request.body)
     return asyncio.ensure_future(_create(services, request.version, message))
 
 
-async def _create(services: Services, version: int, message: Any) -> Parts:
+async def _create(services: Services, version: int, message: CreateTopicsRequest) -> Parts:
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
     new_partitions = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in asked.values())
-    results = []
+    results: list[CreatableTopicResultFields] = []
     for topic in asked.values():
         try:
             if times[topic.name] > 1:
@@ -47,12 +56,12 @@ async def _create(services: Services, version: int, message: Any) -> Parts:
             results.append(_created(services, created, validate_only=message.validate_only))
         except MillraceError as error:
             results.append(_failed(topic.name, error))
-    fields = {"throttle_time": 0, "topics": results}
+    fields: CreateTopicsResponseFields = {"throttle_time": 0, "topics": results}
     count_errors(services, ApiKey.CREATE_TOPICS, error_codes(fields))
-    return [await asyncio.to_thread(encode_response, ApiKey.CREATE_TOPICS, version, fields)]
+    return [await asyncio.to_thread(encode_response, CREATE_TOPICS, version, fields)]
 
 
-async def _create_topic(services: Services, asked: Any, message: Any) -> TopicInfo:
+async def _create_topic(services: Services, asked: CreatableTopic, message: CreateTopicsRequest) -> TopicInfo:
     assignments = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
     if assignments and (asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT):
         raise InvalidRequestError(
@@ -67,13 +76,13 @@ async def _create_topic(services: Services, asked: Any, message: Any) -> TopicIn
         partitions=None if asked.num_partitions == DEFAULT else asked.num_partitions,
         replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,
         assignments=assignments or None,
-        config={one.name: one.value for one in asked.configs},
+        config={one.name: one.value for one in asked.configs if one.value is not None},
         validate_only=message.validate_only,
         within=message.timeout,
     )
 
 
-def _failed(name: str, error: MillraceError) -> dict[str, Any]:
+def _failed(name: str, error: MillraceError) -> CreatableTopicResultFields:
     return {
         "name": name,
         "topic_id": ZERO_UUID,
@@ -85,7 +94,7 @@ def _failed(name: str, error: MillraceError) -> dict[str, Any]:
     }
 
 
-def _created(services: Services, topic: TopicInfo, *, validate_only: bool) -> dict[str, Any]:
+def _created(services: Services, topic: TopicInfo, *, validate_only: bool) -> CreatableTopicResultFields:
     return {
         "name": topic.name,
         "topic_id": ZERO_UUID if validate_only else topic.topic_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnknownTopicIdError
@@ -17,18 +17,22 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request
+from millrace.wire.messages import DELETE_TOPICS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.delete_topics import DeletableTopicResultFields, DeleteTopicsResponseFields
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Delete each topic."""
-    message = decode_request(ApiKey.DELETE_TOPICS, request.version, request.body)
+    """Deletes each topic."""
+    message = decode_request(DELETE_TOPICS, request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        asked = [(topic.name, topic.topic_id) for topic in message.topics]
+        asked: list[tuple[str | None, UUID | None]] = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
         asked = [(name, None) for name in message.topic_names]
     return asyncio.ensure_future(_delete(services, request.version, asked, message.timeout))
@@ -42,14 +46,19 @@ async def _delete(
     for result in results:
         if result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
             result["error_code"] = ErrorCode.INVALID_REQUEST
-    fields = {"throttle_time": 0, "responses": results}
-    return answer(services, ApiKey.DELETE_TOPICS, version, fields)
+    fields: DeleteTopicsResponseFields = {"throttle_time": 0, "responses": results}
+    return answer(services, DELETE_TOPICS, version, fields)
 
 
 async def _delete_topic(
     services: Services, name: str | None, topic_id: UUID | None, *, times: int, within: timedelta
-) -> dict[str, Any]:
-    result = {"name": name, "topic_id": topic_id or ZERO_UUID, "error_code": ErrorCode.NONE, "error_message": None}
+) -> DeletableTopicResultFields:
+    result: DeletableTopicResultFields = {
+        "name": name,
+        "topic_id": topic_id or ZERO_UUID,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+    }
     try:
         if times > 1:
             raise InvalidRequestError(f"duplicate topic: {name or topic_id} is named {times} times")

@@ -1,31 +1,38 @@
 """DeleteRecords, versions 0 to 2 (KIP-107); v2 flexible.
 
-The log start offset goes up to the given offset, -1 meaning the high watermark, and is on the disk before the answer.
-Segments below it go with the next retention pass. A topic that is only compacted keeps its records.
+The log start offset rises to the given offset, where -1 means the high watermark, and is on the disk before the answer.
+The next retention pass deletes the segments below it. A topic that is only compacted keeps its records.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidTopicError, MillraceError, OffsetOutOfRangeError, PolicyViolationError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import DELETE_RECORDS
 from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.delete_records import (
+        DeleteRecordsPartitionResultFields,
+        DeleteRecordsResponseFields,
+        DeleteRecordsTopicResultFields,
+    )
 
 HIGH_WATERMARK = -1
 NO_OFFSET = -1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Raise each log's start, then make all of it durable."""
-    message = decode(ApiKey.DELETE_RECORDS, request.version, Direction.REQUEST, request.body)
-    topics = [
+    """Raises each log start offset, and answers once all of them are on the disk."""
+    message = DELETE_RECORDS.decode_request(request.version, request.body)
+    topics: list[DeleteRecordsTopicResultFields] = [
         {
             "name": topic.name,
             "partitions": [
@@ -38,7 +45,7 @@ def handle(services: Services, request: Request) -> Reply:
     return asyncio.ensure_future(_answer(services, request.version, topics))
 
 
-async def _answer(services: Services, version: int, topics: list[dict[str, Any]]) -> Parts:
+async def _answer(services: Services, version: int, topics: list[DeleteRecordsTopicResultFields]) -> Parts:
     deleted = [one for topic in topics for one in topic["partitions"] if one["error_code"] == ErrorCode.NONE]
     if deleted:
         try:
@@ -46,10 +53,11 @@ async def _answer(services: Services, version: int, topics: list[dict[str, Any]]
         except MillraceError as error:
             for one in deleted:
                 one |= {"low_watermark": NO_OFFSET, "error_code": error.code}
-    return answer(services, ApiKey.DELETE_RECORDS, version, {"throttle_time": 0, "topics": topics})
+    fields: DeleteRecordsResponseFields = {"throttle_time": 0, "topics": topics}
+    return answer(services, DELETE_RECORDS, version, fields)
 
 
-def _delete(services: Services, topic_partition: TopicPartition, offset: int) -> dict[str, Any]:
+def _delete(services: Services, topic_partition: TopicPartition, offset: int) -> DeleteRecordsPartitionResultFields:
     try:
         low_watermark, code = _raise_log_start(services, topic_partition, offset), ErrorCode.NONE
     except MillraceError as error:

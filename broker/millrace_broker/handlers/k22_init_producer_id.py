@@ -1,9 +1,9 @@
 """InitProducerId, versions 0 to 5: an id for an idempotent producer (KIP-98), or the producer of a transactional id.
 
-v2  flexible    v3  id and epoch that the producer has (KIP-360)    v4  PRODUCER_FENCED    v5  TRANSACTION_ABORTABLE
+v2  flexible    v3  the producer's current id and epoch (KIP-360)   v4  PRODUCER_FENCED    v5  TRANSACTION_ABORTABLE
 
-Without a transactional id each request gets a new id with epoch 0, whatever id it names. While the next block of ids
-can't be reserved, the answer is COORDINATOR_NOT_AVAILABLE, and the client tries again.
+Without a transactional id each request gets a new id with epoch 0, even one that names an id. While the next block of
+ids can't be reserved, the answer is COORDINATOR_NOT_AVAILABLE, and the client tries again.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field, milliseconds
+from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import INIT_PRODUCER_ID
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import NOBODY, Producer
 from millrace_broker.txns.transaction import InitProducer
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.init_producer_id import InitProducerIdResponseFields
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +34,10 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Give an id."""
-    message = decode(ApiKey.INIT_PRODUCER_ID, request.version, Direction.REQUEST, request.body)
-    has_id = field(message, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
-    has_epoch = field(message, "producer_epoch", NO_PRODUCER_EPOCH) != NO_PRODUCER_EPOCH
+    """Answers a producer id and its epoch."""
+    message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
+    has_id = message.producer_id != NO_PRODUCER_ID
+    has_epoch = message.producer_epoch != NO_PRODUCER_EPOCH
     if has_id != has_epoch:
         return _answer(services, request.version, ErrorCode.INVALID_REQUEST)
     if message.transactional_id is None:
@@ -59,13 +64,13 @@ async def _given(services: Services, version: int, work: Awaitable[Result]) -> P
 
 
 def _answer(services: Services, version: int, code: ErrorCode, producer: Producer = NOBODY) -> Parts:
-    fields = {
+    fields: InitProducerIdResponseFields = {
         "throttle_time": 0,
         "error_code": code,
         "producer_id": producer.producer_id,
         "producer_epoch": producer.epoch,
     }
-    return answer(services, ApiKey.INIT_PRODUCER_ID, version, fields)
+    return answer(services, INIT_PRODUCER_ID, version, fields)
 
 
 API = Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), handle)

@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch, versions 0 to 4 (KIP-101, KIP-320): where the records of an older leader end.
+"""OffsetForLeaderEpoch, versions 0 to 4 (KIP-101, KIP-320): the end offset of a leader epoch.
 
 v1  the epoch that was found      v2  current leader epoch      v3  replica id      v4  flexible
 
-A consumer asks after a change of leaders whether what it has read is still in the log.
+After a change of leaders a consumer asks this to learn whether the records that it has read are still in the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millrace_broker.storage import TopicPartition
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Look each partition's epoch up."""
+    """Looks up the end offset of each partition's epoch."""
     topics = decode_epoch_request(request.version, request.body)
     ends = [(name, [_end(services, name, one) for one in wanted]) for name, wanted in topics]
     count_errors(services, ApiKey.OFFSET_FOR_LEADER_EPOCH, (end.error_code for _, each in ends for end in each))

@@ -1,22 +1,22 @@
-"""AddPartitionsToTxn, versions 0 to 5: partitions that a producer is going to write to (KIP-98).
+"""AddPartitionsToTxn, versions 0 to 5: adds the partitions that a producer is going to write to (KIP-98).
 
 v0-v3  one transaction, from its client      v2  PRODUCER_FENCED      v3  flexible
 v4     many transactions, from brokers; verify only (KIP-890)         v5  TRANSACTION_ABORTABLE
 
-Where one partition can't be had none is added: the others are answered OPERATION_NOT_ATTEMPTED. A transaction spans the
+Where one partition can't be added, none is: the others are answered OPERATION_NOT_ATTEMPTED. A transaction spans only
 partitions that its coordinator's broker leads; others are POLICY_VIOLATION, since no marker would reach them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
 from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
@@ -25,15 +25,26 @@ from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_VERSION, Producer
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnPartitionResultFields,
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponseFields,
+        AddPartitionsToTxnResultFields,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTopicResultFields,
+        AddPartitionsToTxnTransaction,
+    )
+
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_BATCHED_VERSION = 4
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Add, or look up, the partitions of each transaction."""
+    """Adds the partitions to each transaction, or verifies that they are in it."""
     version = request.version
-    message = decode(ApiKey.ADD_PARTITIONS_TO_TXN, version, Direction.REQUEST, request.body)
+    message = ADD_PARTITIONS_TO_TXN.decode_request(version, request.body)
     if version >= FIRST_BATCHED_VERSION:
         return asyncio.ensure_future(_answer_all(services, version, message))
     keys = _keys(message.v3_and_below_topics)
@@ -47,23 +58,36 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 async def _answer_later(
-    services: Services, version: int, message: Any, keys: Sequence[TopicPartition], adding: asyncio.Future[Result]
+    services: Services,
+    version: int,
+    message: AddPartitionsToTxnRequest,
+    keys: Sequence[TopicPartition],
+    adding: asyncio.Future[Result],
 ) -> Parts:
     return _answer_one(services, version, message, _errors(version, keys, await adding))
 
 
-def _answer_one(services: Services, version: int, message: Any, errors: Errors) -> Parts:
-    fields = {"throttle_time": 0, "results_by_topic_v3_and_below": _topics(message.v3_and_below_topics, errors)}
-    return answer(services, ApiKey.ADD_PARTITIONS_TO_TXN, version, fields)
+def _answer_one(services: Services, version: int, message: AddPartitionsToTxnRequest, errors: Errors) -> Parts:
+    fields: AddPartitionsToTxnResponseFields = {
+        "throttle_time": 0,
+        "results_by_topic_v3_and_below": _topics(message.v3_and_below_topics, errors),
+    }
+    return answer(services, ADD_PARTITIONS_TO_TXN, version, fields)
 
 
-async def _answer_all(services: Services, version: int, message: Any) -> Parts:
+async def _answer_all(services: Services, version: int, message: AddPartitionsToTxnRequest) -> Parts:
     results = [await _batched(services, version, one) for one in message.transactions]
-    fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results_by_transaction": results}
-    return answer(services, ApiKey.ADD_PARTITIONS_TO_TXN, version, fields)
+    fields: AddPartitionsToTxnResponseFields = {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "results_by_transaction": results,
+    }
+    return answer(services, ADD_PARTITIONS_TO_TXN, version, fields)
 
 
-async def _batched(services: Services, version: int, one: Any) -> dict[str, Any]:
+async def _batched(
+    services: Services, version: int, one: AddPartitionsToTxnTransaction
+) -> AddPartitionsToTxnResultFields:
     producer, keys = Producer(one.producer_id, one.producer_epoch), _keys(one.topics)
     errors = _missing(services, version, keys)
     if not errors and one.verify_only:
@@ -82,7 +106,7 @@ def _errors(version: int, keys: Sequence[TopicPartition], added: Result) -> Erro
 
 
 def _missing(services: Services, version: int, keys: Sequence[TopicPartition]) -> Errors:
-    """An error for every partition, if one of them can't be had; clients can't have those of internal topics."""
+    """Returns an error for every partition if one of them can't be added, as those of internal topics for clients."""
     errors = {key: error for key in keys if (error := _refusal(services, version, key))}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors if errors else {}
 
@@ -95,12 +119,12 @@ def _refusal(services: Services, version: int, key: TopicPartition) -> ErrorCode
     return ErrorCode.NONE if is_led_here(services, key) else ErrorCode.POLICY_VIOLATION
 
 
-def _keys(topics: Any) -> list[TopicPartition]:
+def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _topics(topics: Any, errors: Errors) -> list[dict[str, Any]]:
-    results: dict[str, list[dict[str, Any]]] = {topic.name: [] for topic in topics}
+def _topics(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[AddPartitionsToTxnTopicResultFields]:
+    results: dict[str, list[AddPartitionsToTxnPartitionResultFields]] = {topic.name: [] for topic in topics}
     for (topic, index), error in errors.items():
         results[topic].append({"partition_index": index, "partition_error_code": error})
     return [{"name": topic, "results_by_partition": partitions} for topic, partitions in results.items()]

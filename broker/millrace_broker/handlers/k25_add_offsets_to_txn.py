@@ -6,11 +6,12 @@ v2  PRODUCER_FENCED      v3  flexible      v4  TRANSACTION_ABORTABLE
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import ADD_OFFSETS_TO_TXN
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known, is_led_here
@@ -18,12 +19,15 @@ from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import NO_VERSION, Producer
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponseFields
+
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Add the group's partition."""
-    message = decode(ApiKey.ADD_OFFSETS_TO_TXN, request.version, Direction.REQUEST, request.body)
+    """Adds the group's partition to the transaction."""
+    message = ADD_OFFSETS_TO_TXN.decode_request(request.version, request.body)
     topic = services.groups.topic
     key = TopicPartition(topic.name, topic.partition_of(message.group_id))
     if is_known(services, key) and not is_led_here(services, key):
@@ -42,8 +46,8 @@ async def _answer_later(services: Services, version: int, adding: asyncio.Future
 def _answer(services: Services, version: int, error: ErrorCode) -> Parts:
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    fields = {"throttle_time": 0, "error_code": error}
-    return answer(services, ApiKey.ADD_OFFSETS_TO_TXN, version, fields)
+    fields: AddOffsetsToTxnResponseFields = {"throttle_time": 0, "error_code": error}
+    return answer(services, ADD_OFFSETS_TO_TXN, version, fields)
 
 
 API = Api(

@@ -1,9 +1,10 @@
 """EndTxn, versions 0 to 5: commit or abort (KIP-98).
 
 v2  PRODUCER_FENCED      v3  flexible      v4  TRANSACTION_ABORTABLE
-v5  the epoch is bumped, and the answer tells it, with a new producer id where there is no epoch left (KIP-890)
+v5  the epoch is bumped, and is in the answer with the producer id, a new one where no epoch is left (KIP-890)
 
-Answered once the decision is stored: the markers follow, and requests meanwhile are CONCURRENT_TRANSACTIONS.
+The answer leaves once the decision is stored. The markers follow; requests before they are written are answered
+CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import logging
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
 from millrace.wire.end_txn import encode_end_txn_response
+from millrace.wire.messages import END_TXN
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.txns.effects import Result
@@ -29,9 +30,9 @@ FIRST_VERSION_WITH_EPOCH_BUMP = 5
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """End the transaction."""
+    """Ends the transaction."""
     version = request.version
-    message = decode(ApiKey.END_TXN, version, Direction.REQUEST, request.body)
+    message = END_TXN.decode_request(version, request.body)
     client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_WITH_EPOCH_BUMP else NO_VERSION
     producer = Producer(message.producer_id, message.producer_epoch)
     ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))

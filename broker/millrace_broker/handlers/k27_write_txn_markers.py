@@ -1,36 +1,45 @@
-"""WriteTxnMarkers, versions 0 and 1: the end of transactions in partitions that this broker leads (KIP-98).
+"""WriteTxnMarkers, versions 0 and 1: ends transactions in partitions that this broker leads (KIP-98).
 
-From the transaction's coordinator on another broker, or from an administrator who ends one that hangs (KIP-664).
-Markers of an older epoch, of the producer or of its coordinator, are refused.
+It comes from the transaction's coordinator on another broker, or from an administrator who ends a hanging transaction
+(KIP-664). Markers of an older epoch of the producer or of its coordinator are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_markers import decode_write_txn_markers, encode_write_txn_markers
+from millrace.wire.messages import WRITE_TXN_MARKERS
 from millrace_broker.handlers.answers import answer, count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.markers import Marker
 from millrace_broker.txns.metadata import Producer
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.write_txn_markers import (
+        WritableTxnMarkerPartitionResultFields,
+        WritableTxnMarkerResultFields,
+        WritableTxnMarkerTopicResultFields,
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponseFields,
+    )
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """Write each marker."""
+    """Writes each marker."""
     if request.version == 0:
-        message: Any = decode_write_txn_markers(request.body)
+        message: WriteTxnMarkersRequest = decode_write_txn_markers(request.body)
     else:
-        message = decode(ApiKey.WRITE_TXN_MARKERS, request.version, Direction.REQUEST, request.body)
+        message = WRITE_TXN_MARKERS.decode_request(request.version, request.body)
     return asyncio.ensure_future(_answer(services, request.version, message))
 
 
-async def _answer(services: Services, version: int, message: Any) -> Parts:
+async def _answer(services: Services, version: int, message: WriteTxnMarkersRequest) -> Parts:
     results: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for one in message.markers:
         marker = Marker(Producer(one.producer_id, one.producer_epoch), one.transaction_result, one.coordinator_epoch)
@@ -38,11 +47,12 @@ async def _answer(services: Services, version: int, message: Any) -> Parts:
             for index in topic.partition_indexes:
                 key = TopicPartition(topic.name, index)
                 results.setdefault(one.producer_id, {})[key] = await _written(services, key, marker)
-    fields = {"markers": [_result(producer_id, errors) for producer_id, errors in results.items()]}
+    markers = [_result(producer_id, errors) for producer_id, errors in results.items()]
+    fields: WriteTxnMarkersResponseFields = {"markers": markers}
     if version == 0:
         count_errors(services, ApiKey.WRITE_TXN_MARKERS, error_codes(fields))
-        return encode_write_txn_markers(fields["markers"])
-    return answer(services, ApiKey.WRITE_TXN_MARKERS, version, fields)
+        return encode_write_txn_markers(markers)
+    return answer(services, WRITE_TXN_MARKERS, version, fields)
 
 
 def _written(services: Services, key: TopicPartition, marker: Marker) -> asyncio.Future[ErrorCode]:
@@ -56,11 +66,13 @@ def _written(services: Services, key: TopicPartition, marker: Marker) -> asyncio
     return ticket
 
 
-def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> dict[str, Any]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResultFields:
+    topics: dict[str, list[WritableTxnMarkerPartitionResultFields]] = {}
     for key, error in errors.items():
         topics.setdefault(key.topic, []).append({"partition_index": key.partition, "error_code": error})
-    named = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    named: list[WritableTxnMarkerTopicResultFields] = [
+        {"name": name, "partitions": partitions} for name, partitions in topics.items()
+    ]
     return {"producer_id": producer_id, "topics": named}
 
 

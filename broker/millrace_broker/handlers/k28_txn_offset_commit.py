@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.records.record import BatchProducer
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import TXN_OFFSET_COMMIT
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
@@ -27,20 +27,28 @@ from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.admission import ClientSupport, admit
 from millrace_broker.txns.metadata import Producer
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.txn_offset_commit import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitResponseFields,
+        TxnOffsetCommitResponseTopicFields,
+    )
+
 FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
 FIRST_VERSION_WITH_GENERIC_ERRORS = 4
 FIRST_VERSION_WITH_EPOCH_BUMP = 5
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Commit what exists."""
-    message = decode(ApiKey.TXN_OFFSET_COMMIT, request.version, Direction.REQUEST, request.body)
+    """Commits the offsets of the partitions that exist."""
+    message = TXN_OFFSET_COMMIT.decode_request(request.version, request.body)
     asked = {
         TopicPartition(topic.name, one.partition_index): one for topic in message.topics for one in topic.partitions
     }
     existing = [_commit(key, one) for key, one in asked.items() if is_known(services, key)]
     errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    # Now, not in a task: a request that comes behind this one on its connection is to find the offsets.
+    # At once, not in a task: the next request on this connection must find the offsets.
     committing = _into_group(services, request.version, message, existing) if existing else None
     return asyncio.ensure_future(_answer(services, request.version, message, errors, committing))
 
@@ -48,13 +56,13 @@ def handle(services: Services, request: Request) -> Reply:
 async def _answer(
     services: Services,
     version: int,
-    message: Any,
+    message: TxnOffsetCommitRequest,
     errors: commits.Errors,
     committing: asyncio.Future[commits.Errors] | None,
 ) -> Parts:
     if committing is not None:
         errors |= await committing
-    topics = [
+    topics: list[TxnOffsetCommitResponseTopicFields] = [
         {
             "name": topic.name,
             "partitions": [
@@ -67,16 +75,17 @@ async def _answer(
         }
         for topic in message.topics
     ]
-    return answer(services, ApiKey.TXN_OFFSET_COMMIT, version, {"throttle_time": 0, "topics": topics})
+    fields: TxnOffsetCommitResponseFields = {"throttle_time": 0, "topics": topics}
+    return answer(services, TXN_OFFSET_COMMIT, version, fields)
 
 
 def _into_group(
-    services: Services, version: int, message: Any, existing: Sequence[Commit]
+    services: Services, version: int, message: TxnOffsetCommitRequest, existing: Sequence[Commit]
 ) -> asyncio.Future[commits.Errors]:
     committer = Committer(
-        member_id=field(message, "member_id", ""),
-        instance_id=field(message, "group_instance_id", None),
-        generation=field(message, "generation_id", -1),
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+        generation=message.generation_id,
         version=version,
         is_transactional=True,
     )
@@ -92,8 +101,8 @@ def _into_group(
     return commits.refused(existing, error)
 
 
-def _admission(services: Services, version: int, message: Any) -> ErrorCode:
-    """Whether the group's partition may take offsets of the transaction."""
+def _admission(services: Services, version: int, message: TxnOffsetCommitRequest) -> ErrorCode:
+    """Returns the error where the group's partition may not take offsets of the transaction."""
     if not message.group_id:
         return ErrorCode.INVALID_GROUP_ID
     topic = services.groups.topic
@@ -112,9 +121,8 @@ def _support(version: int) -> ClientSupport:
     return ClientSupport.GENERIC_ERROR if version >= FIRST_VERSION_WITH_GENERIC_ERRORS else ClientSupport.NONE
 
 
-def _commit(key: TopicPartition, one: Any) -> Commit:
-    leader_epoch = field(one, "committed_leader_epoch", -1)
-    return Commit(key, one.committed_offset, leader_epoch, one.committed_metadata)
+def _commit(key: TopicPartition, one: TxnOffsetCommitRequestPartition) -> Commit:
+    return Commit(key, one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
 
 
 API = Api(

@@ -1,20 +1,19 @@
 """DescribeConfigs, versions 0 to 4 (KIP-133).
 
-    v0  "is default" for a source      v1  source, synonyms (KIP-226)
+    v0  whether a value is the default      v1  source, synonyms (KIP-226)
     v3  type and documentation (KIP-569)      v4  flexible
 
-Topics, groups and this broker by name, all brokers by the empty broker name. Loggers have no levels to tell.
+Topics, groups and this broker go by name, all brokers by the empty broker name. Loggers have no levels.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import field
 from millrace.wire.describe_configs import (
     ConfigDescribed,
     ResourceDescribed,
@@ -23,23 +22,27 @@ from millrace.wire.describe_configs import (
 )
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request
+from millrace.wire.messages import DESCRIBE_CONFIGS
 from millrace_broker.cluster.config_sources import ConfigEntry
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ResourceType, unserved
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
 RESOURCES_AT_ONCE = 20
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describe each resource, and let others have their turn now and then."""
-    message = decode_request(ApiKey.DESCRIBE_CONFIGS, request.version, request.body)
+    """Describes each resource, and lets other requests have their turn now and then."""
+    message = decode_request(DESCRIBE_CONFIGS, request.version, request.body)
     return asyncio.ensure_future(_answer(services, request.version, message))
 
 
-async def _answer(services: Services, version: int, message: Any) -> Parts:
+async def _answer(services: Services, version: int, message: DescribeConfigsRequest) -> Parts:
     results = []
-    asked = {(one.resource_type, one.resource_name): one for one in message.resources}  # each is told once
+    asked = {(one.resource_type, one.resource_name): one for one in message.resources}  # each is answered once
     for index, resource in enumerate(asked.values(), 1):
         results.append(_describe(services, message, resource))
         if index % RESOURCES_AT_ONCE == 0:
@@ -48,7 +51,9 @@ async def _answer(services: Services, version: int, message: Any) -> Parts:
     return [await asyncio.to_thread(encode_describe_configs_response, version, results)]
 
 
-def _describe(services: Services, message: Any, resource: Any) -> ResourceDescribed:
+def _describe(
+    services: Services, message: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> ResourceDescribed:
     entries: Sequence[ConfigEntry] = ()
     code, text = ErrorCode.NONE, ""
     try:
@@ -60,7 +65,7 @@ def _describe(services: Services, message: Any, resource: Any) -> ResourceDescri
     return ResourceDescribed(code, text, resource.resource_type, resource.resource_name, configs)
 
 
-def _entries(services: Services, resource: Any) -> Sequence[ConfigEntry]:
+def _entries(services: Services, resource: DescribeConfigsResource) -> Sequence[ConfigEntry]:
     match resource.resource_type:
         case ResourceType.TOPIC:
             return services.configs.describe_topic(resource.resource_name)
@@ -75,16 +80,16 @@ def _entries(services: Services, resource: Any) -> Sequence[ConfigEntry]:
             raise unserved(number)
 
 
-def _config(message: Any, entry: ConfigEntry) -> ConfigDescribed:
+def _config(message: DescribeConfigsRequest, entry: ConfigEntry) -> ConfigDescribed:
     return ConfigDescribed(
         entry.key.name,
         entry.value,
         entry.is_read_only,
         entry.source,
         entry.key.is_secret,
-        [SynonymDescribed(*one) for one in entry.synonyms] if field(message, "include_synonyms", False) else (),
+        [SynonymDescribed(*one) for one in entry.synonyms] if message.include_synonyms else (),
         entry.type,
-        entry.key.doc if field(message, "include_documentation", False) else None,
+        entry.key.doc if message.include_documentation else None,
     )
 
 

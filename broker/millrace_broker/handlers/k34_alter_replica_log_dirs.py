@@ -1,14 +1,14 @@
 """AlterReplicaLogDirs, versions 0 to 2 (KIP-113); v2 flexible.
 
-The answer says that a move has begun; DescribeLogDirs shows how far it is. As Kafka:
+The answer says that a move has begun; DescribeLogDirs shows how far it is. The rules are Kafka's:
 
-    the partition is in the folder         a move that is under way is dropped
-    is on its way there                    it goes on
-    is on its way to another folder        that move is dropped, and one to this folder begins
-    is another broker's                    REPLICA_NOT_AVAILABLE, and it would be made in this folder
-    is not there (yet)                     UNKNOWN_TOPIC_OR_PARTITION, and it will be made in this folder
-    a folder is offline                    KAFKA_STORAGE_ERROR
-    the folder is not the broker's         LOG_DIR_NOT_FOUND
+    the partition is in the folder            a move that is under way is dropped
+    it is being moved to the folder           the move goes on
+    it is being moved to another folder       that move is dropped, and one to this folder begins
+    another broker has it                     REPLICA_NOT_AVAILABLE, and this broker would create it in the folder
+    it does not exist (yet)                   UNKNOWN_TOPIC_OR_PARTITION, and it will be created in the folder
+    a folder is offline                       KAFKA_STORAGE_ERROR
+    the broker does not have the folder       LOG_DIR_NOT_FOUND
 """
 
 from __future__ import annotations
@@ -17,39 +17,46 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Container, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.legacy_admin import decode_request
+from millrace.wire.messages import ALTER_REPLICA_LOG_DIRS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.filenames import MAX_NAME_BYTES, future_dir_name
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.alter_replica_log_dirs import (
+        AlterReplicaLogDirsResponseFields,
+        AlterReplicaLogDirTopicResultFields,
+    )
+
 logger = logging.getLogger(__name__)
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answer for each partition."""
-    message = decode_request(ApiKey.ALTER_REPLICA_LOG_DIRS, request.version, request.body)
+    """Begins or drops the move of each partition."""
+    message = decode_request(ALTER_REPLICA_LOG_DIRS, request.version, request.body)
     directories = services.replicas.logs_by_data_dir()
     codes: defaultdict[str, dict[int, ErrorCode]] = defaultdict(dict)
     for wanted in message.dirs:
         for topic in wanted.topics:
             for index in topic.partitions:
                 codes[topic.name][index] = _place(services, directories, wanted.path, TopicPartition(topic.name, index))
-    results = [
+    results: list[AlterReplicaLogDirTopicResultFields] = [
         {
             "topic_name": name,
             "partitions": [{"partition_index": index, "error_code": code} for index, code in partitions.items()],
         }
         for name, partitions in codes.items()
     ]
-    fields: dict[str, Any] = {"throttle_time": 0, "results": results}
-    return answer(services, ApiKey.ALTER_REPLICA_LOG_DIRS, request.version, fields)
+    fields: AlterReplicaLogDirsResponseFields = {"throttle_time": 0, "results": results}
+    return answer(services, ALTER_REPLICA_LOG_DIRS, request.version, fields)
 
 
 def _place(

@@ -1,10 +1,10 @@
 """DescribeLogDirs, versions 0 to 4 (KIP-113).
 
-v2  flexible      v3  an error code of its own      v4  bytes of the file system (KIP-827)
+v2  flexible      v3  an error code for the whole answer      v4  bytes of the file system (KIP-827)
 
-A partition that is being moved is in two folders; where it is going, `is_future_key` is true and `offset_lag` says how
-many offsets are left to copy. A folder that is offline has an error and no partitions. File systems are asked in a
-worker thread.
+A partition that is being moved is in two folders; in the one it moves to, `is_future_key` is true and `offset_lag` says
+how many offsets are left to copy. A folder that is offline has an error and no partitions. A worker thread asks the
+file systems.
 """
 
 from __future__ import annotations
@@ -12,24 +12,33 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace.wire.messages import DESCRIBE_LOG_DIRS
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
-Topics = defaultdict[str, list[dict[str, Any]]]
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_log_dirs import (
+        DescribeLogDirsPartitionFields,
+        DescribeLogDirsResponseFields,
+        DescribeLogDirsResultFields,
+    )
 
 UNKNOWN_BYTES = -1
 
+Topics: TypeAlias = "defaultdict[str, list[DescribeLogDirsPartitionFields]]"
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describe every data folder, with the partitions that are asked for, or all."""
-    message = decode_request(ApiKey.DESCRIBE_LOG_DIRS, request.version, request.body)
+    """Describes every data folder, with the partitions that are asked for, or all."""
+    message = decode_request(DESCRIBE_LOG_DIRS, request.version, request.body)
     asked = None
     if message.topics is not None:
         asked = {TopicPartition(topic.topic, index) for topic in message.topics for index in topic.partitions}
@@ -41,20 +50,22 @@ def handle(services: Services, request: Request) -> Reply:
     return asyncio.ensure_future(_answer(services, request.version, results))
 
 
-async def _answer(services: Services, version: int, results: list[dict[str, Any]]) -> Parts:
-    fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
-    encoded = await asyncio.to_thread(_measured, version, fields)
+async def _answer(services: Services, version: int, results: list[DescribeLogDirsResultFields]) -> Parts:
+    fields: DescribeLogDirsResponseFields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
+    encoded = await asyncio.to_thread(_measured, version, fields, results)
     count_errors(services, ApiKey.DESCRIBE_LOG_DIRS, error_codes(fields))
     return [encoded]
 
 
-def _measured(version: int, fields: dict[str, Any]) -> bytes:
-    _measure(fields["results"])
-    return encode_response(ApiKey.DESCRIBE_LOG_DIRS, version, fields)
+def _measured(
+    version: int, fields: DescribeLogDirsResponseFields, results: Sequence[DescribeLogDirsResultFields]
+) -> bytes:
+    _measure(results)
+    return encode_response(DESCRIBE_LOG_DIRS, version, fields)
 
 
 def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaultdict[str, Topics]:
-    """What is asked for, by folder and topic."""
+    """Returns the partitions that are asked for, by folder and topic."""
     found: defaultdict[str, Topics] = defaultdict(lambda: defaultdict(list))
 
     def add(path: str, key: TopicPartition, size_bytes: int, lag: int | None = None) -> None:
@@ -78,7 +89,7 @@ def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaul
     return found
 
 
-def _described(path: str, topics: Topics | None) -> dict[str, Any]:
+def _described(path: str, topics: Topics | None) -> DescribeLogDirsResultFields:
     return {
         "error_code": ErrorCode.KAFKA_STORAGE_ERROR if topics is None else ErrorCode.NONE,
         "log_dir": path,
@@ -88,7 +99,7 @@ def _described(path: str, topics: Topics | None) -> dict[str, Any]:
     }
 
 
-def _measure(results: list[dict[str, Any]]) -> None:
+def _measure(results: Iterable[DescribeLogDirsResultFields]) -> None:
     for result in results:
         if result["error_code"] == ErrorCode.NONE:
             try:

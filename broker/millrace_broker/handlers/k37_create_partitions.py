@@ -1,33 +1,41 @@
-"""CreatePartitions, versions 0 to 3 (KIP-195); v2 flexible. A topic's partitions become as many as `count`."""
+"""CreatePartitions, versions 0 to 3 (KIP-195); v2 flexible. A topic gets as many partitions as make it `count`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import CREATE_PARTITIONS
 from millrace_broker.cluster.topics import check_new_partitions
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.create_partitions import (
+        CreatePartitionsRequest,
+        CreatePartitionsResponseFields,
+        CreatePartitionsTopic,
+        CreatePartitionsTopicResultFields,
+    )
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """Extend each topic, or see whether it could be."""
-    message = decode(ApiKey.CREATE_PARTITIONS, request.version, Direction.REQUEST, request.body)
+    """Extends each topic, or only checks whether it could be extended."""
+    message = CREATE_PARTITIONS.decode_request(request.version, request.body)
     return asyncio.ensure_future(_answer(services, request.version, message))
 
 
-async def _answer(services: Services, version: int, message: Any) -> Parts:
+async def _answer(services: Services, version: int, message: CreatePartitionsRequest) -> Parts:
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
     topics = services.metadata.view.topics
     known = [topic for topic in asked.values() if topic.name in topics]
     new_partitions = sum(max(topic.count - len(topics[topic.name].partitions), 0) for topic in known)
-    results = []
+    results: list[CreatePartitionsTopicResultFields] = []
     for topic in asked.values():
         code, text = ErrorCode.NONE, None
         try:
@@ -38,11 +46,11 @@ async def _answer(services: Services, version: int, message: Any) -> Parts:
         except MillraceError as error:
             code, text = error.code, str(error)
         results.append({"name": topic.name, "error_code": code, "error_message": text})
-    fields = {"throttle_time": 0, "results": results}
-    return answer(services, ApiKey.CREATE_PARTITIONS, version, fields)
+    fields: CreatePartitionsResponseFields = {"throttle_time": 0, "results": results}
+    return answer(services, CREATE_PARTITIONS, version, fields)
 
 
-async def _create(services: Services, topic: Any, message: Any) -> None:
+async def _create(services: Services, topic: CreatePartitionsTopic, message: CreatePartitionsRequest) -> None:
     assignments = None if topic.assignments is None else [tuple(one.broker_ids) for one in topic.assignments]
     await services.topics.create_partitions(
         topic.name, topic.count, assignments, validate_only=message.validate_only, within=message.timeout

@@ -1,46 +1,50 @@
 """ElectLeaders, versions 0 to 2 (KIP-183, KIP-460).
 
-    v0  preferred leaders only      v1  the kind of election, an error code of its own      v2  flexible
+    v0  preferred leaders only      v1  election type, an error code for the whole answer      v2  flexible
 
-A partition's one replica is its preferred leader and its only eligible one: while its broker lives no election is
-needed, which is left out of the answer where all partitions were meant; else there is nobody to elect.
+A partition's only replica is its preferred leader and the only eligible one. While its broker lives, no election is
+needed, and where all partitions were asked for, such a partition is left out of the answer. Otherwise no leader can be
+elected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import ELECT_LEADERS
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.elect_leaders import ElectLeadersResponseFields, ReplicaElectionResultFields
 
 PREFERRED, UNCLEAN = 0, 1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Say for each partition why there is no election."""
-    message = decode(ApiKey.ELECT_LEADERS, request.version, Direction.REQUEST, request.body)
-    kind, view = field(message, "election_type", PREFERRED), services.metadata.view
+    """Answers for each partition why there is no election."""
+    message = ELECT_LEADERS.decode_request(request.version, request.body)
+    kind, view = message.election_type, services.metadata.view
     if message.topic_partitions is None:
         everything = [(name, range(len(topic.partitions))) for name, topic in view.topics.items()]
         results = [_results(view, kind, name, indexes, leave_out_unneeded=True) for name, indexes in everything]
     else:
         results = [_results(view, kind, one.topic, one.partitions) for one in message.topic_partitions]
-    fields = {
+    fields: ElectLeadersResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "replica_election_results": [one for one in results if one["partition_result"]],
     }
-    return answer(services, ApiKey.ELECT_LEADERS, request.version, fields)
+    return answer(services, ELECT_LEADERS, request.version, fields)
 
 
 def _results(
     view: ClusterView, kind: int, topic: str, indexes: Iterable[int], *, leave_out_unneeded: bool = False
-) -> dict[str, Any]:
+) -> ReplicaElectionResultFields:
     outcomes = [(index, *_outcome(view, kind, topic, index)) for index in indexes]
     return {
         "topic": topic,

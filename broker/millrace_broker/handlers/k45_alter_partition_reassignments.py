@@ -1,41 +1,49 @@
-"""AlterPartitionReassignments, versions 0 and 1 (KIP-455); v1 may forbid another replication factor.
+"""AlterPartitionReassignments, versions 0 and 1 (KIP-455); v1 may forbid a change of the replication factor.
 
-A partition has one replica, and it is not copied to another broker yet. To be reassigned to where it is, is done at
-once; to anywhere else is refused, and there is never a reassignment to cancel.
+A partition has one replica, which can't move to another broker yet. A reassignment to the broker that has it is done at
+once, any other is refused, and there is never a reassignment to cancel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import ALTER_PARTITION_REASSIGNMENTS
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsResponseFields,
+        ReassignablePartition,
+        ReassignablePartitionResponseFields,
+        ReassignableTopicResponseFields,
+    )
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answer for each partition."""
-    message = decode(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request.version, Direction.REQUEST, request.body)
+    """Answers for each partition whether it is where it is to be."""
+    message = ALTER_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     view = services.metadata.view
-    responses = [
+    responses: list[ReassignableTopicResponseFields] = [
         {"name": topic.name, "partitions": [_result(view, topic.name, one) for one in topic.partitions]}
         for topic in message.topics
     ]
-    fields = {
+    fields: AlterPartitionReassignmentsResponseFields = {
         "throttle_time": 0,
-        "allow_replication_factor_change": field(message, "allow_replication_factor_change", True),
+        "allow_replication_factor_change": message.allow_replication_factor_change,
         "error_code": ErrorCode.NONE,
         "error_message": None,
         "responses": responses,
     }
-    return answer(services, ApiKey.ALTER_PARTITION_REASSIGNMENTS, request.version, fields)
+    return answer(services, ALTER_PARTITION_REASSIGNMENTS, request.version, fields)
 
 
-def _result(view: ClusterView, topic: str, wanted: Any) -> dict[str, Any]:
+def _result(view: ClusterView, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponseFields:
     code, message = _outcome(view, topic, wanted.partition_index, wanted.replicas)
     return {"partition_index": wanted.partition_index, "error_code": code, "error_message": message}
 

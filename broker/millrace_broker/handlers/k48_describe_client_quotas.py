@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnsupportedVersionError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
+from millrace.wire.messages import DESCRIBE_CLIENT_QUOTAS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasResponseFields
 
 USER, CLIENT_ID, ADDRESS = ENTITY_TYPES = ("user", "client-id", "ip")
 EXACT, DEFAULT, ANY = range(3)
 
 
-def handle(services: Services, request: Request) -> Reply:  # every handler has the same signature
-    """None, or what is wrong with the filter."""
-    message = decode(ApiKey.DESCRIBE_CLIENT_QUOTAS, request.version, Direction.REQUEST, request.body)
-    fields: dict[str, Any] = {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": "", "entries": ()}
+def handle(services: Services, request: Request) -> Reply:
+    """Answers that there are no quotas, or what is wrong with the filter."""
+    message = DESCRIBE_CLIENT_QUOTAS.decode_request(request.version, request.body)
+    fields: DescribeClientQuotasResponseFields = {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "error_message": "",
+        "entries": (),
+    }
     try:
         _check(message.components)
     except MillraceError as error:
         fields |= {"error_code": error.code, "error_message": str(error), "entries": None}
-    return answer(services, ApiKey.DESCRIBE_CLIENT_QUOTAS, request.version, fields)
+    return answer(services, DESCRIBE_CLIENT_QUOTAS, request.version, fields)
 
 
-def _check(components: Any) -> None:
+def _check(components: Sequence[ComponentData]) -> None:
     types = Counter(one.entity_type for one in components)
     for name, count in types.items():
         if not name or count > 1:

@@ -1,30 +1,36 @@
-"""DescribeUserScramCredentials, version 0 (KIP-554). No user has any: a user who is asked for by name is not found."""
+"""DescribeUserScramCredentials, version 0 (KIP-554). No user has credentials: one that is named is not found."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, encode
+from millrace.wire.messages import DESCRIBE_USER_SCRAM_CREDENTIALS
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsResponseFields,
+        DescribeUserScramCredentialsResultFields,
+    )
 
 
 def handle(services: Services, request: Request) -> Reply:  # noqa: ARG001  # every handler has the same signature
-    """One result for each user that is named; none for all users."""
-    message = decode(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, Direction.REQUEST, request.body)
+    """Answers each user that is named with an error, and all users with an empty list."""
+    message = DESCRIBE_USER_SCRAM_CREDENTIALS.decode_request(request.version, request.body)
     named = Counter(user.name for user in message.users or ())
-    fields: dict[str, Any] = {
+    fields: DescribeUserScramCredentialsResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "error_message": None,
         "results": [_result(user, times) for user, times in named.items()],
     }
-    return [encode(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request.version, Direction.RESPONSE, fields)]
+    return [DESCRIBE_USER_SCRAM_CREDENTIALS.encode_response(request.version, fields)]
 
 
-def _result(user: str, times: int) -> dict[str, Any]:
+def _result(user: str, times: int) -> DescribeUserScramCredentialsResultFields:
     if times > 1:
         code, message = ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is asked for {times} times"
     else:

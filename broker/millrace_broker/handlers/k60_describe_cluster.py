@@ -1,38 +1,45 @@
 """DescribeCluster, versions 0 to 2 (KIP-700).
 
-v1  the kind of endpoint that was meant (KIP-919): a broker, never a controller      v2  fenced brokers: there are none
+v1  the type of endpoint that is asked (KIP-919): a broker, never a controller      v2  fenced brokers: there are none
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import DESCRIBE_CLUSTER
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_cluster import (
+        DescribeClusterBrokerFields,
+        DescribeClusterRequest,
+        DescribeClusterResponseFields,
+    )
 
 BROKERS, CONTROLLERS = 1, 2
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """The cluster's id, controller and live brokers."""
-    message = decode(ApiKey.DESCRIBE_CLUSTER, request.version, Direction.REQUEST, request.body)
-    endpoint_type = field(message, "endpoint_type", BROKERS)
+    """Answers the cluster's id, its controller and its live brokers."""
+    message = DESCRIBE_CLUSTER.decode_request(request.version, request.body)
+    endpoint_type = message.endpoint_type
     if endpoint_type == BROKERS:
         fields = _described(services, message)
     elif endpoint_type == CONTROLLERS:
         fields = _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for, and this is a broker")
     else:
         fields = _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type} is not known")
-    return answer(services, ApiKey.DESCRIBE_CLUSTER, request.version, fields)
+    return answer(services, DESCRIBE_CLUSTER, request.version, fields)
 
 
-def _described(services: Services, message: Any) -> dict[str, Any]:
+def _described(services: Services, message: DescribeClusterRequest) -> DescribeClusterResponseFields:
     view = services.metadata.view
-    brokers = [
+    brokers: list[DescribeClusterBrokerFields] = [
         {"broker_id": one.id, "host": one.host, "port": one.port, "rack": one.rack, "is_fenced": False}
         for one in view.brokers.values()
     ]
@@ -47,7 +54,7 @@ def _described(services: Services, message: Any) -> dict[str, Any]:
     }
 
 
-def _refused(code: ErrorCode, message: str | None) -> dict[str, Any]:
+def _refused(code: ErrorCode, message: str | None) -> DescribeClusterResponseFields:
     return {
         "throttle_time": 0,
         "error_code": code,

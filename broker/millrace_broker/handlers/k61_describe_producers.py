@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
+from millrace.wire.messages import DESCRIBE_PRODUCERS
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_producers import (
+        DescribeProducersResponseFields,
+        PartitionResponseFields,
+        TopicResponseFields,
+    )
+
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describe each partition's producers."""
-    message = decode(ApiKey.DESCRIBE_PRODUCERS, request.version, Direction.REQUEST, request.body)
-    topics = [
+    """Describes each partition's producers."""
+    message = DESCRIBE_PRODUCERS.decode_request(request.version, request.body)
+    topics: list[TopicResponseFields] = [
         {
             "name": topic.name,
             "partitions": [
@@ -24,14 +31,14 @@ def handle(services: Services, request: Request) -> Reply:
                 for index in dict.fromkeys(topic.partition_indexes)
             ],
         }
-        for topic in {one.name: one for one in message.topics}.values()  # each is told once
+        for topic in {one.name: one for one in message.topics}.values()  # each is answered once
     ]
-    fields = {"throttle_time": 0, "topics": topics}
-    return answer(services, ApiKey.DESCRIBE_PRODUCERS, request.version, fields)
+    fields: DescribeProducersResponseFields = {"throttle_time": 0, "topics": topics}
+    return answer(services, DESCRIBE_PRODUCERS, request.version, fields)
 
 
-def _described(services: Services, topic_partition: TopicPartition) -> dict[str, Any]:
-    result: dict[str, Any] = {
+def _described(services: Services, topic_partition: TopicPartition) -> PartitionResponseFields:
+    result: PartitionResponseFields = {
         "partition_index": topic_partition.partition,
         "error_code": ErrorCode.NONE,
         "error_message": None,

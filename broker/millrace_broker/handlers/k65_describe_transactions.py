@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
 from millrace.wire.describe_transactions import TransactionDescribed, encode_describe_transactions_response
+from millrace.wire.messages import DESCRIBE_TRANSACTIONS
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.txns.overview import find_transaction
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describe each transactional id."""
-    message = decode(ApiKey.DESCRIBE_TRANSACTIONS, request.version, Direction.REQUEST, request.body)
+    """Describes each transactional id."""
+    message = DESCRIBE_TRANSACTIONS.decode_request(request.version, request.body)
     described = [_described(services, one) for one in dict.fromkeys(message.transactional_ids)]
     count_errors(services, ApiKey.DESCRIBE_TRANSACTIONS, (one.error_code for one in described))
     return encode_describe_transactions_response(described)

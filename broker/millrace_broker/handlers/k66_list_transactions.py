@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import LIST_TRANSACTIONS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.txns.overview import NO_DURATION, Filter, list_transactions
+from millrace_broker.txns.overview import Filter, list_transactions
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.list_transactions import ListTransactionsResponseFields
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """List the transactional ids that this broker coordinates."""
-    message = decode(ApiKey.LIST_TRANSACTIONS, request.version, Direction.REQUEST, request.body)
+    """Lists the transactional ids that this broker coordinates."""
+    message = LIST_TRANSACTIONS.decode_request(request.version, request.body)
     wanted = Filter(
         states=message.state_filters,
         producer_ids=message.producer_id_filters,
-        duration_ms=field(message, "duration_filter", NO_DURATION),
-        pattern=field(message, "transactional_id_pattern", None),
+        duration_ms=message.duration_filter,
+        pattern=message.transactional_id_pattern,
     )
     error, listed = list_transactions(services.txns, wanted, services.txns.now_ms())
-    fields = {
+    fields: ListTransactionsResponseFields = {
         "throttle_time": 0,
         "error_code": error,
         "unknown_state_filters": () if error else wanted.unknown_states,
@@ -32,7 +37,7 @@ def handle(services: Services, request: Request) -> Reply:
             for one in listed
         ],
     }
-    return answer(services, ApiKey.LIST_TRANSACTIONS, request.version, fields)
+    return answer(services, LIST_TRANSACTIONS, request.version, fields)
 
 
 API = Api(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 2), handle)

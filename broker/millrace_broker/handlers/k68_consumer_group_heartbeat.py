@@ -8,17 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, field, milliseconds
+from millrace.wire.cold import ZERO_UUID, milliseconds
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import CONSUMER_GROUP_HEARTBEAT
 from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatAnswer, Refusal
 from millrace_broker.groups.consumer.member import JOINING_EPOCH, Assignment, assignment_of, by_topic
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponseFields,
+        TopicPartitions,
+        TopicPartitionsFields,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -26,15 +35,15 @@ FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Take what a member says, tell it what it has."""
-    message = decode(ApiKey.CONSUMER_GROUP_HEARTBEAT, request.version, Direction.REQUEST, request.body)
+    """Takes a member's heartbeat, and answers its epoch and its assignment."""
+    message = CONSUMER_GROUP_HEARTBEAT.decode_request(request.version, request.body)
     ticket: asyncio.Future[HeartbeatAnswer | Refusal] = asyncio.get_running_loop().create_future()
     heartbeat = _heartbeat(request, message)
     services.consumer_groups.heartbeat(services.groups, heartbeat, ticket)
     return asyncio.ensure_future(_answer(services, request.version, heartbeat, ticket))
 
 
-def _heartbeat(request: Request, message: Any) -> Heartbeat:
+def _heartbeat(request: Request, message: ConsumerGroupHeartbeatRequest) -> Heartbeat:
     joins_without_id = (
         request.version < FIRST_VERSION_WITH_CLIENTS_MEMBER_ID
         and message.member_epoch == JOINING_EPOCH
@@ -49,7 +58,7 @@ def _heartbeat(request: Request, message: Any) -> Heartbeat:
         rack_id=message.rack_id,
         rebalance_timeout_ms=milliseconds(message.rebalance_timeout),
         topic_names=None if names is None else frozenset(names),
-        topic_regex=field(message, "subscribed_topic_regex", None),
+        topic_regex=message.subscribed_topic_regex,
         server_assignor=message.server_assignor,
         owned=_owned(message.topic_partitions),
         version=request.version,
@@ -58,7 +67,7 @@ def _heartbeat(request: Request, message: Any) -> Heartbeat:
     )
 
 
-def _owned(topics: Iterable[Any] | None) -> Assignment | None:
+def _owned(topics: Iterable[TopicPartitions] | None) -> Assignment | None:
     if topics is None:
         return None
     return assignment_of({topic.topic_id or ZERO_UUID: topic.partitions for topic in topics})
@@ -76,16 +85,22 @@ async def _answer(
         fields = _refused(result)
     else:
         fields = _accepted(result)
-    return answer(services, ApiKey.CONSUMER_GROUP_HEARTBEAT, version, {"throttle_time": 0, **fields})
+    return answer(services, CONSUMER_GROUP_HEARTBEAT, version, fields)
 
 
-def _refused(refusal: Refusal) -> dict[str, Any]:
-    fields = {"error_code": refusal.error, "error_message": refusal.message}
-    return {**fields, "member_epoch": 0, "heartbeat_interval": 0}
+def _refused(refusal: Refusal) -> ConsumerGroupHeartbeatResponseFields:
+    return {
+        "throttle_time": 0,
+        "error_code": refusal.error,
+        "error_message": refusal.message,
+        "member_epoch": 0,
+        "heartbeat_interval": 0,
+    }
 
 
-def _accepted(answer: HeartbeatAnswer) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+def _accepted(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponseFields:
+    fields: ConsumerGroupHeartbeatResponseFields = {
+        "throttle_time": 0,
         "error_code": ErrorCode.NONE,
         "member_id": answer.member_id,
         "member_epoch": answer.member_epoch,
@@ -93,7 +108,9 @@ def _accepted(answer: HeartbeatAnswer) -> dict[str, Any]:
     }
     if answer.assignment is not None:
         topics = by_topic(answer.assignment).items()
-        partitions = [{"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in topics]
+        partitions: list[TopicPartitionsFields] = [
+            {"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in topics
+        ]
         fields["assignment"] = {"topic_partitions": partitions}
     return fields
 

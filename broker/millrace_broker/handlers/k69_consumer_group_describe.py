@@ -1,12 +1,14 @@
-"""ConsumerGroupDescribe, versions 0 and 1: v1 says which protocol a member uses (KIP-1099)."""
+"""ConsumerGroupDescribe, versions 0 and 1: v1 tells which protocol a member uses (KIP-1099)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode
+from millrace.wire.messages import CONSUMER_GROUP_DESCRIBE
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
@@ -14,41 +16,57 @@ from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.k15_describe_groups import ALL_OPERATIONS, OPERATIONS_NOT_ASKED_FOR
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.consumer_group_describe import (
+        AssignmentFields,
+        ConsumerGroupDescribeResponseFields,
+        DescribedGroupFields,
+        MemberFields,
+    )
+
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
-NOTHING_KNOWN: dict[str, Any] = {
-    "group_state": "",
-    "group_epoch": 0,
-    "assignment_epoch": 0,
-    "assignor_name": "",
-    "members": (),
-}
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Describe each group; without access control everybody may do everything."""
-    message = decode(ApiKey.CONSUMER_GROUP_DESCRIBE, request.version, Direction.REQUEST, request.body)
+    """Describes each group. Every operation is allowed, as there is no access control."""
+    message = CONSUMER_GROUP_DESCRIBE.decode_request(request.version, request.body)
     operations = ALL_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED_FOR
     groups = [_group(services, group_id, operations) for group_id in dict.fromkeys(message.group_ids)]
-    fields = {"throttle_time": 0, "groups": groups}
-    return answer(services, ApiKey.CONSUMER_GROUP_DESCRIBE, request.version, fields)
+    fields: ConsumerGroupDescribeResponseFields = {"throttle_time": 0, "groups": groups}
+    return answer(services, CONSUMER_GROUP_DESCRIBE, request.version, fields)
 
 
-def _group(services: Services, group_id: str, operations: int) -> dict[str, Any]:
-    fields = {"group_id": group_id, "error_code": ErrorCode.NONE, "error_message": None}
+def _group(services: Services, group_id: str, operations: int) -> DescribedGroupFields:
+    if not group_id:
+        return _refused(group_id, ErrorCode.INVALID_GROUP_ID, None)
     try:
-        if not group_id:
-            return fields | NOTHING_KNOWN | {"error_code": ErrorCode.INVALID_GROUP_ID}
         group = services.consumer_groups.find(services.groups, group_id)
     except GroupError as error:
-        return fields | NOTHING_KNOWN | {"error_code": error.code, "error_message": str(error)}
+        return _refused(group_id, error.code, str(error))
     default = services.consumer_groups.config.default_assignor
-    return fields | _description(group, default, services.metadata.view) | {"authorized_operations": operations}
+    return {**_described(group_id, group, default, services.metadata.view), "authorized_operations": operations}
 
 
-def _description(group: ConsumerGroup, default_assignor: str, view: ClusterView) -> dict[str, Any]:
+def _refused(group_id: str, code: ErrorCode, message: str | None) -> DescribedGroupFields:
+    return {
+        "group_id": group_id,
+        "error_code": code,
+        "error_message": message,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": (),
+    }
+
+
+def _described(group_id: str, group: ConsumerGroup, default_assignor: str, view: ClusterView) -> DescribedGroupFields:
     state = group.state
     names = {topic.topic_id: topic.name for topic in view.topics.values()}
     return {
+        "group_id": group_id,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
         "group_state": state.state_name,
         "group_epoch": state.epoch,
         "assignment_epoch": state.target_epoch,
@@ -59,7 +77,7 @@ def _description(group: ConsumerGroup, default_assignor: str, view: ClusterView)
     }
 
 
-def _member(member: Member, target: Assignment, names: dict[Any, str]) -> dict[str, Any]:
+def _member(member: Member, target: Assignment, names: Mapping[UUID, str]) -> MemberFields:
     metadata = member.metadata
     return {
         "member_id": member.member_id,
@@ -76,7 +94,7 @@ def _member(member: Member, target: Assignment, names: dict[Any, str]) -> dict[s
     }
 
 
-def _assignment(assignment: Assignment, names: dict[Any, str]) -> dict[str, Any]:
+def _assignment(assignment: Assignment, names: Mapping[UUID, str]) -> AssignmentFields:
     return {
         "topic_partitions": [
             {"topic_id": topic_id, "topic_name": names[topic_id], "partitions": partitions}

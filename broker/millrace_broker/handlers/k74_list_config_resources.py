@@ -1,30 +1,36 @@
-"""ListConfigResources, versions 0 and 1 (KIP-714, KIP-1142): the names of what can have a configuration.
+"""ListConfigResources, versions 0 and 1 (KIP-714, KIP-1142): the names of the resources that can have a configuration.
 
-v0 lists client metrics alone, of which there are none. v1 lists topics, brokers, their loggers, client metrics, groups,
-or those of them that are asked for; UNSUPPORTED_VERSION for any other type.
+v0 lists client metrics alone, of which there are none. v1 lists topics, brokers, their loggers, client metrics and
+groups, or the types that are asked for; any other type is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, decode, field
+from millrace.wire.messages import LIST_CONFIG_RESOURCES
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.config_resources import ResourceType
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.list_config_resources import ListConfigResourcesResponseFields
+
+FIRST_VERSION_WITH_TYPES = 1
 CLIENT_METRICS = 16
 LISTED = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, CLIENT_METRICS, ResourceType.GROUP)
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Name and type of each."""
-    message = decode(ApiKey.LIST_CONFIG_RESOURCES, request.version, Direction.REQUEST, request.body)
-    asked = set(field(message, "resource_types", (CLIENT_METRICS,)) or LISTED)
+    """Lists the resources with their names and types."""
+    message = LIST_CONFIG_RESOURCES.decode_request(request.version, request.body)
+    types = message.resource_types if request.version >= FIRST_VERSION_WITH_TYPES else (CLIENT_METRICS,)
+    asked = set(types or LISTED)
     is_served = asked.issubset(LISTED)
-    fields = {
+    fields: ListConfigResourcesResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE if is_served else ErrorCode.UNSUPPORTED_VERSION,
         "config_resources": [
@@ -34,7 +40,7 @@ def handle(services: Services, request: Request) -> Reply:
             for name in _names(services, kind)
         ],
     }
-    return answer(services, ApiKey.LIST_CONFIG_RESOURCES, request.version, fields)
+    return answer(services, LIST_CONFIG_RESOURCES, request.version, fields)
 
 
 def _names(services: Services, kind: int) -> Iterable[str]:

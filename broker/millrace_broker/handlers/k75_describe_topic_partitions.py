@@ -1,46 +1,53 @@
 """DescribeTopicPartitions, version 0 (KIP-966): topics by name, in pages.
 
-    topics     those that are named, or all; in the order of their names
-    cursor     the topic and partition that a page begins with; the answer's says where the next one does
+    topics     those that are named, or all, in the order of their names
+    cursor     the topic and partition with which a page begins; that of the answer begins the next page
     page       at most as many partitions as the client and max.request.partition.size.limit allow
 
-A topic that is not there has an error where it was named.
+A topic that is named and does not exist is answered with an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, Direction, decode, encode
+from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
+from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
 from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_topic_partitions import (
+        DescribeTopicPartitionsResponseFields,
+        DescribeTopicPartitionsResponseTopicFields,
+    )
+
 
 class Cursor(NamedTuple):
-    """A place in all partitions."""
+    """A place in the sequence of all partitions."""
 
     topic: str
     partition: int
 
 
 class Page(NamedTuple):
-    """Of each topic the partitions `[first, end)`, and where the next page begins."""
+    """The partitions `[first, end)` of each topic, and where the next page begins."""
 
     topics: list[tuple[str, int, int]]
     next: Cursor | None
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """One page."""
-    message = decode(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request.version, Direction.REQUEST, request.body)
+    """Answers one page."""
+    message = DESCRIBE_TOPIC_PARTITIONS.decode_request(request.version, request.body)
     view = services.metadata.view
     limit = max(min(message.response_partition_limit, services.config.max_request_partition_size_limit), 1)
     cursor = None if message.cursor is None else Cursor(message.cursor.topic_name, message.cursor.partition_index)
@@ -48,23 +55,27 @@ def handle(services: Services, request: Request) -> Reply:
     try:
         names = _names(view, named, cursor)
     except InvalidRequestError as error:
-        fields: dict[str, Any] = {"topics": [_missing(name, error.code, operations=NOT_ASKED) for name in named]}
+        refused = [_missing(name, error.code, operations=NOT_ASKED) for name in named]
+        fields: DescribeTopicPartitionsResponseFields = {"throttle_time": 0, "topics": refused}
     else:
         page = paged([(name, _count(view, name)) for name in names], cursor, limit)
-        fields = {"topics": [_topic(view, *place) for place in page.topics]}
+        fields = {"throttle_time": 0, "topics": [_topic(view, *place) for place in page.topics]}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
-    return asyncio.ensure_future(_answer(services, request.version, {"throttle_time": 0, **fields}))
+    return asyncio.ensure_future(_answer(services, request.version, fields))
 
 
-async def _answer(services: Services, version: int, fields: dict[str, Any]) -> Parts:
-    """A page may be long, so it is encoded in a worker thread."""
+async def _answer(services: Services, version: int, fields: DescribeTopicPartitionsResponseFields) -> Parts:
+    """Encodes the page in a worker thread, as it may be long."""
     count_errors(services, ApiKey.DESCRIBE_TOPIC_PARTITIONS, error_codes(fields))
-    return [await asyncio.to_thread(encode, ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, Direction.RESPONSE, fields)]
+    return [await asyncio.to_thread(DESCRIBE_TOPIC_PARTITIONS.encode_response, version, fields)]
 
 
 def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) -> Page:
-    """The page that begins at the cursor; `topics` are (name, partitions), sorted, a topic without any is missing."""
+    """Returns the page that begins at the cursor.
+
+    `topics` are (name, number of partitions), sorted; a topic that does not exist has none.
+    """
     page: list[tuple[str, int, int]] = []
     for name, count in topics:
         if limit == 0:
@@ -93,7 +104,7 @@ def _count(view: ClusterView, name: str) -> int:
     return len(view.topics[name].partitions) if name in view.topics else 0
 
 
-def _topic(view: ClusterView, name: str, first: int, end: int) -> dict[str, Any]:
+def _topic(view: ClusterView, name: str, first: int, end: int) -> DescribeTopicPartitionsResponseTopicFields:
     topic = view.topics.get(name)
     if topic is not None:
         return _described(view, topic, topic.partitions[first:end])
@@ -104,7 +115,9 @@ def _topic(view: ClusterView, name: str, first: int, end: int) -> dict[str, Any]
     return _missing(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _described(view: ClusterView, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> dict[str, Any]:
+def _described(
+    view: ClusterView, topic: TopicInfo, partitions: Sequence[PartitionInfo]
+) -> DescribeTopicPartitionsResponseTopicFields:
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
@@ -128,7 +141,9 @@ def _described(view: ClusterView, topic: TopicInfo, partitions: Sequence[Partiti
     }
 
 
-def _missing(name: str, code: ErrorCode, *, operations: int = TOPIC_OPERATIONS) -> dict[str, Any]:
+def _missing(
+    name: str, code: ErrorCode, *, operations: int = TOPIC_OPERATIONS
+) -> DescribeTopicPartitionsResponseTopicFields:
     return {
         "error_code": code,
         "name": name,

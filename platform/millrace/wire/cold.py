@@ -1,8 +1,10 @@
 """The one door to `kio`: every decoder, and the encoders that are not on the hot path.
 
-A message is built from plain mappings: names are kio's, names that a version does not have are left out,
-names that are not given take the protocol's defaults. So one handler serves all versions of its API.
-Decoded messages are kio's frozen dataclasses; a field that a version lacks is read with `field`.
+A message is built from plain mappings: names are kio's, names that a version does not have are left out, names that are
+not given take the protocol's defaults. Decoded messages are kio's frozen dataclasses; a field that a version lacks has
+the protocol's default there too (`wire.absent_fields`). So one handler serves all versions of its API.
+
+`wire.messages` offers the same with the types of each API. Here nothing is typed, for tools that go through all APIs.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from uuid import UUID
 
 from kio.index import load_payload_module
 from kio.schema.errors import ErrorCode
-from kio.schema.index import api_key_map
+from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
 from millrace.errors import InvalidRequestError, MalformedRequestError
-from millrace.wire.api import ApiKey
+from millrace.wire.absent_fields import ABSENT_FIELDS
+from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.encoder import shortened
 from millrace.wire.schema import SchemaField, Walk, walker
@@ -99,6 +102,12 @@ def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tupl
     return entity.__flexible__, _schema(entity)
 
 
+def schema_versions(api_key: int) -> VersionRange:
+    """Returns the versions that kio has a schema for."""
+    versions = schema_name_map[api_key_map[api_key]]
+    return VersionRange(min(versions), max(versions))
+
+
 def api_names() -> dict[int, str]:
     """Every API of the protocol, served or not: name by key."""
     return {key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()}
@@ -117,7 +126,20 @@ def milliseconds(duration: timedelta) -> int:
 @cache
 def _reader(api_key: int, version: int, direction: Direction) -> tuple[Walk, Read]:
     is_flexible, fields = schema(api_key, version, direction)
-    return walker(fields, is_flexible=is_flexible), entity_reader(_entity_type(api_key, version, direction))
+    entity = _entity_type(api_key, version, direction)
+    _add_absent_fields(entity, ABSENT_FIELDS.get(api_key, {}))
+    return walker(fields, is_flexible=is_flexible), entity_reader(entity)
+
+
+def _add_absent_fields(entity: Any, absent_fields: Mapping[str, Mapping[str, object]]) -> None:
+    """Gives the fields that a version lacks to the class: its objects have slots for the others alone."""
+    for name, value in absent_fields.get(entity.__name__, {}).items():
+        if not hasattr(entity, name):
+            setattr(entity, name, value)
+    for field in dataclasses.fields(entity):
+        inner, _ = _inner_type(field.type)
+        if dataclasses.is_dataclass(inner):
+            _add_absent_fields(inner, absent_fields)
 
 
 @cache
@@ -170,6 +192,8 @@ def _schema_field(field: dataclasses.Field[Any]) -> SchemaField:
         _is_nullable(field),
         field.metadata.get("tag"),
         _schema(inner) if is_struct else (),
+        inner.__name__ if is_struct else "",
+        field.default,
     )
 
 

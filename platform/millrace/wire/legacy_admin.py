@@ -17,11 +17,14 @@ DescribeConfigs answers are `wire.describe_configs`'s in every version.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, Fields, decode, encode
+from millrace.wire.api_messages import Answered, Asked, Message, MessageFields
 from millrace.wire.encoder import Encoder
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.create_topics import CreateTopicsResponseFields
 
 SCHEMA_VERSION = {
     (ApiKey.CREATE_TOPICS, 0): 2,
@@ -36,23 +39,24 @@ WITHOUT_THROTTLE_TIME = {(ApiKey.CREATE_TOPICS, 1), (ApiKey.DELETE_TOPICS, 0)}
 THROTTLE_TIME_BYTES = 4
 
 
-def decode_request(api_key: ApiKey, version: int, body: memoryview | bytes) -> Any:
-    """The request of any version, as `cold.decode` gives it; MalformedRequestError."""
-    schema_version = SCHEMA_VERSION.get((api_key, version), version)
-    if (api_key, version) in WITHOUT_LAST_BYTE:
+def decode_request(api: Asked[Message], version: int, body: memoryview | bytes) -> Message:
+    """Returns the request, of any version that is served; MalformedRequestError where the bytes are none."""
+    schema_version = SCHEMA_VERSION.get((api.key, version), version)
+    if (api.key, version) in WITHOUT_LAST_BYTE:
         body = bytes(body) + b"\x00"
-    return decode(api_key, schema_version, Direction.REQUEST, body)
+    return api.decode_request(schema_version, body)
 
 
-def encode_response(api_key: ApiKey, version: int, fields: Fields) -> bytes:
-    """The answer of any version, from the fields that `cold.encode` takes."""
-    if (api_key, version) == (ApiKey.CREATE_TOPICS, 0):
-        return _create_topics_v0(fields)
-    message = encode(api_key, SCHEMA_VERSION.get((api_key, version), version), Direction.RESPONSE, fields)
-    return message[THROTTLE_TIME_BYTES:] if (api_key, version) in WITHOUT_THROTTLE_TIME else message
+def encode_response(api: Answered[MessageFields], version: int, fields: MessageFields) -> bytes:
+    """Returns the bytes of the response, in any version that is served."""
+    key = api.key, version
+    if key == (ApiKey.CREATE_TOPICS, 0):
+        return _create_topics_v0(cast("CreateTopicsResponseFields", fields))
+    message = api.encode_response(SCHEMA_VERSION.get(key, version), fields)
+    return message[THROTTLE_TIME_BYTES:] if key in WITHOUT_THROTTLE_TIME else message
 
 
-def _create_topics_v0(fields: Fields) -> bytes:
+def _create_topics_v0(fields: CreateTopicsResponseFields) -> bytes:
     out = Encoder(flexible=False)
     out.array_length(len(fields["topics"]))
     for topic in fields["topics"]:

@@ -1,20 +1,23 @@
-"""WriteTxnMarkers v0, which `kio` does not know: coordinators and administrators of Kafka 0.11 to 2.7.
+"""WriteTxnMarkers v0, which coordinators and administrators of Kafka 0.11 to 2.7 send and `kio` has no schema for.
 
     request     markers [producer id i64, epoch i16, commit bool, topics [name string, indexes [i32]],
                          coordinator epoch i32]
     response    markers [producer id i64, topics [name string, partitions [index i32, error i16]]]
 
-The fields are those of v1, which has compact lengths and tagged fields. Names are those of its messages.
+The fields, and their names, are those of v1, which has compact lengths and tagged fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import MalformedRequestError
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.write_txn_markers import WritableTxnMarkerResultFields
 
 
 class MarkedTopic(NamedTuple):
@@ -35,13 +38,13 @@ class MarkerToWrite(NamedTuple):
 
 
 class WriteTxnMarkersRequest(NamedTuple):
-    """WriteTxnMarkers v0."""
+    """A WriteTxnMarkers request of v0."""
 
     markers: tuple[MarkerToWrite, ...]
 
 
 def decode_write_txn_markers(body: memoryview | bytes) -> WriteTxnMarkersRequest:
-    """The message; MalformedRequestError where the bytes are no such message."""
+    """Returns the request; MalformedRequestError where the bytes are none."""
     decoder = Decoder(body, error=MalformedRequestError)
     return WriteTxnMarkersRequest(tuple(_marker(decoder) for _ in range(decoder.array_length())))
 
@@ -57,8 +60,8 @@ def _topic(decoder: Decoder) -> MarkedTopic:
     return MarkedTopic(name, tuple(decoder.int32() for _ in range(decoder.array_length())))
 
 
-def encode_write_txn_markers(markers: Sequence[Mapping[str, Any]]) -> Parts:
-    """The answer, from the fields of v1."""
+def encode_write_txn_markers(markers: Sequence[WritableTxnMarkerResultFields]) -> Parts:
+    """Returns the response, made from the fields of v1."""
     out = Encoder(flexible=False)
     out.array_length(len(markers))
     for marker in markers:

@@ -1,4 +1,4 @@
-"""OffsetCommit v0 and v1, and OffsetFetch v0, which `kio` does not know: clients of Kafka 0.8.
+"""OffsetCommit v0 and v1, and OffsetFetch v0, which clients of Kafka 0.8 send and `kio` has no schema for.
 
     OffsetCommit request    v0   group string,
                                  topics [name string, partitions [index i32, offset i64, metadata string?]]
@@ -8,63 +8,74 @@
     OffsetFetch request     v0   group string, topics [name string, partitions [index i32]]
     OffsetFetch response    v0   topics [name string, partitions [index i32, offset i64, metadata string?, error i16]]
 
-Names of fields are those of the later versions' messages. OffsetFetch v1 has the bytes of v0 and another meaning.
+The fields have the names of the later versions, and what these versions lack has its default. OffsetFetch v1 has the
+bytes of v0 and another meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import CorruptRecordError, MalformedRequestError
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
 
+if TYPE_CHECKING:
+    from millrace.wire.messages.offset_commit import OffsetCommitResponseTopicFields
+    from millrace.wire.messages.offset_fetch import OffsetFetchResponseTopicFields
+
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
+DEFAULT_RETENTION_TIME = timedelta(milliseconds=-1)  # the broker's own
 
 
 class OffsetToCommit(NamedTuple):
-    """One partition of OffsetCommit."""
+    """One partition of an OffsetCommit request."""
 
     partition_index: int
     committed_offset: int
     commit_timestamp: int
     committed_metadata: str | None
+    committed_leader_epoch: int = NO_LEADER_EPOCH
 
 
 class TopicToCommit(NamedTuple):
-    """One topic of OffsetCommit."""
+    """One topic of an OffsetCommit request."""
 
     name: str
     partitions: tuple[OffsetToCommit, ...]
 
 
 class OffsetCommitRequest(NamedTuple):
-    """OffsetCommit v0 and v1."""
+    """An OffsetCommit request of v0 or v1."""
 
     group_id: str
     generation_id_or_member_epoch: int
     member_id: str
     topics: tuple[TopicToCommit, ...]
+    group_instance_id: str | None = None
+    retention_time: timedelta = DEFAULT_RETENTION_TIME
 
 
 class TopicToFetch(NamedTuple):
-    """One topic of OffsetFetch."""
+    """One topic of an OffsetFetch request."""
 
     name: str
     partition_indexes: tuple[int, ...]
 
 
 class OffsetFetchRequest(NamedTuple):
-    """OffsetFetch v0."""
+    """An OffsetFetch request of v0."""
 
     group_id: str
     topics: tuple[TopicToFetch, ...]
 
 
 class OffsetAnswered(NamedTuple):
-    """What an answer says of one partition; OffsetCommit's has no offset."""
+    """The answer for one partition; that of OffsetCommit has no offset."""
 
     topic: str
     partition_index: int
@@ -73,7 +84,7 @@ class OffsetAnswered(NamedTuple):
 
 
 def decode_offset_commit(version: int, body: memoryview | bytes) -> OffsetCommitRequest:
-    """The message; MalformedRequestError where the bytes are no such message."""
+    """Returns the request; MalformedRequestError where the bytes are none."""
     decoder = Decoder(body)
     try:
         group_id = decoder.string()
@@ -85,7 +96,7 @@ def decode_offset_commit(version: int, body: memoryview | bytes) -> OffsetCommit
 
 
 def decode_offset_fetch(body: memoryview | bytes) -> OffsetFetchRequest:
-    """The message; MalformedRequestError where the bytes are no such message."""
+    """Returns the request; MalformedRequestError where the bytes are none."""
     decoder = Decoder(body)
     try:
         group_id = decoder.string()
@@ -95,24 +106,36 @@ def decode_offset_fetch(body: memoryview | bytes) -> OffsetFetchRequest:
     return OffsetFetchRequest(group_id, topics)
 
 
-def encode_offset_commit(topics: Iterable[Mapping[str, Any]]) -> Parts:
-    """The answer to v0 and v1, from the fields of the later versions."""
-    return _encode(topics, lambda out, partition: out.int16(partition["error_code"]))
+def encode_offset_commit(topics: Sequence[OffsetCommitResponseTopicFields]) -> Parts:
+    """Returns the response to v0 and v1, made from the fields of the later versions."""
+    out = Encoder(flexible=False)
+    out.array_length(len(topics))
+    for topic in topics:
+        out.string(topic["name"])
+        out.array_length(len(topic["partitions"]))
+        for partition in topic["partitions"]:
+            out.int32(partition["partition_index"])
+            out.int16(partition["error_code"])
+    return out.parts
 
 
-def encode_offset_fetch(topics: Iterable[Mapping[str, Any]]) -> Parts:
-    """The answer to v0, from the fields of the later versions."""
-
-    def put(out: Encoder, partition: Mapping[str, Any]) -> None:
-        out.int64(partition["committed_offset"])
-        out.string(partition["metadata"])
-        out.int16(partition["error_code"])
-
-    return _encode(topics, put)
+def encode_offset_fetch(topics: Sequence[OffsetFetchResponseTopicFields]) -> Parts:
+    """Returns the response to v0, made from the fields of the later versions."""
+    out = Encoder(flexible=False)
+    out.array_length(len(topics))
+    for topic in topics:
+        out.string(topic["name"])
+        out.array_length(len(topic["partitions"]))
+        for partition in topic["partitions"]:
+            out.int32(partition["partition_index"])
+            out.int64(partition["committed_offset"])
+            out.string(partition["metadata"])
+            out.int16(partition["error_code"])
+    return out.parts
 
 
 def encode_offset_commit_request(group_id: str, offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """Version 0, as a client sends it: offsets by topic and partition."""
+    """Returns the request in v0 that commits these offsets, given by topic and partition."""
 
     def put(out: Encoder, key: tuple[str, int]) -> None:
         out.int64(offsets[key])
@@ -122,17 +145,17 @@ def encode_offset_commit_request(group_id: str, offsets: Mapping[tuple[str, int]
 
 
 def encode_offset_fetch_request(group_id: str, partitions: Iterable[tuple[str, int]]) -> bytes:
-    """Version 0, as a client sends it."""
+    """Returns the request in v0 that asks for the offsets of these partitions."""
     return _encode_request(group_id, partitions, lambda _out, _key: None)
 
 
 def decode_offset_commit_response(body: memoryview | bytes) -> list[OffsetAnswered]:
-    """The answer in version 0; MalformedRequestError where the bytes are none."""
+    """Returns what a response in v0 says of each partition; MalformedRequestError where the bytes are none."""
     return _decode_response(body, "OFFSET_COMMIT", lambda _: NO_OFFSET)
 
 
 def decode_offset_fetch_response(body: memoryview | bytes) -> list[OffsetAnswered]:
-    """The answer in version 0; MalformedRequestError where the bytes are none."""
+    """Returns what a response in v0 says of each partition; MalformedRequestError where the bytes are none."""
 
     def offset(read: Decoder) -> int:
         found = read.int64()
@@ -170,19 +193,6 @@ def _decode_response(body: memoryview | bytes, name: str, offset: Callable[[Deco
     except CorruptRecordError as error:
         raise MalformedRequestError(f"{name} v0 answer can't be decoded: {error}") from error
     return answered
-
-
-def _encode(topics: Iterable[Mapping[str, Any]], put: Callable[[Encoder, Mapping[str, Any]], None]) -> Parts:
-    out = Encoder(flexible=False)
-    listed = list(topics)
-    out.array_length(len(listed))
-    for topic in listed:
-        out.string(topic["name"])
-        out.array_length(len(topic["partitions"]))
-        for partition in topic["partitions"]:
-            out.int32(partition["partition_index"])
-            put(out, partition)
-    return out.parts
 
 
 def _topic_to_commit(decoder: Decoder, version: int) -> TopicToCommit:

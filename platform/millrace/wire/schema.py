@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING
 from typing import NamedTuple
 
 from millrace.wire.encoder import MAX_STRING_BYTES, unsigned_varint
@@ -39,7 +40,7 @@ FIXED_BYTES = {
 
 
 class SchemaField(NamedTuple):
-    """A field; `kind` is the protocol's word for its type, `fields` are a struct's."""
+    """A field. `kind` is the protocol's word for its type; `fields` and `struct`, its name, belong to a struct."""
 
     name: str
     kind: str
@@ -47,6 +48,8 @@ class SchemaField(NamedTuple):
     is_nullable: bool
     tag: int | None
     fields: tuple[SchemaField, ...]
+    struct: str = ""
+    default: object = MISSING  # MISSING where the protocol has none
 
 
 def walker(fields: Sequence[SchemaField], *, is_flexible: bool) -> Walk:

@@ -14,6 +14,13 @@ from millrace.wire.describe_configs import (
     encode_describe_configs_response,
 )
 from millrace.wire.legacy_admin import decode_request, encode_response
+from millrace.wire.messages import (
+    ALTER_REPLICA_LOG_DIRS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
+)
 
 
 def string(text):
@@ -39,28 +46,28 @@ RESOURCE = ResourceDescribed(0, "", 2, "t", [ENTRY, DEFAULT_ENTRY])
 def test_create_topics():
     request = struct.pack(">i", 1) + TOPIC + struct.pack(">i", 5000)
     for version, body in ((0, request), (1, request + b"\x01")):
-        message = decode_request(ApiKey.CREATE_TOPICS, version, body)
+        message = decode_request(CREATE_TOPICS, version, body)
         assert (message.topics[0].name, message.topics[0].num_partitions) == ("t", 3)
         assert message.validate_only is (version == 1)
     fields = {"throttle_time": 0, "topics": [CREATED]}
     v0 = struct.pack(">i", 1) + string("t") + struct.pack(">h", 36)
-    assert encode_response(ApiKey.CREATE_TOPICS, 0, fields) == v0
-    assert encode_response(ApiKey.CREATE_TOPICS, 1, fields) == v0 + string("there")
-    assert encode_response(ApiKey.CREATE_TOPICS, 2, fields) == bytes(4) + v0 + string("there")
+    assert encode_response(CREATE_TOPICS, 0, fields) == v0
+    assert encode_response(CREATE_TOPICS, 1, fields) == v0 + string("there")
+    assert encode_response(CREATE_TOPICS, 2, fields) == bytes(4) + v0 + string("there")
 
 
 def test_delete_topics():
-    message = decode_request(ApiKey.DELETE_TOPICS, 0, struct.pack(">i", 1) + string("t") + struct.pack(">i", 5000))
+    message = decode_request(DELETE_TOPICS, 0, struct.pack(">i", 1) + string("t") + struct.pack(">i", 5000))
     assert message.topic_names == ("t",)
     result = {"name": "t", "topic_id": None, "error_code": ErrorCode.NONE, "error_message": None}
     fields = {"throttle_time": 0, "responses": [result]}
     v0 = struct.pack(">i", 1) + string("t") + struct.pack(">h", 0)
-    assert encode_response(ApiKey.DELETE_TOPICS, 0, fields) == v0
+    assert encode_response(DELETE_TOPICS, 0, fields) == v0
 
 
 def test_describe_configs():
     request = struct.pack(">ib", 1, 2) + string("t") + struct.pack(">i", -1)
-    message = decode_request(ApiKey.DESCRIBE_CONFIGS, 0, request)
+    message = decode_request(DESCRIBE_CONFIGS, 0, request)
     assert (message.resources[0].resource_name, message.include_synonyms) == ("t", False)
     head = struct.pack(">iih", 0, 1, 0) + string("") + b"\x02" + string("t") + struct.pack(">i", 2)
     name = string("retention.ms")
@@ -90,7 +97,7 @@ def test_described_configs_by_hand_are_those_of_the_schema(version):
 
 
 def test_log_dirs_are_as_in_the_version_after():
-    assert decode_request(ApiKey.DESCRIBE_LOG_DIRS, 0, struct.pack(">i", -1)).topics is None
+    assert decode_request(DESCRIBE_LOG_DIRS, 0, struct.pack(">i", -1)).topics is None
     fields = {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": ()}
-    assert encode_response(ApiKey.DESCRIBE_LOG_DIRS, 0, fields) == bytes(8)
-    assert encode_response(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, {"throttle_time": 0, "results": ()}) == bytes(8)
+    assert encode_response(DESCRIBE_LOG_DIRS, 0, fields) == bytes(8)
+    assert encode_response(ALTER_REPLICA_LOG_DIRS, 0, {"throttle_time": 0, "results": ()}) == bytes(8)

@@ -1,0 +1,57 @@
+"""The request and the response of an API, with the types that mypy checks them by.
+
+    HEARTBEAT.decode_request(version, body).group_id          a request as a handler reads it: a protocol
+    HEARTBEAT.encode_response(version, {"error_code": 0, …})  a response as a handler builds it: a typed dictionary
+
+`millrace.wire.messages` has one `ApiMessages` for each API, and beside it a module for each with the types. Those are
+for mypy alone, so import them under TYPE_CHECKING: at run time requests and responses are what `wire.cold` gives and
+takes, and loading all types would take a tenth of a second.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Never, TypeAlias, TypeVar
+
+from millrace.wire.api import ApiKey
+from millrace.wire.cold import Direction, Fields, decoder, encode, encode_request
+
+Request_co = TypeVar("Request_co", covariant=True)
+Response_co = TypeVar("Response_co", covariant=True)
+RequestFields_contra = TypeVar("RequestFields_contra", bound=Fields, contravariant=True)
+ResponseFields_contra = TypeVar("ResponseFields_contra", bound=Fields, contravariant=True)
+
+Message = TypeVar("Message")
+MessageFields = TypeVar("MessageFields", bound=Fields)
+
+
+class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, ResponseFields_contra]):
+    """The messages of one API, in every version that `kio` knows."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: ApiKey) -> None:
+        self.key = key
+
+    def decode_request(self, version: int, body: memoryview | bytes) -> Request_co:
+        """Returns the request in `body`; MalformedRequestError where the bytes are none."""
+        message: Request_co = decoder(self.key, version, Direction.REQUEST)(body)
+        return message
+
+    def decode_response(self, version: int, body: memoryview | bytes) -> Response_co:
+        """Returns the response in `body`; MalformedRequestError where the bytes are none."""
+        message: Response_co = decoder(self.key, version, Direction.RESPONSE)(body)
+        return message
+
+    def encode_request(self, version: int, fields: RequestFields_contra) -> bytes:
+        """Returns the bytes of a request; InvalidRequestError for a value that its field does not hold."""
+        return encode_request(self.key, version, fields)
+
+    def encode_response(self, version: int, fields: ResponseFields_contra) -> bytes:
+        """Returns the bytes of a response."""
+        return encode(self.key, version, Direction.RESPONSE, fields)
+
+
+# An API of which one message matters: the request read, the response built, and what a client sends and reads.
+Asked: TypeAlias = ApiMessages[Message, Never, object, Never]
+Answered: TypeAlias = ApiMessages[object, Never, object, MessageFields]
+Called: TypeAlias = ApiMessages[object, MessageFields, Message, Never]

@@ -1,0 +1,91 @@
+"""The messages of IncrementalAlterConfigs, versions 0 to 1.
+
+Made by `python -m millrace_ops.message_types` from kio's schemas; edit nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol, TypedDict
+
+
+class IncrementalAlterConfigsRequest(Protocol):
+    @property
+    def resources(self) -> tuple[AlterConfigsResource, ...]: ...
+
+    @property
+    def validate_only(self) -> bool: ...
+
+
+class IncrementalAlterConfigsRequestFields(TypedDict):
+    resources: Sequence[AlterConfigsResourceFields]
+    validate_only: bool
+
+
+class AlterConfigsResource(Protocol):
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+    @property
+    def configs(self) -> tuple[AlterableConfig, ...]: ...
+
+
+class AlterConfigsResourceFields(TypedDict):
+    resource_type: int
+    resource_name: str
+    configs: Sequence[AlterableConfigFields]
+
+
+class AlterableConfig(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def config_operation(self) -> int: ...
+
+    @property
+    def value(self) -> str | None: ...
+
+
+class AlterableConfigFields(TypedDict):
+    name: str
+    config_operation: int
+    value: str | None
+
+
+class IncrementalAlterConfigsResponse(Protocol):
+    @property
+    def throttle_time(self) -> timedelta: ...
+
+    @property
+    def responses(self) -> tuple[AlterConfigsResourceResponse, ...]: ...
+
+
+class IncrementalAlterConfigsResponseFields(TypedDict):
+    throttle_time: int  # ms
+    responses: Sequence[AlterConfigsResourceResponseFields]
+
+
+class AlterConfigsResourceResponse(Protocol):
+    @property
+    def error_code(self) -> int: ...
+
+    @property
+    def error_message(self) -> str | None: ...
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+class AlterConfigsResourceResponseFields(TypedDict):
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
