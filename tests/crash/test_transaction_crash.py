@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import CoordinatorLoadInProgressError, ErrorCode
+from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.cluster.local_store import LocalStore
@@ -24,14 +25,13 @@ from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import Coordinator
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_broker.txn_config import TransactionConfig
 from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.transaction import End, InitProducer
-from millrace_broker.txns.transaction_coordinator import TRANSACTION_TOPIC, TransactionCoordinator
+from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 from millrace_support.read_committed import committed_records

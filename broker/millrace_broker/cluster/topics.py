@@ -18,7 +18,6 @@ MAX_NAME_LENGTH = 249
 MAX_PARTITIONS = 100_000
 MAX_NEW_PARTITIONS = 10_000  # of one request, as in Kafka with KRaft
 MAX_REPLICATION_FACTOR = 1  # followers are not served yet
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Replicas = tuple[int, ...]

@@ -19,13 +19,14 @@ from millrace.errors import (
     InvalidGroupIdError,
     NotCoordinatorError,
 )
+from millrace.internal_topics import OFFSETS_TOPIC
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import expired
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC, topic_config
+from millrace_broker.groups.offsets_topic import topic_config
 from millrace_broker.groups.records import fits
 from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Replay, Shard

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from millrace_broker.group_config import GroupConfig
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 
 def topic_config(config: GroupConfig) -> dict[str, str]:
     """The topic's own properties, as Kafka creates it; `compression.type=producer` is what it does anyway."""

@@ -18,6 +18,7 @@ from functools import partial
 from millrace.clock import Clock
 from millrace.config import MAX_INT
 from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
+from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.records.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader, check_crc, walk
 from millrace.records.compression import Codec
 from millrace.records.control import ControlType, decode_marker
@@ -26,7 +27,6 @@ from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import records
 from millrace_broker.groups.group import Answer, CancelTimer, Effects, Group, SetTimer, Store, Succession
 from millrace_broker.groups.offsets import Offsets
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, Record
 from millrace_broker.groups.transactional_offsets import TransactionalOffsets
 from millrace_broker.metrics import GroupCounts

@@ -34,6 +34,7 @@ from millrace.errors import (
     UnknownTopicIdError,
     WireError,
 )
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import Buffer, is_transactional
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -48,7 +49,6 @@ from millrace.wire.produce import (
     produce_decoder,
 )
 from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
-from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Answers, Api, Reply, Request, Services

@@ -25,6 +25,7 @@ from millrace.errors import (
     UnknownTopicError,
     UnknownTopicIdError,
 )
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.leader import NO_TOPIC_ID as NO_ID
@@ -36,7 +37,7 @@ from millrace.wire.metadata import (
     TopicMetadata,
     encode_metadata_response,
 )
-from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
+from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, TopicInfo
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services

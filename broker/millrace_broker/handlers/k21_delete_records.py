@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidTopicError, MillraceError, OffsetOutOfRangeError, PolicyViolationError
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DELETE_RECORDS
-from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.storage import TopicPartition

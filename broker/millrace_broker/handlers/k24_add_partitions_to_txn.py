@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
-from millrace_broker.cluster.topics import INTERNAL_TOPICS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known, is_led_here

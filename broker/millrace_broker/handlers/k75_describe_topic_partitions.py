@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
-from millrace_broker.cluster.topics import INTERNAL_TOPICS, check_topic_name
+from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services

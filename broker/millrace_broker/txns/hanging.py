@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
+from millrace.internal_topics import TRANSACTION_TOPIC
 from millrace.records.record import decode_batch
 from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.failures import storage_errors
@@ -28,7 +29,6 @@ from millrace_broker.storage.scan import Placed, scan_headers
 from millrace_broker.txns.metadata import TransactionMetadata
 from millrace_broker.txns.records import read_key, read_value
 from millrace_broker.txns.state import OPEN
-from millrace_broker.txns.transaction_coordinator import TRANSACTION_TOPIC
 
 Known = set[tuple[int, TopicPartition]]
 

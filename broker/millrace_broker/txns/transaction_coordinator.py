@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from millrace.clock import Clock
 from millrace.errors import ErrorCode
+from millrace.internal_topics import TRANSACTION_TOPIC
 from millrace.records.batch import NO_PRODUCER_ID
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.cluster.metadata_cache import MetadataCache
@@ -33,7 +34,6 @@ from millrace_broker.txns.transaction import End, InitProducer, Transaction, new
 
 logger = logging.getLogger(__name__)
 
-TRANSACTION_TOPIC = "__transaction_state"
 MAX_ID_BYTES = 2**15 - 1  # a key of the topic holds no more
 Request = Callable[[Transaction, "asyncio.Future[Result]", int], Effects]
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.fs import OsFileSystem
+from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace_ops.cli.dump_groups import group_record_of
 from millrace_ops.cli.dump_producers import snapshot_lines, transaction_index_lines
 from millrace_ops.cli.dump_transactions import transaction_of
@@ -185,7 +186,7 @@ def _record(record: Record) -> Line:
     }
 
 
-DECODERS: dict[str, ShowRecord] = {"__consumer_offsets": group_record_of, "__transaction_state": transaction_of}
+DECODERS: dict[str, ShowRecord] = {OFFSETS_TOPIC: group_record_of, TRANSACTION_TOPIC: transaction_of}
 
 
 def _offset_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:

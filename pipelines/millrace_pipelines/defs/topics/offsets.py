@@ -9,7 +9,7 @@ from typing import NamedTuple
 import dagster as dg
 
 from millrace.client import Cluster, SimpleConsumer
-from millrace_pipelines.defs.topics.partitions import is_internal
+from millrace.internal_topics import INTERNAL_TOPICS
 
 
 class OffsetBounds(NamedTuple):
@@ -83,5 +83,5 @@ def read_topic_offsets(cluster: Cluster) -> dict[str, TopicOffsets]:
             },
         )
         for name, topic in sorted(topics.items())
-        if not is_internal(name)
+        if name not in INTERNAL_TOPICS
     }

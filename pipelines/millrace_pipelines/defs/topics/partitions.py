@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import dagster as dg
 
+from millrace.internal_topics import INTERNAL_TOPICS
+
 TOPICS = "topics"
 topics_partitions = dg.DynamicPartitionsDefinition(name=TOPICS)
 
@@ -18,12 +20,7 @@ class PartitionChanges(NamedTuple):
     removed: list[str]
 
 
-def is_internal(topic: str) -> bool:
-    """Whether a topic belongs to the brokers themselves, as `__consumer_offsets` does."""
-    return topic.startswith("__")
-
-
 def partition_changes(topics: Iterable[str], known: Iterable[str]) -> PartitionChanges:
-    """Topics to add and to remove; internal topics never become partitions."""
-    wanted = {topic for topic in topics if not is_internal(topic)}
+    """Returns the topics to add and to remove; internal topics never become partitions."""
+    wanted = set(topics) - INTERNAL_TOPICS
     return PartitionChanges(added=sorted(wanted - set(known)), removed=sorted(set(known) - wanted))

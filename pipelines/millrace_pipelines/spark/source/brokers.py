@@ -9,12 +9,12 @@ from typing import NamedTuple
 from millrace.client import Cluster, SimpleConsumer, TopicMetadata
 from millrace.client.simple_consumer import IsolationLevel
 from millrace.errors import ErrorCode, UnknownTopicError
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import walk
 from millrace_pipelines.spark.errors import SourceOptionError
 from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.spark.source.options import SourceOptions
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 SAMPLE_BYTES = 64 << 10
 
 

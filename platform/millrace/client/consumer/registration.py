@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millrace.errors import InvalidConfigError, InvalidRequestError, ZooKeeperError
+from millrace.internal_topics import INTERNAL_TOPICS
 
 MAX_STREAMS = 10_000
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class Pattern(StrEnum):

@@ -8,6 +8,7 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.errors import CoordinatorLoadInProgressError, ErrorCode, NotCoordinatorError, StorageError
 from millrace.fs import OsFileSystem
+from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
@@ -22,7 +23,6 @@ from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.events import Join, JoinProtocol
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import Coordinator
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, offset_record
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.replication.purgatory import Purgatory

@@ -7,6 +7,7 @@ import pytest
 
 from millrace.errors import ErrorCode, StorageError
 from millrace.fs import OsFileSystem
+from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.cluster.local_store import LocalStore
@@ -20,7 +21,6 @@ from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import Coordinator
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogManager, TopicPartition
@@ -31,7 +31,7 @@ from millrace_broker.txns.metadata import Producer
 from millrace_broker.txns.overview import Filter, find_transaction, list_transactions
 from millrace_broker.txns.state import TransactionState
 from millrace_broker.txns.transaction import End, InitProducer
-from millrace_broker.txns.transaction_coordinator import TRANSACTION_TOPIC, TransactionCoordinator
+from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 from millrace_support.clock import ManualClock
 
 EVENTS = TopicPartition("events", 0)
