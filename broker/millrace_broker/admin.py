@@ -17,7 +17,6 @@ import asyncio
 import dataclasses
 import hmac
 import ipaddress
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, SetupError
 from millrace_broker.health import Health
 
@@ -51,8 +51,9 @@ class Maintenance(Protocol):
 class AdminEndpoint:
     """The HTTP server."""
 
-    def __init__(self, health: Callable[[], Health], state: Callable[[], Mapping[str, object]]) -> None:
+    def __init__(self, clock: Clock, health: Callable[[], Health], state: Callable[[], Mapping[str, object]]) -> None:
         """`health` may wait for a disk, so a worker thread calls it; `state` is what is told beside it."""
+        self._clock = clock
         self._health = health
         self._state = state
         self._maintenance: Maintenance | None = None
@@ -123,15 +124,14 @@ class AdminEndpoint:
             "compaction": maintenance.compact,
             "verify": maintenance.verify,
         }
-        return await _reported(action, work[action])
+        return await self._reported(action, work[action])
 
-
-async def _reported(action: str, work: Callable[[], Awaitable[Sequence[Any]]]) -> web.Response:
-    started = time.perf_counter()
-    reports = await work()
-    partitions = await asyncio.to_thread(lambda: [dataclasses.asdict(report) for report in reports])
-    seconds = time.perf_counter() - started
-    return web.json_response({"action": action, "seconds": round(seconds, 6), "partitions": partitions})
+    async def _reported(self, action: str, work: Callable[[], Awaitable[Sequence[Any]]]) -> web.Response:
+        started_s = self._clock.monotonic_s()
+        reports = await work()
+        partitions = await asyncio.to_thread(lambda: [dataclasses.asdict(report) for report in reports])
+        seconds = self._clock.monotonic_s() - started_s
+        return web.json_response({"action": action, "seconds": round(seconds, 6), "partitions": partitions})
 
 
 def _authorized(token: str) -> Any:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from millrace.clock import Clock
 from millrace.fs import FileSystem, write_file_durably
 from millrace_broker.handlers.api import Services
 from millrace_broker.health import Health
@@ -40,11 +41,13 @@ class AdminService:
         self,
         options: BrokerOptions,
         fs: FileSystem,
+        clock: Clock,
         health: Callable[[], Health],
         state: Callable[[], Mapping[str, object]],
     ) -> None:
         self._listen_at, self._token = options.admin, options.broker.admin_token
         self._fs = fs
+        self._clock = clock
         self._address_file = f"{options.data_dirs[0]}/{ADDRESS_FILE}"
         self._health = health
         self._state = state
@@ -87,7 +90,7 @@ class AdminService:
     def _new_endpoint(self) -> AdminEndpoint:
         from millrace_broker.admin import AdminEndpoint  # noqa: PLC0415
 
-        return AdminEndpoint(self._health, self._state)
+        return AdminEndpoint(self._clock, self._health, self._state)
 
 
 def _collectors(metrics: RequestMetrics, services: Services, server: Server) -> tuple[Collector, ...]:

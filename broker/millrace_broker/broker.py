@@ -72,7 +72,7 @@ class Broker:
         self._views = NewestView(self._loop)
         self._metrics = RequestMetrics()
         self._vitals = Vitals(self._store, clock, self._largest_batch_bytes)
-        self._admin = AdminService(options, self._fs, lambda: judge(self._vitals.facts()), self._state)
+        self._admin = AdminService(options, self._fs, clock, lambda: judge(self._vitals.facts()), self._state)
         self._epochs_are_raised = False
         self._closing = AsyncExitStack()
         self._metadata: MetadataCache
@@ -225,7 +225,7 @@ class Broker:
 
     async def _bind(self) -> Address:
         services, options = self._services, self._options
-        self._server = Server(services, self._metrics)
+        self._server = Server(services, self._metrics, self._clock)
         self._vitals.shards = (services.groups.led, services.txns.led)
         host, port = await self._server.listen(options.listen.host, options.listen.port)
         self._closing.push_async_callback(self._server.drain, options.broker.shutdown_drain_timeout_ms / 1000)

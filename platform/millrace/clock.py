@@ -17,9 +17,15 @@ class Clock(Protocol):
         """Milliseconds that never go back: for intervals and deadlines."""
         ...
 
+    def monotonic_s(self) -> float:
+        """Returns seconds that never go back, with their fractions: for what takes less than milliseconds."""
+        ...
+
 
 class SystemClock:
     """The machine's clock."""
+
+    monotonic_s = staticmethod(time.perf_counter)  # as it is: the broker asks several times a request
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""

@@ -5,12 +5,13 @@ import http.client
 
 import pytest
 
+from millrace.clock import SystemClock
 from millrace_broker.admin import AdminEndpoint
 from millrace_broker.health import Health
 
 
 async def status_with(token, header):
-    endpoint = AdminEndpoint(lambda: Health((), (), ()), dict)
+    endpoint = AdminEndpoint(SystemClock(), lambda: Health((), (), ()), dict)
     host, port = await endpoint.start("127.0.0.1", 0, token)
     try:
         return await asyncio.to_thread(health, host, port, header)

@@ -82,6 +82,7 @@ class Coordinator:
             OFFSETS_TOPIC,
             replicas,
             self._new_shard,
+            clock=clock,
             load_buffer_bytes=config.offsets_load_buffer_size,
             when_loaded=self._loaded,
         )

@@ -18,9 +18,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Protocol, cast
 
+from millrace.clock import Clock
 from millrace.descriptor_pool import NO_DESCRIPTOR
 from millrace.errors import MillraceError, UnsupportedVersionError, WireError
 from millrace.wire.api import ApiKey
@@ -50,6 +50,7 @@ class ConnectionOwner(Protocol):
     services: Services
     scratch: bytearray
     metrics: RequestMetrics
+    clock: Clock
     memory: MemoryInFlight
     request_log: RequestLog
 
@@ -91,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
+        self._now_s = owner.clock.monotonic_s
         self._frames = FrameBuffer(owner.scratch, owner.services.config.socket_request_max_bytes)
         self._pending: deque[_Slot] = deque()
         self._backlog: deque[tuple[float, bytes]] = deque()
@@ -119,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"{self.host}:{port}"
         peer_socket = transport.get_extra_info("socket")
         self.descriptor = NO_DESCRIPTOR if peer_socket is None else peer_socket.fileno()
-        self.last_active = perf_counter()
+        self.last_active = self._now_s()
         self._outgoing = Outgoing(
             self._transport,
             uses_sendfile=self._owner.services.config.fetch_sendfile_enable,
@@ -148,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle every whole request that has arrived, then send what is ready in one go."""
-        arrived = self.last_active = perf_counter()
+        arrived = self.last_active = self._now_s()
         try:
             for frame in self._frames.received(nbytes):
                 if self._together is None and self._is_blocked:  # what waits to be handled does not block
@@ -186,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The peer has drained its socket."""
         self._socket_full = self._outgoing.is_paused = False
-        self.last_active = perf_counter()
+        self.last_active = self._now_s()
         self._outgoing.resume()
         self._work_off_backlog()
 
@@ -230,9 +232,9 @@ class Connection(asyncio.BufferedProtocol):
         if slot is None:
             return
         requests, slot.requests = slot.requests, []
-        started = perf_counter()
+        started = self._now_s()
         answers = self._call(slot.api, requests)
-        handled = perf_counter()
+        handled = self._now_s()
         slot.times = tuple.__new__(RequestTimes, (slot.arrived, started, handled))
         slot.count = self._owner.metrics.count(
             slot.api_key, len(requests), slot.bytes_in, started - slot.arrived, handled - started
@@ -290,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_ready(self) -> None:
         parts: Parts = []
-        now = perf_counter()
+        now = self._now_s()
         while self._pending and (ready := self._pending[0].parts) is not None:
             slot = self._pending.popleft()
             parts += ready

@@ -13,8 +13,8 @@ import errno
 import logging
 import resource
 import sys
-from time import perf_counter
 
+from millrace.clock import Clock
 from millrace.descriptor_pool import OTHER_USES
 from millrace.errors import SetupError
 from millrace.wire.frame import SCRATCH_BYTES
@@ -35,9 +35,10 @@ KEPT_PART = 8  # of the descriptors one in so many is never a connection's
 class Server:
     """Accepts connections for the broker's services."""
 
-    def __init__(self, services: Services, metrics: RequestMetrics) -> None:
+    def __init__(self, services: Services, metrics: RequestMetrics, clock: Clock) -> None:
         self.services = services
         self.metrics = metrics
+        self.clock = clock
         config = services.config
         self.scratch = bytearray(SCRATCH_BYTES)
         self.memory = MemoryInFlight(config.queued_bytes_limit, self._reclaim_memory)
@@ -113,7 +114,7 @@ class Server:
         max_idle_s = self.services.config.connections_max_idle_ms / 1000
         if max_idle_s < 0:
             return
-        now = perf_counter()
+        now = self.clock.monotonic_s()
         for connection in tuple(self._connections):
             if now - connection.last_active > max_idle_s and not connection.is_waiting:
                 logger.info(

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from millrace.clock import Clock
 from millrace.errors import MillraceError
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import read_to_end
@@ -50,6 +50,7 @@ class LedShards(Generic[Shard]):
         topic: its name; partitions of others are none of its business.
         replicas: the led partitions, whose logs are read.
         make: a shard that has seen no record.
+        clock: measures how long a log takes to read.
         load_buffer_bytes: how much of a log is read at once.
         when_loaded: told of a shard that has been read, and of the seconds that it took.
     """
@@ -60,12 +61,14 @@ class LedShards(Generic[Shard]):
         replicas: ReplicaManager,
         make: Callable[[TopicPartition], Shard],
         *,
+        clock: Clock,
         load_buffer_bytes: int,
         when_loaded: Callable[[Shard, float], None],
     ) -> None:
         self._topic = topic
         self._replicas = replicas
         self._make = make
+        self._clock = clock
         self._load_buffer_bytes = load_buffer_bytes
         self._when_loaded = when_loaded
         self._shards: dict[int, Shard] = {}
@@ -116,7 +119,7 @@ class LedShards(Generic[Shard]):
             self.resigned(shard.topic_partition)
 
     async def _load(self, shard: Shard) -> None:
-        started = time.perf_counter()
+        started_s = self._clock.monotonic_s()
         try:
             await read_to_end(
                 self._replicas, shard.topic_partition, self._load_buffer_bytes, shard.replay, lambda: shard.is_closed
@@ -128,4 +131,4 @@ class LedShards(Generic[Shard]):
             return
         if not shard.is_closed:
             shard.loaded()
-            self._when_loaded(shard, time.perf_counter() - started)
+            self._when_loaded(shard, self._clock.monotonic_s() - started_s)

@@ -90,6 +90,7 @@ class TransactionCoordinator:
             TRANSACTION_TOPIC,
             replicas,
             self._new_shard,
+            clock=clock,
             load_buffer_bytes=config.transaction_state_log_load_buffer_size,
             when_loaded=self._loaded,
         )

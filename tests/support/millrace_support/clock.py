@@ -18,6 +18,10 @@ class ManualClock:
         """Milliseconds since this clock was made."""
         return self._monotonic_ms
 
+    def monotonic_s(self) -> float:
+        """Returns seconds since this clock was made."""
+        return self._monotonic_ms / 1000
+
     def advance(self, milliseconds: int) -> None:
         """Let time pass."""
         if milliseconds < 0:
