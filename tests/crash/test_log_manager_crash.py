@@ -152,7 +152,7 @@ def test_deleted_records_stay_deleted_once_a_checkpoint_was_written(seed: int | 
         log.append(batch(log.log_end_offset), leader_epoch=1)
         data = log.read(start, 1, up_to_offset=log.log_end_offset)
         assert [record.value for record in decode_records(data)] == [b"%d" % start]
-        again.apply_retention()
+        list(again.retention())
         again.checkpoint()
         again.close()
         third = manager(after)

@@ -61,7 +61,7 @@ class Life:
         logs.start()
         log = logs.create(KEY, TOPIC_ID, {})
         self.append(log, 5)
-        copy = logs.begin_move(KEY, path)
+        copy = logs.moves.begin(KEY, path)
         copy.catch_up(log, UNLIMITED)
         self.append(log, 2)
         copy.catch_up(log, UNLIMITED)
@@ -69,7 +69,7 @@ class Life:
         log.raise_log_start_offset(log.log_end_offset - 4)
         logs.checkpoint()
         self.start_offset = log.log_start_offset
-        log = logs.finish_move(KEY)
+        log = logs.moves.finish(KEY)
         assert log.directory == f"{path}/t-0"
         self.append(log, 1)
         logs.remove_deleted()
@@ -154,16 +154,16 @@ def move_with_failure(operation: str, after: int, code: int) -> bool:
     fs.fail(operation, after=after, code=code)
     failed = False
     try:
-        copy = logs.begin_move(KEY, "/two")
+        copy = logs.moves.begin(KEY, "/two")
         copy.catch_up(log, UNLIMITED)
         append(log, 2)
-        logs.finish_move(KEY)
+        logs.moves.finish(KEY)
     except StorageError:
         failed = True
-        if KEY in logs.copies():
-            logs.drop_move(KEY)
+        if KEY in logs.moves.copies():
+            logs.moves.drop(KEY)
     end = log.log_end_offset
-    assert KEY not in logs.copies()
+    assert KEY not in logs.moves.copies()
     served = logs.logs()[KEY]
     assert values(served) == [b"%d" % offset for offset in range(end)]
     online = logs.by_data_dir()["/one" if served is log else "/two"] is not None

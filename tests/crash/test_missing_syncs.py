@@ -76,7 +76,7 @@ NOTICED_BY = {
     "segment_swap.finish_swaps": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,
     "log_copy.LogCopy.finish": POWER_CUT_IN_MOVE,
     "log_copy.LogCopy._written": POWER_CUT_IN_MOVE,
-    "log_move.swap": POWER_CUT_IN_MOVE,
+    "log_swap.swap": POWER_CUT_IN_MOVE,
     "repair.repair_segment": repairs_at_any_operation,
     "repair._copy": lambda: REPAIR.test_a_repair_is_whole(REPAIR.damaged_disk()),
     "repair._sync": REPAIR.test_a_raised_recovery_point_speaks_for_synced_bytes_only,

@@ -101,7 +101,7 @@ class CompactionAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def retention(self) -> None:
-        self.manager.apply_retention()
+        list(self.manager.retention())
         self.manager.remove_deleted()
         assert self.log.log_start_offset == self.start
 

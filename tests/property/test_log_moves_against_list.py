@@ -58,7 +58,7 @@ class MovedLogAgainstList(RuleBasedStateMachine):
     def copy_to(self, place: int) -> LogCopy:
         """The copy that is being made, or else a new one."""
         others = [path for path in DIRS if not self.log.directory.startswith(f"{path}/")]
-        return self.logs.copies().get(KEY) or self.logs.begin_move(KEY, others[place])
+        return self.logs.moves.copies().get(KEY) or self.logs.moves.begin(KEY, others[place])
 
     @rule(count=st.integers(1, 12))
     def append(self, count: int) -> None:
@@ -87,7 +87,7 @@ class MovedLogAgainstList(RuleBasedStateMachine):
 
     @rule()
     def retention(self) -> None:
-        self.logs.apply_retention()
+        list(self.logs.retention())
         self.logs.remove_deleted()
         self.logs.checkpoint()
         self.start = self.log.log_start_offset
@@ -110,7 +110,7 @@ class MovedLogAgainstList(RuleBasedStateMachine):
         read = old.read_or_find(self.start, 1 << 20, up_to_offset=len(self.values), read_at_once_bytes=0)
         before = read.read() if isinstance(read, LogSlice) else None
         producers = old.producers.entries
-        moved = self.logs.finish_move(KEY)
+        moved = self.logs.moves.finish(KEY)
         self.cleaner.follow(old, moved)
         assert moved is self.log
         assert moved.directory == f"{target}/t-0"
@@ -118,10 +118,10 @@ class MovedLogAgainstList(RuleBasedStateMachine):
         self.logs.remove_deleted()
         assert not isinstance(read, LogSlice) or read.read() == before
 
-    @precondition(lambda self: self.logs.copies())
+    @precondition(lambda self: self.logs.moves.copies())
     @rule()
     def drop_move(self) -> None:
-        self.logs.drop_move(KEY)
+        self.logs.moves.drop(KEY)
 
     @rule()
     def restart(self) -> None:

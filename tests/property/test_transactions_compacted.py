@@ -150,7 +150,7 @@ class TransactionsCompacted(RuleBasedStateMachine):
         self.flush()
         self.start += int(choice * (self.stable_offset() - self.start))
         self.log.raise_log_start_offset(self.start)
-        self.manager.apply_retention()
+        list(self.manager.retention())
         self.manager.remove_deleted()
 
     @rule(force=st.booleans())

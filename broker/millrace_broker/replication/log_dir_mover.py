@@ -38,17 +38,17 @@ class LogDirMover:
         self._replicas = replicas
         self._moved = moved
         self._bytes_per_second = bytes_per_second
-        self._interrupted = logs.interrupted_moves()
+        self._interrupted = logs.moves.interrupted()
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def copies(self) -> Mapping[TopicPartition, LogCopy]:
         """The copies of logs that are being moved, as of now."""
-        return self._logs.copies()
+        return self._logs.moves.copies()
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
         """Let a log that is not here yet be made in this folder."""
-        self._logs.prefer_log_dir(topic_partition, path)
+        self._logs.dirs.prefer(topic_partition, path)
 
     def move(self, topic_partition: TopicPartition, path: str) -> None:
         """Begin to move a led partition's log to another folder, if it is not on its way there. StorageError."""
@@ -56,7 +56,7 @@ class LogDirMover:
         if copy is not None and copy.parent == path:
             return
         self.drop(topic_partition)
-        copy = self._logs.begin_move(topic_partition, path)
+        copy = self._logs.moves.begin(topic_partition, path)
         task = asyncio.get_running_loop().create_task(self._move(topic_partition, copy))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -75,7 +75,7 @@ class LogDirMover:
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Let a log stay where it is. StorageError."""
-        self._logs.drop_move(topic_partition)
+        self._logs.moves.drop(topic_partition)
 
     async def close(self) -> None:
         """Interrupt all moves, of which the next start learns; returns when no thread is at work any more."""
@@ -106,6 +106,6 @@ class LogDirMover:
 
     def _drop_failed(self, topic_partition: TopicPartition) -> None:
         try:
-            self._logs.drop_move(topic_partition)
+            self._logs.moves.drop(topic_partition)
         except MillraceError:
             logger.exception("the copy of %s is left for the next start", topic_partition)

@@ -107,9 +107,9 @@ class ReplicaManager:
         return self._logs.by_data_dir()
 
     def finish_move(self, topic_partition: TopicPartition) -> Log:
-        """Go on with a partition's log in the folder that it was copied to. Raises as `LogManager.finish_move` does."""
+        """Go on with a partition's log in the folder that it was copied to. Raises as `LogMoves.finish` does."""
         partition = self.partition(topic_partition)
-        partition.log = self._logs.finish_move(topic_partition)
+        partition.log = self._logs.moves.finish(topic_partition)
         return partition.log
 
     def checkpoint_log_start_offsets(self) -> None:
@@ -120,7 +120,7 @@ class ReplicaManager:
         """Lead no longer: its topic is gone, and the log is to be deleted. Waiting fetches learn it at once."""
         del self._partitions[topic_partition]
         try:
-            self._logs.drop_move(topic_partition)
+            self._logs.moves.drop(topic_partition)
         except StorageError:
             logger.exception("the copy of %s is left for the next start", topic_partition)
         self.purgatory.check(topic_partition)

@@ -41,6 +41,7 @@ class DataDir:
         self.recovery_points: Offsets = {}
         self.log_start_offsets: Offsets = {}
         self.high_watermarks: Offsets = {}
+        self.log_count = 0  # of logs that are here, and of those on their way here
         self.interrupted_moves: list[TopicPartition] = []  # of logs that were on their way here
         self.health = DirHealth(self.path)
         self._fs = fs

@@ -19,7 +19,7 @@
     <any of these>.deleted                cut by retention or replaced by compaction, to be removed
     <any of these>.cleaned                being written by compaction
     <any of these>.swap                   complete, about to take the place of what it was made of
-  <topic>-<partition>.<32 hex>-future/    a copy that is being made here of a log in another folder (`log_move`)
+  <topic>-<partition>.<32 hex>-future/    a copy that is being made here of a log in another folder (`log_swap`)
   <topic>-<partition>.<32 hex>-delete/    a deleted or moved partition, to be removed
 """
 

@@ -3,7 +3,7 @@
     <topic>-<partition>.<32 hex>-future/
       segments whole              .log .index .timeindex .txnindex .snapshot, synced
       the active segment's .log   up to where the last round came
-      partition.metadata          written last: with it the copy holds all that the log held (`log_move`)
+      partition.metadata          written last: with it the copy holds all that the log held (`log_swap`)
 
 Rounds of `catch_up` copy what is there on a worker thread, byte for byte, until `rest_bytes` is little; `finish` copies
 the rest on the log's own thread, while the log stands still. The `.log` of the copy counts as written when that of the

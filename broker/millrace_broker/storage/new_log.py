@@ -1,4 +1,4 @@
-"""Logs that are wanted: their partitions, the properties of their topics, and the folders asked for."""
+"""Logs that are wanted: their partitions, and the settings that their topics' properties and the broker's come to."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from millrace_broker.storage.config import TOPIC_CONFIG
+from millrace_broker.storage.config import TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.filenames import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-MAX_PREFERRED = 10_000
 
 
 class NewLog(NamedTuple):
@@ -23,7 +21,7 @@ class NewLog(NamedTuple):
     topic_config: Mapping[str, str]
 
     def known_properties(self) -> Mapping[str, str]:
-        """The topic's properties, but those of no meaning here, which a topic that came from Kafka may have."""
+        """Returns the topic's properties but those that mean nothing here, which a topic from Kafka may have."""
         unknown = sorted(set(self.topic_config) - set(TOPIC_CONFIG.keys))
         if unknown:
             names = ", ".join(unknown)
@@ -31,23 +29,23 @@ class NewLog(NamedTuple):
         return {name: value for name, value in self.topic_config.items() if name in TOPIC_CONFIG.keys}
 
 
-class PreferredLogDirs:
-    """The folders in which logs that are not there yet are to be made; of very many the oldest is forgotten."""
+class LogConfigs:
+    """The settings of logs: a topic's properties over the broker's."""
 
-    def __init__(self) -> None:
-        self._paths: dict[TopicPartition, str] = {}
+    def __init__(self, defaults: Mapping[str, str]) -> None:
+        """`defaults` are the broker's properties; those that are not a log's are left alone. InvalidConfigError."""
+        self._last: tuple[Mapping[str, str], LogConfig] | None = None
+        self.set_defaults(defaults)
 
-    def get(self, topic_partition: TopicPartition) -> str | None:
-        """The folder that a log is to be made in, if one was asked for."""
-        return self._paths.get(topic_partition)
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Takes other broker properties. InvalidConfigError, and nothing has changed."""
+        self.default = LogConfig.from_properties(defaults, {})
+        self._defaults = defaults
+        self._last = None
 
-    def put(self, topic_partition: TopicPartition, path: str) -> None:
-        """Ask for a folder."""
-        self._paths.pop(topic_partition, None)
-        self._paths[topic_partition] = path
-        if len(self._paths) > MAX_PREFERRED:
-            del self._paths[next(iter(self._paths))]
-
-    def drop(self, topic_partition: TopicPartition) -> None:
-        """The log was made."""
-        self._paths.pop(topic_partition, None)
+    def of(self, wanted: NewLog) -> LogConfig:
+        """Returns the settings of a log; partitions of a topic, which come one after the other, share theirs."""
+        topic_config, last = wanted.topic_config, self._last
+        if last is None or last[0] is not topic_config:
+            last = self._last = topic_config, LogConfig.from_properties(self._defaults, wanted.known_properties())
+        return last[1]

@@ -11,23 +11,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
-from uuid import UUID
 
 from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.data_dir import DataDir
 from millrace_broker.storage.filenames import TopicPartition
-from millrace_broker.storage.log import Log
-from millrace_broker.storage.log_move import settle_moves
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedLog:
-    """A log and the id of its topic, if one was written."""
-
-    topic_partition: TopicPartition
-    log: Log
-    topic_id: UUID | None
+from millrace_broker.storage.log_swap import settle_moves
+from millrace_broker.storage.log_table import LogEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +25,12 @@ class OpenedDir:
     """A data folder's logs, none where it is offline, and how many deleted partitions were removed from it."""
 
     data_dir: DataDir
-    logs: tuple[OpenedLog, ...] = ()
+    logs: tuple[LogEntry, ...] = ()
     removed_dirs: int = 0
 
 
 Opened = TypeVar("Opened")
-OpenLog = Callable[[DataDir, TopicPartition, str], OpenedLog]
+OpenLog = Callable[[DataDir, TopicPartition, str], LogEntry]
 
 
 def open_data_dirs(
@@ -111,7 +101,7 @@ def abandon_dir(opened: OpenedDir) -> None:
     opened.data_dir.close()
 
 
-def _open_logs(data_dir: DataDir, open_log: OpenLog, threads: int) -> tuple[OpenedLog, ...]:
+def _open_logs(data_dir: DataDir, open_log: OpenLog, threads: int) -> tuple[LogEntry, ...]:
     with ThreadPoolExecutor(threads, thread_name_prefix="recover-log") as pool:
         futures = [pool.submit(open_log, data_dir, *found) for found in data_dir.partition_dirs()]
     return tuple(_results(futures, lambda opened: opened.log.abandon()))

@@ -131,7 +131,7 @@ def test_a_failed_sync_takes_its_folder_offline_and_no_other(fs: FailingFileSyst
         log.append(BATCH, leader_epoch=0)
         log.flush()
     assert logs.create(TopicPartition("new", 0), TOPIC_ID, {}).directory.startswith(dirs[1])
-    assert {report.topic for report in logs.apply_retention()} == {"t", "new"}
+    assert {report.topic for report in list(logs.retention())} == {"t", "new"}
     logs.close()
     markers = [(Path(path) / ".kafka_cleanshutdown").exists() for path in dirs]
     assert markers == [False, True]
@@ -186,9 +186,10 @@ def test_high_watermarks_are_written_and_read(fs: FailingFileSystem, dirs: list[
     logs.close()
     again = manager(fs, dirs)
     again.start()
-    assert {key: again.high_watermark(key) for key in PARTITIONS} == {key: int(key != first) for key in PARTITIONS}
+    high_watermark = again.checkpoints.high_watermark
+    assert {key: high_watermark(key) for key in PARTITIONS} == {key: int(key != first) for key in PARTITIONS}
     again.get(first).raise_log_start_offset(1)
-    assert again.high_watermark(first) == 1
+    assert again.checkpoints.high_watermark(first) == 1
     again.close()
 
 

@@ -159,11 +159,11 @@ def test_retention_waits_for_a_logs_settings(new_manager: NewManager) -> None:
     logs.close()
     again = new_manager()
     again.start()
-    assert again.apply_retention() == []
+    assert list(again.retention()) == []
     again.create(FIRST, TOPIC_ID, {"retention.ms": "-1"})
-    assert [report.deleted_segments for report in again.apply_retention()] == [0]
+    assert [report.deleted_segments for report in list(again.retention())] == [0]
     again.create(FIRST, TOPIC_ID, {})
-    assert [report.deleted_segments for report in again.apply_retention()] == [1]
+    assert [report.deleted_segments for report in list(again.retention())] == [1]
     again.close()
 
 
@@ -192,10 +192,10 @@ def test_retention_makes_room_on_a_full_disk_in_every_log(clock: ManualClock) ->
     clock.advance(2000)
     fs.capacity_bytes = fs.used_bytes
     with pytest.raises(StorageError, match="No space left"):
-        logs.apply_retention()
+        list(logs.retention())
     assert [log.segment_count for log in logs.logs().values()] == [1, 1]
     assert logs.remove_deleted() > 0
-    assert [(report.deleted_segments, report.log_start_offset) for report in logs.apply_retention()] == [(1, 3), (1, 3)]
+    assert [(report.deleted_segments, report.log_start_offset) for report in list(logs.retention())] == [(1, 3), (1, 3)]
 
 
 def test_retention_passes_by_a_log_that_is_deleted_meanwhile(new_manager: NewManager, clock: ManualClock) -> None:
@@ -252,7 +252,7 @@ def test_reports_are_json(new_manager: NewManager) -> None:
     logs = new_manager()
     recovery = logs.start()
     logs.create(FIRST, TOPIC_ID, {}).append(BATCH, leader_epoch=0)
-    for report in (recovery, *logs.verify(), *logs.apply_retention()):
+    for report in (recovery, *logs.verify(), *list(logs.retention())):
         assert json.loads(json.dumps(dataclasses.asdict(report)))
     logs.close()
 

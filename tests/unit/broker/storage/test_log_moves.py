@@ -62,13 +62,13 @@ def files(fs: CrashFileSystem, path: str) -> list[str]:
 
 def test_what_retention_takes_from_the_log_goes_from_the_copy(logs: LogManager, fs: CrashFileSystem) -> None:
     log = filled(logs)
-    copy = logs.begin_move(KEY, "/two")
+    copy = logs.moves.begin(KEY, "/two")
     copy.catch_up(log, UNLIMITED)
     before, kept = files(fs, copy.directory), values(log)
-    assert logs.apply_retention()[0].deleted_segments > 0
+    assert [report.deleted_segments > 0 for report in logs.retention()] == [True]
     copy.catch_up(log, UNLIMITED)
     assert len(files(fs, copy.directory)) < len(before)
-    moved = logs.finish_move(KEY)
+    moved = logs.moves.finish(KEY)
     assert values(moved) == kept[moved.log_start_offset :]
     assert moved.verify().findings == ()
 
@@ -78,12 +78,12 @@ def test_what_compaction_makes_of_the_log_goes_to_the_copy(
 ) -> None:
     log = filled(logs, cleanup_policy="compact")
     cleaner = LogCleaner(fs, clock, logs, CleanerConfig())
-    copy = logs.begin_move(KEY, "/two")
+    copy = logs.moves.begin(KEY, "/two")
     copy.catch_up(log, UNLIMITED)
     [report] = cleaner.run(force=True)
     assert report.records_dropped > 0
     kept = values(log)
-    moved = logs.finish_move(KEY)
+    moved = logs.moves.finish(KEY)
     assert values(moved) == kept
     assert moved.verify().findings == ()
     cleaner.follow(log, moved)
@@ -95,9 +95,9 @@ def test_what_compaction_makes_of_the_log_goes_to_the_copy(
 
 def test_the_copy_is_the_log_byte_for_byte(logs: LogManager, fs: CrashFileSystem) -> None:
     log = filled(logs)
-    logs.begin_move(KEY, "/two")
+    logs.moves.begin(KEY, "/two")
     before = {name: read_file(fs, f"{log.directory}/{name}") for name in files(fs, log.directory)}
-    moved = logs.finish_move(KEY)
+    moved = logs.moves.finish(KEY)
     after = {name: read_file(fs, f"{moved.directory}/{name}") for name in files(fs, moved.directory)}
     assert {name for name in before if name.endswith(".log")} < after.keys()
     assert [name for name in before if name.endswith((".log", ".metadata")) and before[name] != after[name]] == []
@@ -108,8 +108,8 @@ def test_the_copy_is_the_log_byte_for_byte(logs: LogManager, fs: CrashFileSystem
 
 def test_each_of_a_producers_last_five_batches_is_known_after_a_move(logs: LogManager) -> None:
     filled(logs)
-    logs.begin_move(KEY, "/two")
-    moved = logs.finish_move(KEY)
+    logs.moves.begin(KEY, "/two")
+    moved = logs.moves.finish(KEY)
     for offset in range(35, 40):
         record = NewRecord(b"again", timestamp_ms=1_700_000_000_000)
         info = moved.append(encode_batch([record], producer=BatchProducer(7, 0, offset)), leader_epoch=0)
@@ -123,8 +123,8 @@ def test_a_reader_goes_on_in_a_folder_that_is_gone(logs: LogManager, fs: CrashFi
     found = log.read_or_find(0, 300, up_to_offset=40, read_at_once_bytes=0)
     assert isinstance(found, LogSlice)
     expected = found.read()
-    logs.begin_move(KEY, "/two")
-    logs.finish_move(KEY)
+    logs.moves.begin(KEY, "/two")
+    logs.moves.finish(KEY)
     clock.advance(1000)
     assert logs.remove_deleted() == 1
     assert [name for name in fs.listdir("/one") if name.startswith("t-0")] == []
@@ -138,8 +138,8 @@ def test_checkpoints_of_both_folders_follow_the_log(logs: LogManager, fs: CrashF
     log.raise_log_start_offset(17)
     logs.checkpoint_high_watermarks({KEY: 40})
     logs.checkpoint()
-    logs.begin_move(KEY, "/two")
-    logs.finish_move(KEY)
+    logs.moves.begin(KEY, "/two")
+    logs.moves.finish(KEY)
     assert read_offsets(fs, "/two/recovery-point-offset-checkpoint") == {KEY: 40}
     assert read_offsets(fs, "/two/log-start-offset-checkpoint") == {KEY: 17}
     assert read_offsets(fs, "/two/replication-offset-checkpoint") == {KEY: 40}
@@ -149,9 +149,9 @@ def test_checkpoints_of_both_folders_follow_the_log(logs: LogManager, fs: CrashF
 
 def test_a_dropped_copy_stops_and_goes(logs: LogManager, fs: CrashFileSystem, clock: ManualClock) -> None:
     log = filled(logs)
-    copy = logs.begin_move(KEY, "/two")
+    copy = logs.moves.begin(KEY, "/two")
     copy.catch_up(log, UNLIMITED)
-    logs.drop_move(KEY)
+    logs.moves.drop(KEY)
     assert [name for name in fs.listdir("/two") if name.endswith("-future")] == []
     append(log, 1)
     with pytest.raises(CompactionStoppedError):
@@ -163,24 +163,24 @@ def test_a_dropped_copy_stops_and_goes(logs: LogManager, fs: CrashFileSystem, cl
 
 def test_new_logs_go_where_the_fewest_are_or_where_they_were_wished(logs: LogManager) -> None:
     filled(logs, 1)
-    logs.begin_move(KEY, "/two")
+    logs.moves.begin(KEY, "/two")
     assert logs.create(TopicPartition("t", 1), TOPIC_ID, {}).directory == "/three/t-1"
-    logs.prefer_log_dir(TopicPartition("t", 2), "/one")
+    logs.dirs.prefer(TopicPartition("t", 2), "/one")
     assert logs.create(TopicPartition("t", 2), TOPIC_ID, {}).directory == "/one/t-2"
 
 
 def test_nothing_is_moved_or_wished_while_a_folder_is_offline(logs: LogManager, fs: CrashFileSystem) -> None:
     log = filled(logs, 3)
-    copy = logs.begin_move(KEY, "/two")
+    copy = logs.moves.begin(KEY, "/two")
     fs.fail("fsync")
     with pytest.raises(StorageError):
         copy.catch_up(logs.create(KEY, TOPIC_ID, {}), UNLIMITED)
     offline = [path for path, found in logs.by_data_dir().items() if found is None]
     assert offline in (["/one"], ["/two"])
-    logs.drop_move(KEY)
+    logs.moves.drop(KEY)
     with pytest.raises(StorageError, match="offline"):
-        logs.begin_move(KEY, "/three")
+        logs.moves.begin(KEY, "/three")
     assert values(log) == [b"0", b"1", b"2"]
-    logs.prefer_log_dir(TopicPartition("t", 1), offline[0])
+    logs.dirs.prefer(TopicPartition("t", 1), offline[0])
     with pytest.raises(StorageError, match="offline"):
         logs.create(TopicPartition("t", 1), TOPIC_ID, {})

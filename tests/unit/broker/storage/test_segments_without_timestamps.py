@@ -128,10 +128,10 @@ def test_compaction_waits_until_their_file_is_old_enough(fs: FileSystem, tmp_pat
 @pytest.mark.parametrize("is_copied_before", [False, True])
 def test_they_keep_their_times_in_another_folder(fs: FileSystem, tmp_path: Path, *, is_copied_before: bool) -> None:
     broker = Broker(fs, tmp_path)
-    copy = broker.logs.begin_move(TopicPartition("t", 0), str(tmp_path / "two"))
+    copy = broker.logs.moves.begin(TopicPartition("t", 0), str(tmp_path / "two"))
     if is_copied_before:
         copy.catch_up(broker.log, 1e300)
-    broker.logs.finish_move(TopicPartition("t", 0))
+    broker.logs.moves.finish(TopicPartition("t", 0))
     *moved, _ = ages_ms(broker.two)  # the last one is the active segment, which is new there
     assert moved == [4 * DAY_MS, 3 * DAY_MS, 2 * DAY_MS, DAY_MS]
     broker.logs.close()

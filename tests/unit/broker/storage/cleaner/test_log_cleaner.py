@@ -391,7 +391,7 @@ def test_compacted_and_deleted_logs_lose_old_segments_too() -> None:
     only_compacted = store.log(TopicPartition("c", 0), retention_ms="50000", retention_bytes="1")
     fill(only_compacted, 40, keys=2)
     segments = only_compacted.segment_count
-    store.manager.apply_retention()
+    list(store.manager.retention())
     assert log.log_start_offset == log.log_end_offset
     assert only_compacted.segment_count == segments
 
