@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, SetupError
 from millrace_broker.health import Health
@@ -85,7 +86,7 @@ class AdminEndpoint:
         try:
             await site.start()
         except OSError as error:
-            raise SetupError(f"admin address {host}:{port}: {error.strerror or error}") from error
+            raise SetupError(f"admin address {Address(host, port)}: {error.strerror or error}") from error
         bound: tuple[str, int] = self._runner.addresses[0][:2]
         return bound
 

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.fs import FileSystem, write_file_durably
 from millrace_broker.handlers.api import Services
 from millrace_broker.health import Health
-from millrace_broker.listeners import Address
 from millrace_broker.maintenance import LogMaintenance
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server

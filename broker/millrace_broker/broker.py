@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from random import randrange
 
+from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.config import MAX_INT
 from millrace.descriptor_pool import PooledFileSystem, file_limit
@@ -38,7 +39,6 @@ from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import APIS, warm_up
 from millrace_broker.health import judge
 from millrace_broker.identity import identified, registration
-from millrace_broker.listeners import Address
 from millrace_broker.maintenance import LogMaintenance
 from millrace_broker.metadata_publisher import MetadataPublisher, NewestView, cleaner_config
 from millrace_broker.metrics import RequestMetrics

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from millrace.addresses import Address
 from millrace.errors import InvalidConfigError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.cluster.view import BrokerInfo
-from millrace_broker.listeners import Address
 from millrace_broker.options import BrokerOptions
 from millrace_broker.storage.meta_properties import read_broker_id
 

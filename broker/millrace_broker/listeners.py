@@ -10,41 +10,14 @@ PLAINTEXT is served, and one listener. Of an address that means every address no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from millrace.config import MAX_PORT, whole_number
+from millrace.addresses import Address, parse_listen_address
 from millrace.errors import InvalidConfigError
 
 PLAINTEXT = "PLAINTEXT"
 PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 -- compared with, not bound to
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<address>.*)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to listen; port 0 takes a free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """`HOST:PORT`, IPv6 hosts in brackets; InvalidConfigError else."""
-        host, separator, port = text.removeprefix(f"{PLAINTEXT}://").rpartition(":")
-        number = whole_number(port, MAX_PORT)
-        if not separator or number is None:
-            raise InvalidConfigError(f"{text!r}: expected HOST:PORT")
-        return cls(host=host.strip("[]") or ALL_ADDRESSES[0], port=number)
-
-    @property
-    def is_every_address(self) -> bool:
-        """Whether it stands for all addresses of the machine, which no client can connect to."""
-        return self.host in ALL_ADDRESSES
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Listener(NamedTuple):
@@ -96,7 +69,7 @@ def _listener(text: str) -> Listener:
     match = LISTENER.fullmatch(text)
     if match is not None:
         try:
-            return Listener(match["name"].upper(), Address.parse(match["address"]))
+            return Listener(match["name"].upper(), parse_listen_address(match["address"]))
         except InvalidConfigError:
             pass
     raise InvalidConfigError("Invalid value, expected PLAINTEXT://HOST:PORT")

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace import __version__, kernel
+from millrace.addresses import Address, parse_listen_address
 from millrace.config import ConfigTable
 from millrace.errors import InvalidConfigError
 from millrace_broker.config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.given import Given, broker_id_of, read_given
 from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig, GroupConfig
-from millrace_broker.listeners import PLAINTEXT, Address, Listener, parse_listener
+from millrace_broker.listeners import PLAINTEXT, Listener, parse_listener
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, LogConfig
 from millrace_broker.storage.delete_policies import check_policies
@@ -86,7 +87,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         )
     directories = _data_dirs(parsed.data, given)
     if parsed.listen is not None:
-        given[LISTENERS] = Given(f"{PLAINTEXT}://{Address.parse(parsed.listen)}")
+        given[LISTENERS] = Given(f"{PLAINTEXT}://{parse_listen_address(parsed.listen.removeprefix(f'{PLAINTEXT}://'))}")
     listener = _parsed_listener(LISTENERS, given)
     properties = {name: one.value for name, one in given.items() if name not in ("zookeeper.connect", "log.dir")}
     properties |= {
@@ -102,7 +103,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         return BrokerOptions(
             listen=listener.address,
             advertised=_advertised(listener, given),
-            admin=Address.parse(parsed.admin),
+            admin=parse_listen_address(parsed.admin),
             data_dirs=directories,
             zookeeper=zookeeper,
             broker_id=broker_id_of(given),

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from millrace.client.addresses import Address
+from millrace.addresses import Address
 from millrace.errors import ErrorCode
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from millrace.addresses import Address
 from millrace.client import Cluster
-from millrace.client.addresses import Address
 from millrace.client.connection import CLIENT_VERSIONS, Connection
 from millrace.errors import (
     AnswerLostError,

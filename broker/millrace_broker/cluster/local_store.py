@@ -11,7 +11,6 @@ one broker leads every partition, whatever its id; that a directory's broker kee
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import threading
@@ -22,6 +21,7 @@ from uuid import UUID, uuid4
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace.uuids import encode_id
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
@@ -57,7 +57,7 @@ class LocalStore:
             if self._fs.exists(self._path):
                 self._load(read_file(self._fs, self._path))
             else:
-                self._cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+                self._cluster_id = encode_id(uuid4())
                 self._save()
         except (FileExistsError, NotADirectoryError) as error:
             raise StorageError(f"{self._directory}: not a folder") from error

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.errors import (
     BrokerIdTakenError,
@@ -28,6 +29,7 @@ from millrace.errors import (
     UnknownTopicError,
     ZooKeeperError,
 )
+from millrace.uuids import encode_id
 from millrace.zk import codec, paths
 from millrace.zk.session import Create, Delete, Operation, SetData, ZooKeeperSession
 from millrace_broker.cluster.producer_ids import encode_block, next_block
@@ -108,7 +110,9 @@ class ZooKeeperStore:
         taken_by = self.session.register(path, data, wait_ms=self._registration_wait_ms)
         if taken_by is not None:
             holder = codec.decode_broker(taken_by)
-            raise BrokerIdTakenError(f"broker id {broker.id} is held by a live broker at {holder.host}:{holder.port}")
+            raise BrokerIdTakenError(
+                f"broker id {broker.id} is held by a live broker at {Address(holder.host, holder.port)}"
+            )
         self._broker_id = broker.id
         self._refresh(None)
 
@@ -237,7 +241,7 @@ class ZooKeeperStore:
     def _cluster_id(self) -> str:
         data = self.session.get(paths.CLUSTER_ID)
         if data is None:
-            self.session.create(paths.CLUSTER_ID, codec.encode_cluster_id(codec.encode_id(uuid4())))
+            self.session.create(paths.CLUSTER_ID, codec.encode_cluster_id(encode_id(uuid4())))
             data = self.session.get(paths.CLUSTER_ID)  # ours, or that of whoever was faster
         if data is None:
             raise ZooKeeperError(f"{paths.CLUSTER_ID} was made and is gone")

@@ -7,23 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode
+from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from millrace.records.record import BatchProducer
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import Coordinator
-from millrace_broker.groups.records import (
-    MAX_TIMESTAMP,
-    NO_LEADER_EPOCH,
-    NO_TIMESTAMP,
-    CommittedOffset,
-    OffsetKey,
-    fits,
-)
+from millrace_broker.groups.records import MAX_TIMESTAMP, CommittedOffset, OffsetKey, fits
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Shard
 from millrace_broker.replication.replicated import Then
 from millrace_broker.storage import TopicPartition
 
-NO_OFFSET = -1
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 
 

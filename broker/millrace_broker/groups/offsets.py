@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
+from millrace.records.batch import NO_TIMESTAMP
 from millrace_broker.groups.group import Group
-from millrace_broker.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetKey
+from millrace_broker.groups.records import CommittedOffset, OffsetKey
 
 TopicOffsets = Mapping[str, Mapping[int, CommittedOffset]]
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError
+from millrace.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT16, Encoder
 
@@ -34,10 +35,8 @@ OFFSET_VALUE_VERSION = 3
 OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_VALUE_VERSION = 3
 FIRST_FLEXIBLE_VALUE_VERSION = 4
-NO_TIMESTAMP = -1
 MAX_TIMESTAMP = 2**63 - 1
 MAX_STRING_BYTES = 2**15 - 1
-NO_LEADER_EPOCH = -1
 RECORD_OVERHEAD_BYTES = 24  # of a record in a batch, its key and value left out: at most
 
 

@@ -35,10 +35,10 @@ from millrace.errors import (
     WireError,
 )
 from millrace.internal_topics import INTERNAL_TOPICS
-from millrace.records.batch import Buffer, is_transactional
+from millrace.records.batch import NO_OFFSET, Buffer, is_transactional
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.leader import NO_TOPIC_ID
 from millrace.wire.produce import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     PartitionProduced,
@@ -66,7 +66,6 @@ from millrace_broker.storage import AppendOutcome, LogAppendInfo, TopicPartition
 FIRST_VERSION_WITH_LEADERS = 10
 ALL_IN_SYNC = -1
 ACKS = (ALL_IN_SYNC, 0, 1)
-NO_OFFSET = -1
 NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # there was nothing to append
 SETTLED = (LogAppendInfo, MillraceError)
 NO_REFUSALS: Mapping[TopicPartition, MillraceError] = {}

@@ -28,11 +28,11 @@ from millrace.errors import (
     UnknownTopicIdError,
 )
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
 from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.fetch_request import READ_COMMITTED, PartitionKey, Wanted, decode_fetch_request
-from millrace.wire.leader import NO_TOPIC_ID
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, is_known, leader_hint, led_partition

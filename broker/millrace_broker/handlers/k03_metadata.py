@@ -26,9 +26,9 @@ from millrace.errors import (
     UnknownTopicIdError,
 )
 from millrace.internal_topics import INTERNAL_TOPICS
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
-from millrace.wire.leader import NO_TOPIC_ID as NO_ID
 from millrace.wire.messages import METADATA
 from millrace.wire.metadata import (
     BrokerMetadata,
@@ -102,7 +102,8 @@ def _answer(
 def _invalid(services: Services, version: int, topics: Sequence[MetadataRequestTopic]) -> Parts:
     """Refuses ids and missing names before v12: versions 10 and 11 have the fields, but may not use them."""
     refused = [
-        TopicMetadata(ErrorCode.INVALID_REQUEST, one.name or "", _topic_id(one) or NO_ID, False, []) for one in topics
+        TopicMetadata(ErrorCode.INVALID_REQUEST, one.name or "", _topic_id(one) or NO_TOPIC_ID, False, [])
+        for one in topics
     ]
     return _encoded(services, version, ClusterMetadata(None, -1, [], refused))
 
@@ -140,11 +141,11 @@ def _described_by_name(view: ClusterView, name: str, failures: Mapping[str, Erro
     topic = view.topics.get(name)
     if topic is not None:
         return _known(topic, view)
-    return TopicMetadata(failures.get(name) or _missing(name), name, NO_ID, name in INTERNAL_TOPICS, [])
+    return TopicMetadata(failures.get(name) or _missing(name), name, NO_TOPIC_ID, name in INTERNAL_TOPICS, [])
 
 
 def _topic_id(asked: MetadataRequestTopic) -> UUID | None:
-    return None if asked.topic_id == NO_ID else asked.topic_id
+    return None if asked.topic_id == NO_TOPIC_ID else asked.topic_id
 
 
 def _missing(name: str) -> ErrorCode:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
+from millrace.records.batch import NO_TIMESTAMP
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import (
-    NO_TIMESTAMP,
     OffsetToCommit,
     decode_offset_commit,
     encode_offset_commit,

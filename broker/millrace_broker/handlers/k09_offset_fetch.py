@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, ZooKeeperError
+from millrace.records.batch import NO_OFFSET
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_offsets import OffsetFetchRequest as LegacyRequest
 from millrace.wire.legacy_offsets import decode_offset_fetch, encode_offset_fetch
 from millrace.wire.messages import OFFSET_FETCH
 from millrace_broker.groups import commits
-from millrace_broker.groups.commits import NO_OFFSET, Fetched
+from millrace_broker.groups.commits import Fetched
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.answers import answer, count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services

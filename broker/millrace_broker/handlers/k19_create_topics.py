@@ -15,8 +15,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidConfigError, InvalidRequestError, MillraceError
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request, encode_response
 from millrace.wire.messages import CREATE_TOPICS
@@ -85,7 +85,7 @@ async def _create_topic(services: Services, asked: CreatableTopic, message: Crea
 def _failed(name: str, error: MillraceError) -> CreatableTopicResultFields:
     return {
         "name": name,
-        "topic_id": ZERO_UUID,
+        "topic_id": NO_TOPIC_ID,
         "error_code": error.code,
         "error_message": str(error),
         "num_partitions": -1,
@@ -97,7 +97,7 @@ def _failed(name: str, error: MillraceError) -> CreatableTopicResultFields:
 def _created(services: Services, topic: TopicInfo, *, validate_only: bool) -> CreatableTopicResultFields:
     return {
         "name": topic.name,
-        "topic_id": ZERO_UUID if validate_only else topic.topic_id,
+        "topic_id": NO_TOPIC_ID if validate_only else topic.topic_id,
         "error_code": ErrorCode.NONE,
         "error_message": None,
         "num_partitions": len(topic.partitions),

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnknownTopicIdError
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import DELETE_TOPICS
@@ -55,7 +55,7 @@ async def _delete_topic(
 ) -> DeletableTopicResultFields:
     result: DeletableTopicResultFields = {
         "name": name,
-        "topic_id": topic_id or ZERO_UUID,
+        "topic_id": topic_id or NO_TOPIC_ID,
         "error_code": ErrorCode.NONE,
         "error_message": None,
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode, InvalidTopicError, MillraceError, OffsetOutOfRangeError, PolicyViolationError
 from millrace.internal_topics import INTERNAL_TOPICS
+from millrace.records.batch import NO_OFFSET
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DELETE_RECORDS
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     )
 
 HIGH_WATERMARK = -1
-NO_OFFSET = -1
 
 
 def handle(services: Services, request: Request) -> Reply:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from millrace.errors import ErrorCode
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID, milliseconds
+from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import CONSUMER_GROUP_HEARTBEAT
 from millrace_broker.groups.consumer.events import Heartbeat, HeartbeatAnswer, Refusal
@@ -70,7 +71,7 @@ def _heartbeat(request: Request, message: ConsumerGroupHeartbeatRequest) -> Hear
 def _owned(topics: Iterable[TopicPartitions] | None) -> Assignment | None:
     if topics is None:
         return None
-    return assignment_of({topic.topic_id or ZERO_UUID: topic.partitions for topic in topics})
+    return assignment_of({topic.topic_id or NO_TOPIC_ID: topic.partitions for topic in topics})
 
 
 async def _answer(

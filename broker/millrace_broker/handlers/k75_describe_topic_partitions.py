@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.internal_topics import INTERNAL_TOPICS
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import ZERO_UUID
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
 from millrace_broker.cluster.topics import check_topic_name
@@ -148,7 +148,7 @@ def _missing(
     return {
         "error_code": code,
         "name": name,
-        "topic_id": ZERO_UUID,
+        "topic_id": NO_TOPIC_ID,
         "is_internal": False,
         "partitions": (),
         "topic_authorized_operations": operations,

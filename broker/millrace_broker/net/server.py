@@ -14,6 +14,7 @@ import logging
 import resource
 import sys
 
+from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.descriptor_pool import OTHER_USES
 from millrace.errors import SetupError
@@ -63,7 +64,7 @@ class Server:
             )
         except OSError as error:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"can't be bound: {error.strerror or error}"
-            raise SetupError(f"address {host}:{port} {reason}") from error
+            raise SetupError(f"address {Address(host, port)} {reason}") from error
         bound: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
         return bound
 

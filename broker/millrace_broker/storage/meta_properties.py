@@ -9,7 +9,6 @@ Both are written once, durably, before anything else in their folder; the ids of
 
 from __future__ import annotations
 
-import base64
 import binascii
 import os
 import uuid
@@ -20,6 +19,7 @@ import javaproperties
 from millrace.config import MAX_INT, whole_number
 from millrace.errors import InconsistentClusterIdError, StorageError
 from millrace.fs import FileSystem, read_file, write_file_durably, write_files_durably
+from millrace.uuids import decode_id, encode_id
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import META_PROPERTIES, PARTITION_METADATA
 
@@ -68,7 +68,7 @@ def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
             raise StorageError(f"{path}: not text") from None
     fields = dict(line.split(": ", 1) for line in content.splitlines() if ": " in line)
     try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(fields["topic_id"] + "=="))
+        return decode_id(fields["topic_id"])
     except (KeyError, ValueError, binascii.Error):
         raise StorageError(f"{path}: holds no topic_id") from None
 
@@ -99,8 +99,7 @@ def make_partition_dirs(fs: FileSystem, data_dir: str, topic_ids: Mapping[str, u
 
 
 def _partition_metadata(topic_id: uuid.UUID) -> bytes:
-    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-    return f"version: 0\ntopic_id: {text}\n".encode()
+    return f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode()
 
 
 def _parse_properties(path: str, content: bytes) -> dict[str, str]:

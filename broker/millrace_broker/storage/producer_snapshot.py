@@ -15,8 +15,9 @@ import struct
 from collections.abc import Iterable
 
 from millrace.errors import CorruptRecordError
+from millrace.records.batch import NO_OFFSET
 from millrace.records.checksum import crc32c
-from millrace_broker.storage.producer_state import NO_OFFSET, BatchMetadata, ProducerEntry
+from millrace_broker.storage.producer_state import BatchMetadata, ProducerEntry
 
 VERSION = 1
 _START = struct.Struct(">hI")

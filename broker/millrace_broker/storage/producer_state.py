@@ -24,11 +24,17 @@ from millrace.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
-from millrace.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, BatchHeader
+from millrace.records.batch import (
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
+)
 from millrace.records.control import ControlType, EndTransactionMarker
 
 MAX_BATCHES = 5
-NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
 
 _OF_PRODUCER = ~TIMESTAMP_TYPE_FLAG  # which a log sets where it gives the times

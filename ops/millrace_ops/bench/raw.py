@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from millrace.addresses import parse_address
 from millrace.errors import ClientError, SetupError, error_name
 from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encode_batch
 from millrace.wire.api import ApiKey
@@ -81,7 +82,7 @@ def produce(
     subject: Subject, topic: str, frames: Sequence[bytes], *, requests: int, in_flight: int = 1, connections: int = 1
 ) -> RawResult:
     """Send the frames in turn until `requests` are answered; ClientError where one was refused."""
-    host, port = subject.bootstrap.split(":")
+    host, port = parse_address(subject.bootstrap)
     # correlation id, tagged fields, one topic, its name, one partition, its index: then the error code
     error_position = 4 + 1 + 1 + 1 + len(topic) + 1 + 4
     with tempfile.NamedTemporaryFile(prefix="millrace-bench-") as file:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from millrace.client import Cluster
 
-NO_OFFSET = -1
-
 
 class GroupPositions:
     """The committed offsets of one group in one topic.
@@ -32,7 +30,9 @@ class GroupPositions:
         self._refuse_members()
 
     def read(self, partitions: Iterable[int]) -> Mapping[int, int]:
-        """Where to go on, in the partitions that the group has an offset of."""
+        """Returns where to go on, in the partitions that the group has an offset of."""
+        from millrace.records.batch import NO_OFFSET
+
         found = self._groups.offsets(self._group_id, [(self._topic, one) for one in partitions])
         self._committed = {number: one.offset for (_, number), one in found.items() if one.offset != NO_OFFSET}
         return dict(self._committed)

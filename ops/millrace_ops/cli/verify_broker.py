@@ -12,7 +12,7 @@ from millrace.client import Cluster, ClusterMetadata, SimpleConsumer
 from millrace.errors import MillraceError, OffsetOutOfRangeError
 from millrace_ops.cli.verify_batches import PartitionCheck, PartitionReport
 
-NO_OFFSET = 0  # where a check begins whose partition can't be asked for its start
+UNKNOWN_START = 0  # where a check begins if the partition can't be asked for its start
 
 
 def check_topics(cluster: Cluster, topics: Sequence[str]) -> Iterator[PartitionReport]:
@@ -33,7 +33,7 @@ def check_topics(cluster: Cluster, topics: Sequence[str]) -> Iterator[PartitionR
 def _check_partition(
     metadata: ClusterMetadata, consumer: SimpleConsumer, topic: str, partition: int
 ) -> PartitionReport:
-    check = PartitionCheck(topic, partition, NO_OFFSET)
+    check = PartitionCheck(topic, partition, UNKNOWN_START)
     try:
         metadata.leader(topic, partition)  # a missing one is told at once, where a fetch would wait for it
         check.go_on_from(consumer.earliest(topic, partition))

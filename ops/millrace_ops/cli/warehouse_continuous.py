@@ -12,8 +12,8 @@ from types import FrameType
 
 import typer
 
-from millrace.config import MAX_PORT, whole_number
-from millrace.errors import SetupError
+from millrace.addresses import Address, parse_listen_address
+from millrace.errors import InvalidConfigError, SetupError
 from millrace_ops.cli.output import print_json
 from millrace_pipelines.spark.session import spark_session
 from millrace_pipelines.warehouse.load.continuous import ContinuousListener, Failure, load_continuously
@@ -41,10 +41,10 @@ def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
         metrics = LoadMetrics()
         host, port = _address(loop.metrics)
         try:
-            served = metrics.serve(host, port)
+            served = Address(host, metrics.serve(host, port))
         except OSError as error:
             raise SetupError(f"--metrics {loop.metrics}: {error.strerror or error}") from error
-        print(f"metrics at http://{host}:{served}/metrics", file=sys.stderr, flush=True)
+        print(f"metrics at http://{served}/metrics", file=sys.stderr, flush=True)
         listeners.append(metrics)
     with spark_session(f"load {options.topic}", options.master, options.spark_settings) as spark:
         stop_on_signals(stop.set)
@@ -53,13 +53,12 @@ def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
         load_continuously(load, stop, _All(listeners), interval_s=loop.interval_s)
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Where to serve; port 0 is a free one."""
-    host, _, port = text.rpartition(":")
-    number = whole_number(port, MAX_PORT)
-    if not host or number is None:
-        raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--metrics")
-    return host, number
+def _address(text: str) -> Address:
+    """Returns where to serve metrics; port 0 is a free one."""
+    try:
+        return parse_listen_address(text)
+    except InvalidConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--metrics") from None
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
+from millrace.addresses import parse_listen_address
 from millrace.errors import SetupError
 from millrace.fs import OsFileSystem
 from millrace.ports import LOOPBACK, free_port
-from millrace_broker.listeners import Address
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import fail_lost_runs, write_instance
-from millrace_ops.platform.ports import require_free_port, split_address
+from millrace_ops.platform.ports import require_free_port
 from millrace_ops.platform.services import (
     broker_addresses,
     broker_service,
@@ -169,7 +169,7 @@ class Platform:
 
     def _check_advertised(self) -> None:
         listen = self._options.listen
-        if Address.parse(listen).is_every_address and self._options.advertised is None:
+        if parse_listen_address(listen).is_every_address and self._options.advertised is None:
             raise SetupError(
                 f"--listen {listen}: every address is listened on and none of them can be told to clients; "
                 "give --advertised HOST:PORT, where clients reach the broker"
@@ -177,7 +177,7 @@ class Platform:
 
     def _check_ports(self) -> None:
         for option, address in (("--listen", self._options.listen), ("--admin", self._options.admin)):
-            require_free_port(*split_address(address), option)
+            require_free_port(*parse_listen_address(address), option)
         if self._options.dagster_port is not None:
             require_free_port(LOOPBACK, self._options.dagster_port, "--dagster-port")
 

@@ -1,23 +1,14 @@
-"""TCP ports of this machine: `HOST:PORT` texts, and a clear word when one is taken."""
+"""TCP ports of this machine: whether one is free, and whether a server listens on it."""
 
 from __future__ import annotations
 
 import errno
 import socket
 
-from millrace.config import MAX_PORT, whole_number
+from millrace.addresses import Address
 from millrace.errors import SetupError
 
 CONNECT_TIMEOUT_S = 1.0
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`; SetupError where it is not one."""
-    host, _, port = text.rpartition(":")
-    number = whole_number(port, MAX_PORT)
-    if not host or number is None:
-        raise SetupError(f"{text!r}: expected HOST:PORT")
-    return host.strip("[]"), number
 
 
 def require_free_port(host: str, port: int, option: str) -> None:
@@ -28,7 +19,7 @@ def require_free_port(host: str, port: int, option: str) -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise SetupError(f"port {port} of {host} is in use; choose another with {option}") from error
-        raise SetupError(f"can't listen on {host}:{port}: {error.strerror}; see {option}") from error
+        raise SetupError(f"can't listen on {Address(host, port)}: {error.strerror}; see {option}") from error
 
 
 def is_listening(host: str, port: int) -> bool:

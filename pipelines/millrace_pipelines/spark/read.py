@@ -19,13 +19,12 @@ from millrace.client import Cluster, SimpleConsumer
 from millrace.client.simple_consumer import FetchedData, IsolationLevel
 from millrace.errors import WarehouseError
 from millrace.records.arrow import RECORD_SCHEMA, PassedOver, decode_to_arrow
-from millrace.records.batch import MAGIC_V2, walk
+from millrace.records.batch import MAGIC_V2, NO_LEADER_EPOCH, walk
 from millrace.records.formats import next_offset, runs
 from millrace_pipelines.spark.choices import Isolation
 
 FETCH_MAX_BYTES = 8 << 20
 FETCH_MAX_WAIT_MS = 500
-NO_LEADER_EPOCH = -1
 Item = TypeVar("Item")
 NO_RECORDS = pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA)
 

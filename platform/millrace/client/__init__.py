@@ -11,13 +11,13 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.configs import Configs, Property, ResourceKind
 from millrace.client.groups import Groups
-from millrace.client.metadata import BrokerAddress, ClusterMetadata, PartitionMetadata, TopicMetadata
+from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 from millrace.client.simple_consumer import FetchedData, SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
 
 __all__ = [
     "Admin",
-    "BrokerAddress",
+    "BrokerMetadata",
     "Cluster",
     "ClusterMetadata",
     "Configs",

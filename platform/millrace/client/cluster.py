@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_exponential
 
-from millrace.client.addresses import Address, parse_bootstrap
+from millrace.addresses import Address, parse_addresses
 from millrace.client.answers import check, is_retriable
 from millrace.client.connection import Connection
 from millrace.client.metadata import ClusterMetadata, metadata_of
@@ -28,8 +28,9 @@ from millrace.errors import (
     MillraceError,
     UnknownTopicError,
 )
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import ZERO_UUID, field
+from millrace.wire.cold import field
 
 RETRY_ATTEMPTS = 10
 RETRY_WAIT_MIN_S = 0.05
@@ -52,7 +53,7 @@ class Cluster:
     def __init__(self, bootstrap: str, *, client_id: str = "millrace", timeout_s: float = 30.0) -> None:
         self.timeout_s = timeout_s
         self._client_id = client_id
-        self._bootstrap = parse_bootstrap(bootstrap)
+        self._bootstrap = parse_addresses(bootstrap)
         self._brokers: tuple[Address, ...] = ()
         self._leaders: dict[tuple[str, int], Address] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
@@ -77,7 +78,7 @@ class Cluster:
 
         BrokerUnreachableError, at once, where none of the known brokers answers.
         """
-        wanted = None if topics is None else [{"name": name, "topic_id": ZERO_UUID} for name in topics]
+        wanted = None if topics is None else [{"name": name, "topic_id": NO_TOPIC_ID} for name in topics]
         fields: dict[str, Any] = {
             "topics": wanted,
             "allow_auto_topic_creation": create_missing,

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from millrace import __version__
-from millrace.client.addresses import Address
+from millrace.addresses import Address
 from millrace.errors import (
     AnswerLostError,
     BrokerUnreachableError,

@@ -32,8 +32,8 @@ class GroupListing(NamedTuple):
     state: str
 
 
-class GroupMember(NamedTuple):
-    """A member and the partitions that it consumes."""
+class MemberDescription(NamedTuple):
+    """A member of a group and the partitions that it consumes."""
 
     member_id: str
     instance_id: str | None
@@ -49,7 +49,7 @@ class GroupDescription(NamedTuple):
     state: str
     protocol_type: str
     protocol: str
-    members: tuple[GroupMember, ...]
+    members: tuple[MemberDescription, ...]
 
 
 class GroupOffset(NamedTuple):
@@ -160,7 +160,7 @@ def _consumer_group(connection: Connection, group_id: str) -> GroupDescription |
         return None
     check(group.error_code, f"group {group_id}")
     members = tuple(
-        GroupMember(
+        MemberDescription(
             one.member_id,
             one.instance_id,
             one.client_id,
@@ -175,7 +175,7 @@ def _consumer_group(connection: Connection, group_id: str) -> GroupDescription |
 def _description(group: Any) -> GroupDescription:
     reads = group.protocol_type == CONSUMER_PROTOCOL_TYPE
     members = tuple(
-        GroupMember(
+        MemberDescription(
             one.member_id,
             field(one, "group_instance_id", None),
             one.client_id,

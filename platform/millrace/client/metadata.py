@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from millrace.client.addresses import Address
+from millrace.addresses import Address
 from millrace.client.answers import check
 from millrace.errors import BrokerError, ErrorCode, UnknownTopicError
-from millrace.wire.cold import ZERO_UUID, field
+from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.uuids import NO_TOPIC_ID
+from millrace.wire.cold import field
 
 NO_LEADER = -1
 
@@ -22,8 +24,8 @@ class AbsentTopicError(UnknownTopicError):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerAddress:
-    """A live broker."""
+class BrokerMetadata:
+    """A live broker and where it listens."""
 
     id: int
     host: str
@@ -62,7 +64,7 @@ class ClusterMetadata:
 
     cluster_id: str | None
     controller_id: int
-    brokers: Mapping[int, BrokerAddress]
+    brokers: Mapping[int, BrokerMetadata]
     topics: Mapping[str, TopicMetadata]
 
     def topic(self, name: str) -> TopicMetadata:
@@ -73,7 +75,7 @@ class ClusterMetadata:
         check(topic.error_code, f"topic {name}")
         return topic
 
-    def leader(self, topic: str, partition: int) -> BrokerAddress:
+    def leader(self, topic: str, partition: int) -> BrokerMetadata:
         """Who leads a partition; AbsentTopicError where there is no such one, BrokerError while none leads it."""
         partitions = self.topic(topic).partitions
         if partition not in partitions:
@@ -86,7 +88,7 @@ class ClusterMetadata:
 
 def metadata_of(answer: Any) -> ClusterMetadata:
     """A decoded metadata answer as plain values."""
-    brokers = {one.node_id: BrokerAddress(int(one.node_id), one.host, one.port, one.rack) for one in answer.brokers}
+    brokers = {one.node_id: BrokerMetadata(int(one.node_id), one.host, one.port, one.rack) for one in answer.brokers}
     topics = {topic.name: _topic(topic) for topic in answer.topics}
     return ClusterMetadata(answer.cluster_id, int(answer.controller_id), brokers, topics)
 
@@ -96,10 +98,10 @@ def _topic(topic: Any) -> TopicMetadata:
     partitions = {
         int(one.partition_index): PartitionMetadata(
             leader=int(one.leader_id),
-            leader_epoch=int(field(one, "leader_epoch", -1)),
+            leader_epoch=int(field(one, "leader_epoch", NO_LEADER_EPOCH)),
             replicas=tuple(map(int, one.replica_nodes)),
             isr=tuple(map(int, one.isr_nodes)),
         )
         for one in sorted(topic.partitions, key=lambda one: one.partition_index)
     }
-    return TopicMetadata(topic.name, None if topic_id == ZERO_UUID else topic_id, int(topic.error_code), partitions)
+    return TopicMetadata(topic.name, None if topic_id == NO_TOPIC_ID else topic_id, int(topic.error_code), partitions)

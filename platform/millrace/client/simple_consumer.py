@@ -20,7 +20,7 @@ from millrace.client.groups import GroupOffset, Groups
 from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
 from millrace.config import MAX_INT
 from millrace.errors import ClientError, InvalidRequestError, MillraceError, RecordTooLargeError
-from millrace.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, check_crc, walk
+from millrace.records.batch import LOG_OVERHEAD_BYTES, NO_LEADER_EPOCH, NO_OFFSET, BatchHeader, check_crc, walk
 from millrace.records.committed import AbortedTransactions
 from millrace.records.record import Record, decompress_body, records_of
 from millrace.wire.api import ApiKey
@@ -30,7 +30,6 @@ LATEST = -1
 EARLIEST = -2
 FETCH_MAX_BYTES = 4 << 20
 LARGEST_FETCH_BYTES = MAX_RESPONSE_BYTES // 2
-NO_OFFSET = -1
 CONSUMER = -1
 
 
@@ -290,7 +289,7 @@ class SimpleConsumer:
         def action(connection: Connection) -> EpochEnd:
             answer = connection.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, fields).topics[0].partitions[0]
             check(answer.error_code, f"leader epochs of {topic}-{partition}")
-            return EpochEnd(int(field(answer, "leader_epoch", NO_OFFSET)), int(answer.end_offset))
+            return EpochEnd(int(field(answer, "leader_epoch", NO_LEADER_EPOCH)), int(answer.end_offset))
 
         return self._cluster.on_leader(topic, partition, action)
 

@@ -13,7 +13,7 @@ from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.clock import Clock, SystemClock
-from millrace.records.batch import NO_TIMESTAMP
+from millrace.records.batch import NO_OFFSET, NO_TIMESTAMP
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.api import ApiKey
@@ -21,7 +21,6 @@ from millrace.wire.cold import field
 
 ACKS_NONE = 0
 ACKS_ALL = -1
-NO_OFFSET = -1
 
 
 class SyncProducer:

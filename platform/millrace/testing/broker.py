@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from millrace.addresses import FREE_PORT, Address, parse_listen_address
 from millrace.errors import SetupError
 from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import free_port
@@ -68,9 +69,9 @@ class BrokerProcess:
         self._limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process: subprocess.Popen[bytes]
-        host, _, port = listen.rpartition(":")
-        if port == "0":
-            self._start_on_a_free_port(host)
+        address = parse_listen_address(listen)
+        if address.port == FREE_PORT:
+            self._start_on_a_free_port(address.host)
         else:
             self.start()
 
@@ -109,7 +110,7 @@ class BrokerProcess:
     def _start_on_a_free_port(self, host: str) -> None:
         """A port that another took in the meantime is not free: the next one then."""
         for _ in range(PORT_ATTEMPTS - 1):
-            self.bootstrap = f"{host}:{free_port(host)}"
+            self.bootstrap = str(Address(host, free_port(host)))
             try:
                 return self._start()
             except SetupError as error:
@@ -117,7 +118,7 @@ class BrokerProcess:
                 if f"{self.bootstrap} is in use" not in str(error):
                     self._log.close()
                     raise
-        self.bootstrap = f"{host}:{free_port(host)}"
+        self.bootstrap = str(Address(host, free_port(host)))
         return self.start()
 
     def _start(self) -> None:

@@ -19,7 +19,6 @@ from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
-from uuid import UUID
 
 from kio.index import load_payload_module
 from kio.schema.errors import ErrorCode
@@ -38,7 +37,6 @@ from millrace.wire.schema import SchemaField, Walk, walker
 Fields = Mapping[str, Any]
 Convert = Callable[[Any], Any]
 Read = Callable[[Any, int], tuple[Any, int]]
-ZERO_UUID = UUID(int=0)
 
 
 class Direction(Enum):

@@ -16,11 +16,11 @@ from uuid import UUID
 from millrace.config import MAX_INT
 from millrace.errors import MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, milliseconds
 from millrace.wire.decoder import Decoder
 from millrace.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS, NO_SESSION
-from millrace.wire.leader import NO_TOPIC_ID
 
 CONSUMER = -1
 FINAL_EPOCH = -1

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 from millrace.wire.encoder import Encoder
-
-NO_TOPIC_ID = UUID(int=0)
 
 
 class LeaderHint(NamedTuple):

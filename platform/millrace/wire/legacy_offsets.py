@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import CorruptRecordError, MalformedRequestError
-from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from millrace.wire.messages.offset_commit import OffsetCommitResponseTopicFields
     from millrace.wire.messages.offset_fetch import OffsetFetchResponseTopicFields
 
-NO_TIMESTAMP = -1
-NO_OFFSET = -1
 DEFAULT_RETENTION_TIME = timedelta(milliseconds=-1)  # the broker's own
 
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millrace.errors import MalformedRequestError
+from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.encoder import contents
-from millrace.wire.leader import NO_TOPIC_ID
 from millrace.wire.produce import (
     FIRST_FLEXIBLE,
     FIRST_VERSION_WITH_LOG_START,

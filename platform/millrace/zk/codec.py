@@ -13,19 +13,19 @@ whose fields they know, and raise ZooKeeperError for what is not such a document
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
+from millrace.addresses import Address
 from millrace.errors import ZooKeeperError
+from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 
 T = TypeVar("T")
 PLAINTEXT = "PLAINTEXT"
 FIRST_CONTROLLER_EPOCH = 1
-NO_TOPIC_ID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +61,6 @@ class PartitionState:
         return cls(leader=replicas[0], leader_epoch=0, isr=replicas)
 
 
-def encode_id(value: UUID) -> str:
-    """22 characters."""
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
-
-
-def decode_id(text: str) -> UUID:
-    """The id of 22 characters; ValueError else."""
-    return UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-
-
 def encode_cluster_id(cluster_id: str) -> bytes:
     """The node `/cluster/id`."""
     return _dump({"version": "1", "id": cluster_id})
@@ -83,10 +73,9 @@ def decode_cluster_id(data: bytes) -> str:
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
     """The node `/brokers/ids/[id]`."""
-    host = f"[{broker.host}]" if ":" in broker.host else broker.host
     fields: dict[str, Any] = {
         "listener_security_protocol_map": {PLAINTEXT: PLAINTEXT},
-        "endpoints": [f"{PLAINTEXT}://{host}:{broker.port}"],
+        "endpoints": [f"{PLAINTEXT}://{Address(broker.host, broker.port)}"],
         "jmx_port": -1,
         "features": {},
         "host": broker.host,

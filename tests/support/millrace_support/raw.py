@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from millrace.addresses import parse_address
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.frame import SIZE_BYTES, framed
@@ -27,12 +28,11 @@ class RawConnection:
     """
 
     def __init__(self, bootstrap: str, *, receive_buffer_bytes: int | None = None) -> None:
-        host, port = bootstrap.rsplit(":", 1)
         self._socket = socket.socket()
         self._socket.settimeout(TIMEOUT_S)
         if receive_buffer_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self._socket.connect((host, int(port)))
+        self._socket.connect(parse_address(bootstrap))
         self._sent = 0
         self._received = 0
 

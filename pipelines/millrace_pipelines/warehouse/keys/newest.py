@@ -22,12 +22,12 @@ PLACE_FIELDS: list[pa.Field[Any]] = [
     pa.field("timestamp", pa.int64()),
 ]
 PLACE_SCHEMA = pa.schema(PLACE_FIELDS)
-NO_TIMESTAMP = -1
+BEFORE_ALL_TIMES = -1
 
 
 def places_of(rows: Any) -> pa.Table:
     """The places of rows; a missing timestamp is before all others."""
-    timestamps = pc.fill_null(rows.column("timestamp").cast(pa.int64()), NO_TIMESTAMP)
+    timestamps = pc.fill_null(rows.column("timestamp").cast(pa.int64()), BEFORE_ALL_TIMES)
     columns = [rows.column(name) for name in ("key", "partition", "offset")]
     return pa.Table.from_arrays([*columns, timestamps], schema=PLACE_SCHEMA)
 

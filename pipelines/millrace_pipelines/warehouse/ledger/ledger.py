@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.spark.read import NO_LEADER_EPOCH
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 

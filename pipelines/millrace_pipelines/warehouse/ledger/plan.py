@@ -17,8 +17,9 @@ from heapq import heapreplace
 from itertools import pairwise
 from typing import NamedTuple
 
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.spark.errors import OffsetsLostError
-from millrace_pipelines.spark.read import NO_LEADER_EPOCH, LogOffsets
+from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 
 RETENTION = "retention"

@@ -22,10 +22,10 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
 from millrace_pipelines.spark.read import (
-    NO_LEADER_EPOCH,
     LogOffsets,
     TopicDescription,
     TopicSource,

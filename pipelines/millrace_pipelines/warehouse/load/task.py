@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
-from millrace_pipelines.spark.read import NO_LEADER_EPOCH, ReadBlock
+from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.dead_letters.letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import LOADED, Compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile

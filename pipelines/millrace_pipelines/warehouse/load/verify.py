@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from millrace_pipelines.spark.read import NO_LEADER_EPOCH
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange

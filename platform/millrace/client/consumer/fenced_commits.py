@@ -21,12 +21,12 @@ from millrace.client.consumer.assignment import Partition
 from millrace.client.consumer.offsets import read_coordinator, write_coordinator
 from millrace.client.groups import NO_GENERATION, Groups
 from millrace.errors import BrokerError, ErrorCode
+from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millrace.wire.api import ApiKey
 
 logger = logging.getLogger(__name__)
 
 TRANSACTION_TIMEOUT_MS = 10_000
-NO_PRODUCER = {"producer_id": -1, "producer_epoch": -1}
 TAKEN_SINCE = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -71,7 +71,12 @@ class FencedCommits:
 
     def _take(self, cluster: Cluster, partition: Partition) -> Taking:
         name = self._name(partition)
-        fields = {"transactional_id": name, "transaction_timeout": TRANSACTION_TIMEOUT_MS, **NO_PRODUCER}
+        fields = {
+            "transactional_id": name,
+            "transaction_timeout": TRANSACTION_TIMEOUT_MS,
+            "producer_id": NO_PRODUCER_ID,
+            "producer_epoch": NO_PRODUCER_EPOCH,
+        }
 
         def action(connection: Connection) -> Taking:
             answer = connection.request(ApiKey.INIT_PRODUCER_ID, fields)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from millrace.client.addresses import Address
+from millrace.addresses import Address
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from millrace.client.addresses import Address
 from millrace.client.consumer.assignment import STRATEGIES, Assignment
 from millrace.client.consumer.config import ConsumerConfig
 from millrace.client.consumer.registration import Registration, decode_registration
 from millrace.errors import ClusterError, ZooKeeperError
 from millrace.zk import paths
-from millrace.zk.codec import decode_broker, decode_topic
+from millrace.zk.brokers import read_brokers
+from millrace.zk.codec import decode_topic
 from millrace.zk.session import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
@@ -35,12 +35,10 @@ def read_assignment(session: ZooKeeperSession, config: ConsumerConfig) -> Assign
 
 def read_bootstrap(session: ZooKeeperSession) -> str:
     """The addresses of the live brokers with commas between; ClusterError where there is none."""
-    ids = sorted(session.children(paths.BROKER_IDS))
-    found = session.get_many([f"{paths.BROKER_IDS}/{one}" for one in ids])
-    brokers = [decode_broker(data) for data in found if data is not None]
+    brokers = read_brokers(session)
     if not brokers:
         raise ClusterError("no broker is registered in ZooKeeper")
-    return ",".join(str(Address(broker.host, broker.port)) for broker in brokers)
+    return ",".join(map(str, brokers))
 
 
 def _registrations(session: ZooKeeperSession, group_id: str) -> dict[str, Registration]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 LEASE_THIRDS = 2
 NANOSECONDS_PER_MS = 1_000_000
 NANOSECONDS_PER_S = 1_000_000_000
-NO_SESSION = 0
+NO_SESSION_ID = 0
 
 
 class Term(NamedTuple):
@@ -48,7 +48,7 @@ class Lease:
 
     def __init__(self, clock_ns: Callable[[], int] = lease_clock_ns) -> None:
         self.clock_ns = clock_ns
-        self._term = Term(NO_SESSION, 0)
+        self._term = Term(NO_SESSION_ID, 0)
         self._renewed = threading.Condition()
 
     def renew(self, session_id: int, asked_ns: int, timeout_ms: int) -> None:

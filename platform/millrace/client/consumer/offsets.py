@@ -9,10 +9,9 @@ from millrace.client.consumer.assignment import Partition
 from millrace.client.groups import GroupOffset, Groups
 from millrace.config import MAX_LONG
 from millrace.errors import DamagedNodeError, InvalidConfigError
+from millrace.records.batch import NO_OFFSET
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
-
-NO_OFFSET = -1
 
 
 def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:

@@ -10,12 +10,12 @@ change later than we do; connections to brokers that left are closed.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 
-from millrace.errors import BrokerUnreachableError, ZooKeeperError
+from millrace.errors import BrokerUnreachableError
 from millrace.zk import paths
+from millrace.zk.brokers import read_brokers
 from millrace.zk.session import ZooKeeperSession
 
 
@@ -57,17 +57,7 @@ class BrokerWatch:
 
     def _read(self) -> str:
         """Read, and watch, brokers, topics and assignments."""
-        ids = self._session.children(paths.BROKER_IDS, watch=True)
+        brokers = read_brokers(self._session, watch=True)
         topics = self._session.children(paths.TOPICS, watch=True)
         self._session.get_many([paths.topic(name) for name in topics], watch=True)
-        nodes = self._session.get_many([f"{paths.BROKER_IDS}/{one}" for one in sorted(ids)])
-        return ",".join(_address(node) for node in nodes if node is not None)
-
-
-def _address(node: bytes) -> str:
-    try:
-        broker = json.loads(node)
-        host, port = broker["host"], int(broker["port"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ZooKeeperError(f"{paths.BROKER_IDS}: {node!r} names no broker") from error
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return ",".join(map(str, brokers))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
-from millrace.client.addresses import Address
+from millrace.addresses import Address
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
 from millrace.errors import AnswerLostError, UnsupportedCodecError
 from millrace.records.compression import Codec

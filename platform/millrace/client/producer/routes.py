@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from millrace.client.addresses import Address
+from millrace.addresses import Address
 from millrace.client.answers import is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.metadata import AbsentTopicError, ClusterMetadata

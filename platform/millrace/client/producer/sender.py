@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from millrace.client.addresses import Address
+from millrace.addresses import Address
 from millrace.client.answers import check
 from millrace.client.producer.accumulator import Accumulator
 from millrace.client.producer.batch import NOBODY, Batch, Identity

@@ -1,4 +1,4 @@
-"""Addresses, and a port that is taken."""
+"""A port that is taken."""
 
 import socket
 
@@ -6,23 +6,7 @@ import pytest
 
 from millrace.errors import SetupError
 from millrace.ports import free_port
-from millrace_ops.platform.ports import is_listening, require_free_port, split_address
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [("127.0.0.1:9092", ("127.0.0.1", 9092)), ("[::1]:0", ("::1", 0)), ("host:65535", ("host", 65535))],
-)
-def test_split_address(text, address):
-    assert split_address(text) == address
-
-
-@pytest.mark.parametrize(
-    "text", ["", "9092", ":9092", "host", "host:", "host:x", "host:65536", "host:-1", "h:" + "9" * 5000]
-)
-def test_split_address_refuses(text):
-    with pytest.raises(SetupError, match="expected HOST:PORT"):
-        split_address(text)
+from millrace_ops.platform.ports import is_listening, require_free_port
 
 
 def test_a_taken_port_is_named_with_the_option_that_changes_it():

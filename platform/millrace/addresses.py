@@ -1,0 +1,81 @@
+"""Addresses of servers as text: `HOST:PORT`, and lists of them.
+
+    localhost:9092                  a server that a client connects to
+    [::1]:9092                      an IPv6 host stands in brackets
+    10.0.0.1:9092,10.0.0.2:9092     some brokers of a cluster, by which a client finds the others
+    127.0.0.1:0                     where a server listens on a free port
+    :9092                           where a server listens on every address of the machine
+
+Every such text is parsed here. What is no address raises InvalidConfigError, which names the text.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millrace.config import MAX_PORT, whole_number
+from millrace.errors import InvalidConfigError
+
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- what an absent host means to a server
+EVERY_IPV6_ADDRESS = "::"
+FIRST_PORT = 1
+FREE_PORT = 0
+
+
+class Address(NamedTuple):
+    """The host and port of a server; as text `HOST:PORT`, an IPv6 host in brackets."""
+
+    host: str
+    port: int
+
+    @property
+    def is_every_address(self) -> bool:
+        """Whether it stands for all addresses of the machine, which no client can connect to."""
+        return self.host in (EVERY_ADDRESS, EVERY_IPV6_ADDRESS)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Returns the address that a client connects to; InvalidConfigError for another form or port 0."""
+    address = _parse(text, FIRST_PORT)
+    if not address.host:
+        raise _wrong_form(text)
+    return address
+
+
+def parse_listen_address(text: str) -> Address:
+    """Returns the address that a server listens on; InvalidConfigError for another form.
+
+    Without a host the server listens on every IPv4 address of the machine, and with port 0 on a free port.
+    """
+    address = _parse(text, FREE_PORT)
+    return address if address.host else address._replace(host=EVERY_ADDRESS)
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """Returns the addresses of `HOST:PORT,HOST:PORT`; InvalidConfigError where one is wrong, or there is none."""
+    addresses = tuple(parse_address(part) for part in text.split(",") if part.strip())
+    if not addresses:
+        raise InvalidConfigError(f"{text!r}: expected HOST:PORT, or several of them with commas between")
+    return addresses
+
+
+def _parse(text: str, first_port: int) -> Address:
+    host, separator, port = text.strip().rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if is_bracketed:
+        host = host[1:-1]
+    is_wrong = (not host) if is_bracketed else any(sign in host for sign in ":[]")
+    if is_wrong or not separator or not (port.isascii() and port.isdecimal()):
+        raise _wrong_form(text)
+    number = whole_number(port, MAX_PORT)
+    if number is None or number < first_port:
+        raise InvalidConfigError(f"{text!r}: a port lies between {first_port} and {MAX_PORT}")
+    return Address(host, number)
+
+
+def _wrong_form(text: str) -> InvalidConfigError:
+    return InvalidConfigError(f"{text!r}: expected HOST:PORT")
