@@ -1,1 +1,1 @@
-"""One module per API key, headed by the versions it serves and how they differ."""
+"""One module for each API key; its docstring says which versions are served and how they differ."""

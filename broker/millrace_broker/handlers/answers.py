@@ -1,4 +1,4 @@
-"""Answers, and the errors that they carry: counted by API and code, as Kafka's ErrorsPerSec does.
+"""Encodes answers, and counts their errors by API and code, as Kafka's metric ErrorsPerSec does.
 
 `answer` searches the message for its error codes; a handler that encodes its answer otherwise names them.
 """

@@ -1,11 +1,11 @@
-"""What a handler is given and what it gives back.
+"""The arguments and the results of handlers.
 
-A handler runs on the event loop's thread, at once, and must not keep views of the request's bytes.
-It answers with the message's parts; or with a future of them, when the answer has to wait; or with None where
-the protocol wants no answer (produce with acks=0). A WireError that it raises closes the connection.
+A handler runs on the event loop's thread, as soon as its request is read, and must not keep views of the request's
+bytes. It returns the parts of the answer; or a future of them where the answer has to wait; or None where the protocol
+has no answer (Produce with acks=0). A WireError that it raises closes the connection.
 
-Requests of an API with `handle_all`, of one version, that arrive together on one connection are handled together.
-The answers are those of `handle` in the same order; a WireError stands last where it is the end of the connection.
+Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
+returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Answers = list[Parts | WireError | None]
 
 
 class Request(NamedTuple):
-    """One request and the host that it came from; the body is a view that is valid only while the handler runs."""
+    """A request and the host that sent it; the body is a view that is valid only while the handler runs."""
 
     version: int
     client_id: str | None
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One served API; `refuses` says, for docs/protocol.md, what of it is refused and how."""
+    """A served API; `refuses` says in docs/protocol.md which of its requests are refused, with which error."""
 
     key: ApiKey
     versions: VersionRange

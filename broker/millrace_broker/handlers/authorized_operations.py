@@ -1,4 +1,4 @@
-"""What a client may do, as bits by the numbers of ACL operations (KIP-430). Without ACLs, everything there is to do."""
+"""The operations that a client may do, as bits by the numbers of ACL operations (KIP-430): all, without ACLs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOT_ASKED = -(2**31)
 
 
 class AclOperation(IntEnum):
-    """The protocol's numbers."""
+    """Operations, by the protocol's numbers."""
 
     READ = 3
     WRITE = 4

@@ -1,18 +1,18 @@
-"""Produce, versions 0 to 13 (spec A5, C3).
+"""Produce, versions 0 to 13.
 
     v0-v2  message sets of format v0 and v1, which become batches; v2 adds the log append time to the answer
     v3-v8  one batch for each partition; v5 adds log start offset, v7 takes zstd, v8 adds record errors and a message
     v9     flexible
-    v10    the answer tells who leads (KIP-951)
+    v10    the answer names the leader (KIP-951)
     v13    topics by id (KIP-516)
 
-acks=0 has no answer: an error closes the connection, which is how its producer learns of it. acks=1 and
-acks=all are answered once the high watermark covers the records, which with one replica is at once; acks=all is
-refused where the partition has several replicas and min.insync.replicas asks for more than one.
-A batch that an idempotent producer repeats is answered as it was the first time. Batches of a transaction are taken in
-partitions that have been added to it, or from v12 on are added now (`handlers.produce_in_transaction`); those that come
-without a transactional id are refused: nothing would ever end their transaction.
-A batch that the log refuses is answered with the log start offset, one that does not get so far with -1.
+acks=0 has no answer: an error closes the connection, which tells the producer. acks=1 and acks=all are answered once
+the high watermark covers the records, which with one replica is at once; acks=all is refused where the partition has
+several replicas and min.insync.replicas asks for more than one.
+A batch that an idempotent producer repeats gets the same answer as the first time. Batches of a transaction are taken
+in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_in_transaction`).
+Those that come without a transactional id are refused, as nothing would ever end their transaction.
+The answer for a batch that the log refuses has the log start offset; for one that does not reach the log it has -1.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from millrace_broker.storage import AppendOutcome, LogAppendInfo, TopicPartition
 FIRST_VERSION_WITH_LEADERS = 10
 ALL_IN_SYNC = -1
 ACKS = (ALL_IN_SYNC, 0, 1)
-NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # there was nothing to append
+NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # where there is nothing to append
 SETTLED = (LogAppendInfo, MillraceError)
 NO_REFUSALS: Mapping[TopicPartition, MillraceError] = {}
 NONE_REFUSED: frozenset[MillraceError] = frozenset()
@@ -74,7 +74,7 @@ NO_LOG_START = (CorruptRecordError, RecordTooLargeError, StorageError)
 
 
 class _Appends:
-    """What requests that are handled together bring to one partition, in order, and what becomes of each."""
+    """The batches that requests bring to one partition, in their order, and the outcome of each."""
 
     __slots__ = (
         "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "key", "log_start_offset",
@@ -89,12 +89,12 @@ class _Appends:
         self._takes_plain_batches = (
             version >= FIRST_VERSION_WITH_ZSTD and isinstance(partition, Partition) and partition.has_in_sync_replicas
         )
-        self._offered: list[Any] = []  # batches, or what became of them already
+        self._offered: list[Any] = []  # batches, and outcomes of those that are not appended
         self._are_batches = True
         self._refused: frozenset[MillraceError] = NONE_REFUSED
 
     def offer(self, version: int, acks: int, records: Buffer, *, has_transactional_id: bool = False) -> None:
-        """Take what one request brings."""
+        """Takes the records of one request."""
         if self._takes_plain_batches and acks in ACKS and is_plain_batch(records):
             self._offered.append(records)
             return
@@ -117,17 +117,17 @@ class _Appends:
             self._offered.append(batches) if batches else self.settle(NO_PLACE)
 
     def refuse(self, error: MillraceError) -> None:
-        """Take what the log is not asked about."""
+        """Takes the error of records that do not reach the log."""
         self._refused |= {error}
         self.settle(error)
 
     def settle(self, outcome: AppendOutcome) -> None:
-        """Take what is not appended."""
+        """Takes the outcome of records that are not appended."""
         self._offered.append(outcome)
         self._are_batches = False
 
     def append(self, replicas: ReplicaManager) -> None:
-        """Append the batches; from now on there are outcomes."""
+        """Appends the batches, and sets `outcomes`."""
         if isinstance(self._partition, MillraceError):
             self.outcomes = iter(self._offered)
             return
@@ -139,7 +139,7 @@ class _Appends:
         self.log_start_offset = self._partition.log.log_start_offset
 
     def log_start_told_with(self, error: MillraceError) -> int:
-        """The log start offset in the answer of what failed: none where the log was not asked, or could not tell."""
+        """Returns the log start offset for the answer to an error; -1 where the records did not reach the log."""
         return NO_OFFSET if error in self._refused or isinstance(error, NO_LOG_START) else self.log_start_offset
 
     @staticmethod
@@ -160,8 +160,8 @@ def _is_settled(offered: object) -> bool:
     return isinstance(offered, SETTLED)
 
 
-_Offered = list[tuple[str, UUID, list[_Appends]]]  # where the batches of each topic's partitions went
-_OfferedOne = tuple[ProducePlace, _Appends]  # the same of a request for one partition
+_Offered = list[tuple[str, UUID, list[_Appends]]]  # a request's partitions, by topic
+_OfferedOne = tuple[ProducePlace, _Appends]  # the only partition of a request
 
 
 class _Turn:
@@ -176,7 +176,7 @@ class _Turn:
         self._decode = produce_decoder(version)
 
     def take(self, body: memoryview) -> tuple[int, _Offered | _OfferedOne]:
-        """Take one request; its acks, and where its batches went. WireError."""
+        """Takes one request, and returns its acks and its partitions. WireError."""
         one = self._read_one(body)
         if one is not None:
             acks, place, records = one
@@ -188,7 +188,7 @@ class _Turn:
         return message.acks, self.offer(message)
 
     def _found(self, place: bytes) -> _OfferedOne | None:
-        """The only partition of a request; None where its topic's id is not known."""
+        """Returns the only partition of a request; None where its topic's id is not known."""
         known = produce_place(self._version, place)
         name: str | None = known.name
         if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -200,7 +200,7 @@ class _Turn:
         return found
 
     def offer(self, message: ProduceRequest) -> _Offered:
-        """Take what one request brings."""
+        """Takes the records of one request, and returns its partitions."""
         offered: _Offered = []
         in_transaction = message.transactional_id is not None
         refusals = self._refusals(message) if in_transaction else NO_REFUSALS
@@ -219,7 +219,7 @@ class _Turn:
         return offered
 
     def _refusals(self, message: ProduceRequest) -> Mapping[TopicPartition, MillraceError]:
-        """The partitions that may not take what the request brings of a transaction."""
+        """Returns the partitions that may not take the request's transactional batches, each with its error."""
         offered = [
             (TopicPartition(self._named(topic)[0], one.index), one.records)
             for topic in message.topic_data
@@ -228,7 +228,7 @@ class _Turn:
         return produce_in_transaction.refusals(self._services, self._version, message.transactional_id or "", offered)
 
     def append(self) -> None:
-        """Append all of it, each partition's batches together."""
+        """Appends all batches, those of a partition together."""
         for appends in self._partitions.values():
             appends.append(self._services.replicas)
 
@@ -240,7 +240,7 @@ class _Turn:
         return name or "", topic_id, None if name else UnknownTopicIdError(f"no topic has id {topic_id}")
 
     def _appends(self, name: str, partition: int) -> _Appends:
-        key = tuple.__new__(TopicPartition, (name, partition))  # what the class does, at half the cost
+        key = tuple.__new__(TopicPartition, (name, partition))  # as the class does, at half the cost
         appends = self._partitions.get(key)
         if appends is None:
             appends = self._partitions[key] = _Appends(self._services, self._version, key)
@@ -248,7 +248,7 @@ class _Turn:
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Append each partition's batches; a failure of one leaves the others alone."""
+    """Appends each partition's batches; a failure of one does not affect the others."""
     (answer,) = handle_all(services, (request,))
     if isinstance(answer, WireError):
         raise answer
@@ -256,7 +256,7 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
-    """Append what all of them bring, each partition's batches together, and answer them in their order."""
+    """Appends the batches of all requests, those of a partition together, and returns the answers in their order."""
     version = requests[0].version
     turn = _Turn(services, version)
     offered: list[tuple[int, _Offered | _OfferedOne]] = []
@@ -284,7 +284,7 @@ def _writable(services: Services, key: TopicPartition) -> Partition | MillraceEr
 
 
 def _answer(services: Services, version: int, acks: int, offered: _Offered | _OfferedOne) -> Parts | None:
-    """The answer, once all is appended; WireError where acks=0 allows none and something failed."""
+    """Returns the answer once all batches are appended; WireError where one failed and acks=0 allows no answer."""
     if not isinstance(offered, tuple):
         return _answer_several(services, version, acks, offered)
     place, appends = offered

@@ -1,16 +1,16 @@
-"""Fetch, versions 0 to 18 (spec A5, C2).
+"""Fetch, versions 0 to 18.
 
     v0-v1  messages of format v0     v2-v3  messages of format v1; v3 adds max bytes
     v4     batches, isolation level, aborted transactions
     v5     log start offset          v7     fetch sessions (KIP-227)
-    v9     leader epoch fencing      v11    rack (there is no other replica to prefer)
+    v9     leader epoch fencing      v11    rack (there is only one replica to read from)
     v12    flexible, diverging epochs
     v13    topics by id              v15    replica state in a tagged field
-    v16    the answer tells who leads (KIP-951)                          v17, v18  tagged fields of followers
+    v16    the answer names the leader (KIP-951)                         v17, v18  tagged fields of followers
 
 An answer below min bytes waits in the purgatory for max wait, unless a read failed or diverged. Partitions that the
-cluster does not have are answered with their error, behind the others, and do not end the wait of those. The first
-batch is returned whole even above the byte limits (KIP-74), from v3 on.
+cluster does not have stand behind the others in the answer, with their error, and do not end the wait for the others.
+From v3 on the first batch is returned whole even above the byte limits (KIP-74).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Read(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """How far a partition was when it was looked at last."""
+    """The state of a partition when it was looked at last."""
 
     appended_bytes: int
     visible_end: int
@@ -79,7 +79,7 @@ class _Target(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Read what there is, or wait for more."""
+    """Reads the records that there are, or waits for more."""
     fetch = _Fetch(services, request)
     read = fetch.read()
     if read.is_urgent or read.size_bytes >= fetch.min_bytes or fetch.max_wait_ms <= 0 or not fetch.targets:
@@ -88,7 +88,7 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 class _Fetch:
-    """One fetch request, which may wait in the purgatory."""
+    """A Fetch request, which may wait in the purgatory."""
 
     def __init__(self, services: Services, request: Request) -> None:
         self._services = services
@@ -117,7 +117,7 @@ class _Fetch:
         self._seen: dict[TopicPartition, _Seen] = {}
 
     def read(self) -> _Read:
-        """Read every partition in the order of the request, until max bytes are reached."""
+        """Reads every partition in the order of the request, until max bytes are reached."""
         fetched: list[tuple[PartitionKey, PartitionFetched]] = []
         size_bytes, is_urgent = 0, isinstance(self._context, FetchSessionError)
         for target in self.targets:
@@ -128,7 +128,7 @@ class _Fetch:
         return _Read(fetched + self._unknown, size_bytes, is_urgent)
 
     def answer(self, read: _Read) -> Parts | asyncio.Future[Parts]:
-        """The message's parts; converted by a worker for a client of old formats."""
+        """Returns the message's parts; a worker converts the records for a client that knows only older formats."""
         answer = self._context.answer(read.fetched, self._now_ms())
         if self._version < FIRST_VERSION_WITH_ZSTD:
             fetched = [(key, self._for_old_client(key, one)) for key, one in answer.fetched]
@@ -138,7 +138,7 @@ class _Fetch:
         return self._encode(answer.fetched, answer.error_code, answer.session_id)
 
     def wait(self, size_bytes: int) -> asyncio.Future[Parts]:
-        """Be held until enough has been appended; a client that goes away cancels the future."""
+        """Waits in the purgatory until enough has been appended; a client that disconnects cancels the future."""
         purgatory = self._services.replicas.purgatory
         self._missing_bytes = self.min_bytes - size_bytes
         for target in self.targets:
@@ -151,10 +151,10 @@ class _Fetch:
         return self._reply
 
     def try_complete(self, key: TopicPartition) -> bool:
-        """Complete once the logs have grown by what was missing and the reader may see of it, or this one is gone.
+        """Completes once the logs have grown by the missing bytes and the reader may see more, or a partition is gone.
 
-        An open transaction keeps a `read_committed` reader waiting, however much is written; its end releases the
-        reader, as what has become visible was written before it began to wait.
+        An open transaction keeps a `read_committed` reader waiting however much is written. The transaction's end
+        releases the reader, as the records that become visible then were written before it began to wait.
         """
         partition, seen = self._services.replicas.partitions.get(key), self._seen.get(key)
         if partition is not None and seen is not None:
@@ -173,7 +173,7 @@ class _Fetch:
         return _Seen(partition.appended_bytes, visible_end, visible_end < partition.high_watermark)
 
     def expire(self) -> None:
-        """Answer with what there is now."""
+        """Sends the records that there are now."""
         if self._reply.done():
             return
         reply = self.answer(self.read())
@@ -192,7 +192,7 @@ class _Fetch:
             self._reply.set_exception(error)
 
     def _resolve(self, key: PartitionKey, wanted: Wanted) -> None:
-        """Find the partition that the client means, by name or by id."""
+        """Finds the partition that the client names by the topic's name or id."""
         topic, index = key
         name = topic if isinstance(topic, str) else self._services.metadata.topic_name(topic) or ""
         topic_partition = TopicPartition(name, index)
@@ -245,7 +245,7 @@ class _Fetch:
         )  # fmt: skip
 
     def _for_old_client(self, key: PartitionKey, fetched: PartitionFetched) -> PartitionFetched:
-        """What a client of before v10 is told of a partition: its topic may be in a form that is not for it."""
+        """Returns what a client below v10 may see of a partition, whose records or error may be too new for it."""
         if fetched.error_code:
             hides = fetched.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             if hides and self._version <= LAST_VERSION_WITHOUT_STORAGE_ERROR:

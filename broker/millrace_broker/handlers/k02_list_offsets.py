@@ -1,4 +1,4 @@
-"""ListOffsets, versions 0 to 10 (spec B5).
+"""ListOffsets, versions 0 to 10.
 
 v0   many offsets before a timestamp      v1  one offset per timestamp
 v2   isolation level                      v4  leader epoch
@@ -11,10 +11,10 @@ timestamp  answer
    -3      the offset of the largest timestamp
    -5      none: there is no tiered storage
    t ≥ 0   the first offset whose timestamp is t or later; none if there is no such record
-   other   UNSUPPORTED_VERSION, as is one that came with a later version
+   other   UNSUPPORTED_VERSION, and so is a special value in a version from before it was added
 
-Version 0 knows -1, -2 and times alone; a time is that of a segment's newest record (`storage.offsets_before`).
-What lies at or beyond what the reader may see is not found. A partition that is named twice is INVALID_REQUEST.
+Version 0 knows only -1, -2 and timestamps, which it compares with a segment's newest record (`storage.offsets_before`).
+Records that the reader may not see yet are not found. A partition that is named twice is INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NONE = (-1, -1, NO_LEADER_EPOCH)
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Look each partition's offset up."""
+    """Looks up each partition's offset."""
     message = decode_list_offsets_request(request.version, request.body)
     committed = message.isolation_level == READ_COMMITTED
     named = Counter((name, one.partition_index) for name, wanted in message.topics for one in wanted)
@@ -93,7 +93,7 @@ def _list_before(services: Services, key: TopicPartition, wanted: OffsetWanted, 
 
 
 def look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch) for a timestamp or a special value; -1 for what there is not."""
+    """Returns (timestamp, offset, leader epoch) for a timestamp or a special value; each is -1 where there is none."""
     log = partition.log
     end = partition.visible_end(committed=committed)
     match timestamp:
@@ -114,5 +114,5 @@ API = Api(
     ApiKey.LIST_OFFSETS,
     VersionRange(0, 10),
     handle,
-    refuses="special timestamps that are not known to the version (UNSUPPORTED_VERSION)",
+    refuses="special timestamps that the version does not have (UNSUPPORTED_VERSION)",
 )

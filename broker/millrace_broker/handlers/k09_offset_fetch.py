@@ -57,7 +57,7 @@ class _Member(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers the committed offsets of one group or of many."""
+    """Returns the committed offsets of one group or of many."""
     version = request.version
     if version == 0:
         return _legacy(services, decode_offset_fetch(request.body))
@@ -150,7 +150,7 @@ def _partition(one: Fetched) -> OffsetFetchResponsePartitionFields:
 
 
 def _legacy(services: Services, message: LegacyRequest) -> Reply:
-    """Answers a request of v0."""
+    """Handles a request of v0."""
     asked = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics]
     wanted = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     if services.zookeeper_offsets is not None:

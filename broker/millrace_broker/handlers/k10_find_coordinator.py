@@ -30,7 +30,7 @@ TRANSACTION = 1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers where each key's coordinator is."""
+    """Returns the coordinator of each key."""
     message = FIND_COORDINATOR.decode_request(request.version, request.body)
     keys = message.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else (message.key,)
     key_type = message.key_type

@@ -33,7 +33,7 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers which APIs are served, in which versions."""
+    """Lists the APIs that are served and their versions."""
     if request.version not in VERSIONS:
         return _answer(services, 0, ErrorCode.UNSUPPORTED_VERSION, [API])
     message = API_VERSIONS.decode_request(request.version, request.body)

@@ -34,7 +34,7 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers a producer id and its epoch."""
+    """Returns a producer id and its epoch."""
     message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
     has_id = message.producer_id != NO_PRODUCER_ID
     has_epoch = message.producer_epoch != NO_PRODUCER_EPOCH

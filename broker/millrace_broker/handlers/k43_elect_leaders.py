@@ -26,7 +26,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers for each partition why there is no election."""
+    """Says for each partition why there is no election."""
     message = ELECT_LEADERS.decode_request(request.version, request.body)
     kind, view = message.election_type, services.metadata.view
     if message.topic_partitions is None:

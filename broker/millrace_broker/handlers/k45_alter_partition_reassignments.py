@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers for each partition whether it is where it is to be."""
+    """Accepts the reassignments that change nothing, and refuses the others."""
     message = ALTER_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     view = services.metadata.view
     responses: list[ReassignableTopicResponseFields] = [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers an empty list."""
+    """Returns an empty list."""
     LIST_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     fields: ListPartitionReassignmentsResponseFields = {
         "throttle_time": 0,

@@ -20,7 +20,7 @@ EXACT, DEFAULT, ANY = range(3)
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers that there are no quotas, or what is wrong with the filter."""
+    """Returns an empty list, or the error of the filter."""
     message = DESCRIBE_CLIENT_QUOTAS.decode_request(request.version, request.body)
     fields: DescribeClientQuotasResponseFields = {
         "throttle_time": 0,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, request: Request) -> Reply:  # noqa: ARG001  # every handler has the same signature
-    """Answers each user that is named with an error, and all users with an empty list."""
+    """Returns an error for each user that is named, and an empty list for all users."""
     message = DESCRIBE_USER_SCRAM_CREDENTIALS.decode_request(request.version, request.body)
     named = Counter(user.name for user in message.users or ())
     fields: DescribeUserScramCredentialsResponseFields = {

@@ -25,7 +25,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers the cluster's id, its controller and its live brokers."""
+    """Describes the cluster: its id, its controller and its live brokers."""
     message = DESCRIBE_CLUSTER.decode_request(request.version, request.body)
     endpoint_type = message.endpoint_type
     if endpoint_type == BROKERS:

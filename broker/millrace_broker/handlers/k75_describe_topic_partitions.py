@@ -47,7 +47,7 @@ class Page(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Answers one page."""
+    """Describes one page of topics."""
     message = DESCRIBE_TOPIC_PARTITIONS.decode_request(request.version, request.body)
     view = services.metadata.view
     limit = max(min(message.response_partition_limit, services.config.max_request_partition_size_limit), 1)

@@ -1,4 +1,4 @@
-"""The partitions that this broker leads, as handlers of several APIs look them up, and who leads the others."""
+"""Looks up partitions for the handlers of several APIs: those that this broker leads, and the leaders of the others."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UNKNOWN_LEADER = LeaderHint(-1, -1)
 
 
 def led_partition(services: Services, topic_partition: TopicPartition) -> Partition:
-    """The led partition.
+    """Returns the partition, which this broker leads.
 
-    UnknownTopicError where the cluster has none of this name, NotLeaderError where another broker leads it,
+    UnknownTopicError where the cluster has no such partition, NotLeaderError where another broker leads it,
     StorageError where its log can't be opened.
     """
     partition = services.replicas.partitions.get(topic_partition)
@@ -27,32 +27,32 @@ def led_partition(services: Services, topic_partition: TopicPartition) -> Partit
 
 
 def is_known(services: Services, topic_partition: TopicPartition) -> bool:
-    """Whether the cluster has this partition, whoever leads it."""
+    """Returns whether the cluster has this partition, on any broker."""
     return topic_partition in services.replicas.partitions or _info(services, topic_partition) is not None
 
 
 def is_led_here(services: Services, topic_partition: TopicPartition) -> bool:
-    """Whether this broker leads the partition, be its log offline."""
+    """Returns whether this broker leads the partition, even if its log is offline."""
     info = _info(services, topic_partition)
     here = topic_partition in services.replicas.partitions
     return here or (info is not None and info.leader == services.broker_id)
 
 
 def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHint:
-    """Who leads a partition, as far as this broker knows (KIP-951)."""
+    """Returns the leader of a partition, as far as this broker knows it (KIP-951)."""
     info = _info(services, topic_partition)
     return UNKNOWN_LEADER if info is None else LeaderHint(info.leader, info.leader_epoch)
 
 
 def endpoints(services: Services, hints: Iterable[LeaderHint]) -> list[NodeEndpoint]:
-    """Where the leaders are reached, each once."""
+    """Returns the address of each leader once."""
     brokers = services.metadata.view.brokers
     leaders = {hint.leader for hint in hints if hint.leader in brokers}
     return [NodeEndpoint(one, brokers[one].host, brokers[one].port, brokers[one].rack) for one in sorted(leaders)]
 
 
 def not_led(services: Services, topic_partition: TopicPartition) -> MillraceError:
-    """Why a partition is not led here, as `led_partition` raises it."""
+    """Returns the error that `led_partition` raises for a partition that is not led here."""
     info = _info(services, topic_partition)
     name = f"{topic_partition.topic}-{topic_partition.partition}"
     if info is not None and info.leader != services.broker_id:

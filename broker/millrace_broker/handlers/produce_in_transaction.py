@@ -1,7 +1,7 @@
-"""Produce with a transactional id: which of a request's partitions may take its records (KIP-890).
+"""Produce with a transactional id: decides which of a request's partitions may take its records (KIP-890).
 
-A batch without the transactional flag is taken as of any idempotent producer. What can't be decided now is told as
-NOT_ENOUGH_REPLICAS, which every producer tries again.
+A batch without the transactional flag is taken as one of an idempotent producer. While it can't be decided, the answer
+is NOT_ENOUGH_REPLICAS, after which every producer tries again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REFUSALS: dict[ErrorCode, type[MillraceError]] = {
 def refusals(
     services: Services, version: int, transactional_id: str, offered: Iterable[tuple[TopicPartition, Buffer | None]]
 ) -> dict[TopicPartition, MillraceError]:
-    """The partitions that may not take their records, and why."""
+    """Returns the partitions that may not take their records, each with its error."""
     by_producer: defaultdict[Producer, dict[TopicPartition, Partition]] = defaultdict(dict)
     for key, records in offered:
         partition = services.replicas.partitions.get(key)
@@ -62,7 +62,7 @@ def refusals(
 
 
 def _producer_of(records: Buffer) -> Producer | None:
-    """Of the first batch, if it belongs to a transaction; what can't be read is refused by the log."""
+    """Returns the producer of the first batch, if that belongs to a transaction; the log refuses unreadable records."""
     if len(records) < HEADER_BYTES or not is_transactional(records):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Every API that is served. What is not listed here is neither advertised nor answered."""
+"""The APIs that are served. Others are neither advertised nor answered."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ APIS: dict[int, Api] = {
     )
 }
 
-# What the first requests of librdkafka and of Apache Kafka's clients ask for; other codecs are made when needed.
+# The first requests of librdkafka and of Apache Kafka's clients; other codecs are made when they are needed.
 _FIRST_ASKED = (
     (ApiKey.API_VERSIONS, 3),
     (ApiKey.API_VERSIONS, 4),
@@ -121,6 +121,6 @@ _FIRST_ASKED = (
 
 
 def warm_up() -> None:
-    """Make the codecs that the first clients will need; for a worker thread, while the broker serves already."""
+    """Makes the codecs that the first clients will need; runs in a worker thread while the broker already serves."""
     for key, version in _FIRST_ASKED:
         warm(key, version)

@@ -1,4 +1,4 @@
-"""API keys, the version of each from which messages are flexible (KIP-482), and ranges of versions."""
+"""The keys of the APIs, the first version of each whose messages are flexible (KIP-482), and ranges of versions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ FIRST_FLEXIBLE_VERSION: dict[int, int] = {
 
 
 class VersionRange(NamedTuple):
-    """From `minimum` to `maximum`, both served."""
+    """The versions from `minimum` to `maximum`, both included."""
 
     minimum: int
     maximum: int
@@ -116,5 +116,5 @@ class VersionRange(NamedTuple):
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether a message has compact lengths and tagged fields."""
+    """Returns whether the messages of a version have compact lengths and tagged fields."""
     return version >= FIRST_FLEXIBLE_VERSION[api_key]

@@ -40,20 +40,20 @@ Read = Callable[[Any, int], tuple[Any, int]]
 
 
 class Direction(Enum):
-    """Which of an API's two messages."""
+    """Tells an API's two messages apart."""
 
     REQUEST = EntityType.request
     RESPONSE = EntityType.response
 
 
 def decode(api_key: int, version: int, direction: Direction, body: memoryview | bytes) -> Any:
-    """The message in `body`; MalformedRequestError where the bytes are no such message."""
+    """Returns the message in `body`; MalformedRequestError where the bytes are no such message."""
     return decoder(api_key, version, direction)(body)
 
 
 @cache
 def decoder(api_key: int, version: int, direction: Direction) -> Callable[[memoryview | bytes], Any]:
-    """`decode` for one version, without looking it up each time."""
+    """Returns `decode` for one version, made once."""
     walk, read = _reader(api_key, version, direction)
     max_elements = MAX_ELEMENTS if direction is Direction.REQUEST else sys.maxsize
 
@@ -69,7 +69,7 @@ def decoder(api_key: int, version: int, direction: Direction) -> Callable[[memor
 
 
 def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> bytes:
-    """The bytes of a message without its header."""
+    """Returns the bytes of a message without its header."""
     entity = _entity_type(api_key, version, direction)
     buffer = io.BytesIO()
     entity_writer(entity)(buffer, _build(entity, fields))
@@ -77,7 +77,7 @@ def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> 
 
 
 def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
-    """As `encode`, a client's request; InvalidRequestError for a value that its field does not hold."""
+    """Returns the bytes of a client's request; InvalidRequestError for a value that its field can't hold."""
     try:
         return encode(api_key, version, Direction.REQUEST, fields)
     except UnicodeEncodeError as error:
@@ -87,7 +87,7 @@ def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
 
 
 def warm(api_key: int, version: int) -> None:
-    """Make the codecs of an API before someone waits for them: the first use costs some milliseconds."""
+    """Makes the codecs of an API ahead of its first request, which would wait some milliseconds for them."""
     _reader(api_key, version, Direction.REQUEST)
     entity = _entity_type(api_key, version, Direction.RESPONSE)
     entity_writer(entity)
@@ -95,7 +95,7 @@ def warm(api_key: int, version: int) -> None:
 
 
 def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tuple[SchemaField, ...]]:
-    """(whether the version is flexible, the fields in their order on the wire)."""
+    """Returns (whether the version is flexible, the fields in their order on the wire)."""
     entity = _entity_type(api_key, version, direction)
     return entity.__flexible__, _schema(entity)
 
@@ -107,7 +107,7 @@ def schema_versions(api_key: int) -> VersionRange:
 
 
 def api_names() -> dict[int, str]:
-    """Every API of the protocol, served or not: name by key."""
+    """Returns the name of every API of the protocol, served or not, by its key."""
     return {key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()}
 
 
@@ -117,7 +117,7 @@ def field(message: Any, name: str, default: Any) -> Any:
 
 
 def milliseconds(duration: timedelta) -> int:
-    """Give a duration as the protocol's integer."""
+    """Returns a duration in whole milliseconds, as the protocol counts it."""
     return duration // timedelta(milliseconds=1)
 
 
@@ -200,7 +200,7 @@ def _is_nullable(field: dataclasses.Field[Any]) -> bool:
 
 
 def _inner_type(annotation: Any) -> tuple[Any, bool]:
-    """(the type inside optional and tuple, whether it repeats)."""
+    """Returns (the type inside of optional and tuple, whether it is an array)."""
     repeated = False
     while True:
         origin = get_origin(annotation)

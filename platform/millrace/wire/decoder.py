@@ -1,7 +1,7 @@
-"""Primitive types of the protocol, read one after the other: the counterpart of `encoder`.
+"""Reads primitive types of the protocol one after the other: the counterpart of `encoder`.
 
-For the messages of the hot path, and for messages and stored records that `kio` does not know. Bytes that are cut
-short, lengths that can't be and text that is not UTF-8 raise the error that the reader was made with.
+It serves the messages of the hot path, and messages and stored records that `kio` has no schema for. Bytes that are cut
+short, impossible lengths and text that is not UTF-8 raise the error that the decoder was made with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from millrace.errors import CorruptRecordError, MillraceError
 from millrace.wire.encoder import INT16, INT32, INT64, MAX_STRING_BYTES
 
 MAX_VARINT_BYTES = 5
-MAX_ELEMENTS = 200_000  # of all arrays of a message: the partitions of the largest clusters under ZooKeeper
+MAX_ELEMENTS = 200_000  # in all arrays of a message: the partitions of the largest clusters under ZooKeeper
 UUID_BYTES = 16
 NULL = -1
 
@@ -22,10 +22,10 @@ class Decoder:
     """A position in bytes; every call reads one value and moves on.
 
     Args:
-        data: the message; slices of it are views, not copies.
-        position: where to begin.
-        flexible: whether lengths are compact and structures end with tagged fields (KIP-482).
-        error: what to raise; MalformedRequestError for what a client sends.
+        data: The message; slices of it are views, not copies.
+        position: Where to begin.
+        flexible: Whether lengths are compact and structures end with tagged fields (KIP-482).
+        error: The error to raise; MalformedRequestError for what a client sends.
     """
 
     __slots__ = ("_data", "_elements", "_error", "_flexible", "position")
@@ -45,39 +45,39 @@ class Decoder:
         self.position = position
 
     def boolean(self) -> bool:
-        """One byte."""
+        """Reads one byte."""
         return self._byte() != 0
 
     def int8(self) -> int:
-        """One byte, signed."""
+        """Reads one byte, signed."""
         byte = self._byte()
         return byte - 256 if byte > 127 else byte
 
     def int16(self) -> int:
-        """Big-endian."""
+        """Reads two bytes, big-endian."""
         return self._integer(INT16)
 
     def int32(self) -> int:
-        """Big-endian."""
+        """Reads four bytes, big-endian."""
         return self._integer(INT32)
 
     def int64(self) -> int:
-        """Big-endian."""
+        """Reads eight bytes, big-endian."""
         return self._integer(INT64)
 
     def uuid(self) -> UUID:
-        """Sixteen bytes."""
+        """Reads sixteen bytes."""
         return UUID(bytes=bytes(self._take(UUID_BYTES)))
 
     def string(self) -> str:
-        """Text that may not be null."""
+        """Reads text that may not be null."""
         text = self.nullable_string()
         if text is None:
             raise self._error(f"null at {self.position} where a string belongs")
         return text
 
     def nullable_string(self) -> str | None:
-        """Text or None."""
+        """Reads text, or None for null."""
         length = self._varint_length() if self._flexible else self._length(INT16)
         if length == NULL:
             return None
@@ -89,37 +89,37 @@ class Decoder:
             raise self._error(f"the string before {self.position} is not UTF-8: {error}") from error
 
     def bytes_(self) -> bytes:
-        """A copy of bytes that may not be null."""
+        """Reads bytes that may not be null, and returns a copy."""
         view = self.nullable_view()
         if view is None:
             raise self._error(f"null at {self.position} where bytes belong")
         return bytes(view)
 
     def nullable_view(self) -> memoryview | None:
-        """Bytes, as a view of the message, or None."""
+        """Reads bytes, and returns a view of the message, or None for null."""
         length = self._varint_length() if self._flexible else self._length(INT32)
         return None if length == NULL else self._take(length)
 
     def array_length(self) -> int:
-        """How many elements follow; none for null. No more than there are bytes left."""
+        """Reads the number of elements of an array, 0 for null; it is at most the number of bytes left."""
         length = self.nullable_array_length()
         return 0 if length == NULL else length
 
     def nullable_array_length(self) -> int:
-        """How many elements follow; -1 for null."""
+        """Reads the number of elements of an array, -1 for null."""
         length = self._varint_length() if self._flexible else self._length(INT32)
         if length > len(self._data) - self.position:
-            raise self._error(f"{length} elements at {self.position} can't be in {len(self._data)} bytes")
+            raise self._error(f"{length} elements at {self.position} do not fit in {len(self._data)} bytes")
         self._count_elements(length)
         return length
 
     def tagged_fields(self) -> None:
-        """Pass over the end of a structure; nothing in plain versions."""
+        """Passes over the tagged fields at the end of a structure; plain versions have none."""
         if self._flexible and (count := self.unsigned_varint()):
             self._read_tagged_fields(count)
 
     def read_tagged_fields(self) -> dict[int, memoryview]:
-        """The end of a structure: bytes by tag; none in plain versions."""
+        """Reads the tagged fields at the end of a structure, and returns their bytes by tag."""
         if not self._flexible or not (count := self.unsigned_varint()):
             return {}
         return self._read_tagged_fields(count)
@@ -135,10 +135,10 @@ class Decoder:
     def _count_elements(self, count: int) -> None:
         self._elements += count
         if self._elements > MAX_ELEMENTS:
-            raise self._error(f"{count} elements at {self.position} make it more than {MAX_ELEMENTS} in all")
+            raise self._error(f"{count} elements at {self.position} are more than {MAX_ELEMENTS} in all")
 
     def unsigned_varint(self) -> int:
-        """One to five bytes, seven bits each, the lowest first."""
+        """Reads one to five bytes of seven bits each, the lowest bits first."""
         byte = self._byte()
         if byte < 0x80:
             return byte
@@ -187,4 +187,4 @@ class Decoder:
         return taken
 
     def _too_short(self, size: int) -> MillraceError:
-        return self._error(f"{size} bytes at {self.position} run over the {len(self._data)} that there are")
+        return self._error(f"{size} bytes at {self.position} run past the end at {len(self._data)}")

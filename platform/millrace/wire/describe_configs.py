@@ -1,4 +1,4 @@
-"""DescribeConfigs answers, versions 0 to 4, by hand: who describes all topics asks for tens of thousands of values.
+"""DescribeConfigs answers, versions 0 to 4, encoded by hand: one for all topics has tens of thousands of values.
 
 v0  throttle time, results [error, message, type, name, configs [name, value, read only, is default, is sensitive]]
 v1  source for "is default"; synonyms [name, value, source]
@@ -17,7 +17,7 @@ DEFAULT_SOURCE = 5
 
 
 class SynonymDescribed(NamedTuple):
-    """What one layer says; sources are the protocol's numbers."""
+    """The value in one layer; sources are the protocol's numbers."""
 
     name: str
     value: str | None
@@ -48,7 +48,7 @@ class ResourceDescribed(NamedTuple):
 
 
 def encode_describe_configs_response(version: int, resources: Iterable[ResourceDescribed]) -> bytes:
-    """The message without its header."""
+    """Returns the message without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     results = list(resources)
     out.int32(0)

@@ -1,4 +1,4 @@
-"""The answer to DescribeTransactions, version 0, by hand: a start time of -1 is no point in time (KIP-664).
+"""The answer to DescribeTransactions, version 0, encoded by hand: `kio` can't encode a start time of -1 (KIP-664).
 
 throttle time i32
 transactions [ error i16, transactional id string, state string, timeout i32, start time i64,
@@ -17,7 +17,7 @@ NO_TOPICS: Mapping[str, Sequence[int]] = MappingProxyType({})
 
 
 class TransactionDescribed(NamedTuple):
-    """One transactional id; with an error the rest is the protocol's defaults."""
+    """One transactional id; with an error, the other fields have the protocol's defaults."""
 
     error_code: int
     transactional_id: str
@@ -30,7 +30,7 @@ class TransactionDescribed(NamedTuple):
 
 
 def encode_describe_transactions_response(transactions: Sequence[TransactionDescribed]) -> Parts:
-    """The message without its header."""
+    """Returns the message without its header."""
     out = Encoder(flexible=True)
     out.int32(0)
     out.array_length(len(transactions))

@@ -1,4 +1,4 @@
-"""Primitive types of the protocol, written one after the other; one class for plain and for flexible versions.
+"""Writes primitive types of the protocol one after the other, for plain and for flexible versions.
 
 plain      string i16 length, array i32 count, bytes i32 length; null is -1
 flexible   unsigned varint of length + 1; null is 0; every struct ends with its tagged fields (KIP-482)
@@ -18,18 +18,18 @@ INT64 = struct.Struct(">q")
 
 
 class FileRegion(Protocol):
-    """A part of a message that lies in a file, and is read or sent from there when the socket takes it."""
+    """A part of a message that is in a file, and is read or sent from there once the socket takes it."""
 
     def __len__(self) -> int:
-        """Bytes of the region."""
+        """Returns the size of the region in bytes."""
         ...
 
     def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
-        """The bytes, or some of them."""
+        """Returns the bytes from `start` on, at most `size_bytes`."""
         ...
 
     def file(self) -> AbstractContextManager[tuple[int, int]]:
-        """(descriptor, position) for `sendfile`."""
+        """Lends (descriptor, position) for `sendfile`."""
         ...
 
 
@@ -38,7 +38,7 @@ Parts = list[Part]
 
 
 def contents(part: Part) -> bytes | memoryview:
-    """The bytes of a part, read if they lie in a file."""
+    """Returns the bytes of a part; those in a file are read."""
     return part if isinstance(part, bytes | memoryview) else part.read()
 
 
@@ -47,14 +47,14 @@ MAX_MESSAGE_CHARACTERS = 1000
 
 
 def shortened(message: str | None) -> str | None:
-    """A text for people, which may repeat a name as long as a string can be, and so be longer than one can be."""
+    """Returns the message in the length that a string can have: it may quote a name that is as long as one can be."""
     if message is None or len(message) <= MAX_MESSAGE_CHARACTERS:
         return message
     return f"{message[:MAX_MESSAGE_CHARACTERS]}…"
 
 
 def unsigned_varint(value: int) -> bytes:
-    """One to five bytes, seven bits each, the lowest first."""
+    """Returns one to five bytes of seven bits each, the lowest bits first."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -66,7 +66,7 @@ def unsigned_varint(value: int) -> bytes:
 
 
 class Encoder:
-    """A message under construction. `parts` go to the socket as they are, so that record bytes are not copied here."""
+    """Builds a message. Its `parts` go to the socket as they are, so that record bytes are not copied here."""
 
     __slots__ = ("flexible", "parts")
 
@@ -75,35 +75,35 @@ class Encoder:
         self.parts: Parts = []
 
     def joined(self) -> bytes:
-        """The message in one piece; none of its parts may lie in a file."""
+        """Returns the message in one piece; none of its parts may be in a file."""
         return b"".join(cast("list[bytes]", self.parts))
 
     def raw(self, value: bytes | memoryview) -> None:
-        """Bytes as they are."""
+        """Writes bytes as they are."""
         self.parts.append(value)
 
     def int16(self, value: int) -> None:
-        """Big-endian."""
+        """Writes two bytes, big-endian."""
         self.parts.append(INT16.pack(value))
 
     def int32(self, value: int) -> None:
-        """Big-endian."""
+        """Writes four bytes, big-endian."""
         self.parts.append(INT32.pack(value))
 
     def int64(self, value: int) -> None:
-        """Big-endian."""
+        """Writes eight bytes, big-endian."""
         self.parts.append(INT64.pack(value))
 
     def boolean(self, value: bool) -> None:
-        """One byte."""
+        """Writes one byte."""
         self.parts.append(b"\x01" if value else b"\x00")
 
     def uuid(self, value: UUID) -> None:
-        """Sixteen bytes."""
+        """Writes sixteen bytes."""
         self.parts.append(value.bytes)
 
     def string(self, value: str | None) -> None:
-        """UTF-8 with its length; None is null."""
+        """Writes UTF-8 with its length; None is null."""
         data = None if value is None else value.encode()
         if self.flexible:
             self.parts.append(b"\x00" if data is None else unsigned_varint(len(data) + 1) + data)
@@ -111,30 +111,30 @@ class Encoder:
             self.parts.append(b"\xff\xff" if data is None else INT16.pack(len(data)) + data)
 
     def bytes_(self, value: Part) -> None:
-        """Bytes, or a region of a file, with their length."""
+        """Writes bytes, or a region of a file, with their length."""
         self.parts.append(unsigned_varint(len(value) + 1) if self.flexible else INT32.pack(len(value)))
         self.parts.append(value)
 
     def array_length(self, count: int) -> None:
-        """The head of an array."""
+        """Writes the number of elements of an array."""
         self.parts.append(unsigned_varint(count + 1) if self.flexible else INT32.pack(count))
 
     def int32_array(self, values: Sequence[int]) -> None:
-        """An array of int32."""
+        """Writes an array of int32."""
         self.array_length(len(values))
         self.parts.append(struct.pack(f">{len(values)}i", *values))
 
     def no_tagged_fields(self) -> None:
-        """The end of a struct: nothing in plain versions."""
+        """Ends a structure that has no tagged fields; plain versions need nothing for that."""
         if self.flexible:
             self.parts.append(b"\x00")
 
     def null_array(self) -> None:
-        """The head of an array that is not there."""
+        """Writes an array that is null."""
         self.parts.append(b"\x00" if self.flexible else b"\xff\xff\xff\xff")
 
     def tagged_fields(self, fields: Mapping[int, bytes]) -> None:
-        """The end of a struct of a flexible version, with the content of each field by its tag."""
+        """Ends a structure of a flexible version with tagged fields, given as contents by tag."""
         self.parts.append(unsigned_varint(len(fields)))
         for tag, content in sorted(fields.items()):
             self.parts.append(unsigned_varint(tag) + unsigned_varint(len(content)) + content)

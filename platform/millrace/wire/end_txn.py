@@ -1,6 +1,6 @@
-"""EndTxn's answer, versions 0 to 5, by hand: a commit waits for it (KIP-98, KIP-890).
+"""The answer to EndTxn, versions 0 to 5, encoded by hand as a commit waits for it (KIP-98, KIP-890).
 
-v0   throttle time, error      v3   flexible      v5   + producer id and epoch to go on with
+v0   throttle time, error      v3   flexible      v5   + producer id and epoch for the next transaction
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PLAIN, _FLEXIBLE, _WITH_PRODUCER = struct.Struct(">ih"), struct.Struct(">ihb"),
 
 
 def encode_end_txn_response(version: int, error_code: int, producer_id: int, producer_epoch: int) -> bytes:
-    """An answer without throttling."""
+    """Returns the message without its header."""
     if version >= FIRST_WITH_PRODUCER:
         return _WITH_PRODUCER.pack(0, error_code, producer_id, producer_epoch, 0)
     return _FLEXIBLE.pack(0, error_code, 0) if version >= FIRST_FLEXIBLE else _PLAIN.pack(0, error_code)

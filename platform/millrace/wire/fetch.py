@@ -1,4 +1,4 @@
-"""Fetch answers, versions 0 to 18, encoded by hand around the file's bytes as they are.
+"""Fetch answers, versions 0 to 18, encoded by hand around records that are sent as they are in the file.
 
 v0   topics [name, partitions [index, error, high watermark, records]]
 v1   + throttle time
@@ -31,7 +31,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 class PartitionFetched(NamedTuple):
-    """What was read of one partition. Aborted transactions are (producer id, first offset)."""
+    """The records that were read from one partition. Aborted transactions are (producer id, first offset)."""
 
     partition_index: int
     error_code: int
@@ -45,7 +45,7 @@ class PartitionFetched(NamedTuple):
 
 
 class TopicFetched(NamedTuple):
-    """The partitions of one topic; which of name and id is sent depends on the version."""
+    """The partitions of one topic; the version decides whether its name or its id is sent."""
 
     name: str
     topic_id: UUID
@@ -60,7 +60,7 @@ def encode_fetch_response(
     session_id: int = NO_SESSION,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> Parts:
-    """The message without its header."""
+    """Returns the message without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     if version >= 1:
         out.int32(0)

@@ -1,4 +1,4 @@
-"""Fetch requests, versions 0 to 18: by hand below v4, which kio does not know.
+"""Fetch requests, versions 0 to 18; those before v4 are decoded by hand, as kio has no schema for them.
 
 v0   replica id, max wait, min bytes, topics [name, partitions [index, offset, max bytes]]
 v3   + max bytes                        v4   + isolation level          v5   + log start offset, a follower's
@@ -10,17 +10,20 @@ v15  the replica id is in a tagged field (KIP-903)                      v17, v18
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from millrace.config import MAX_INT
 from millrace.errors import MalformedRequestError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.uuids import NO_TOPIC_ID
-from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, decode, milliseconds
+from millrace.wire.cold import milliseconds
 from millrace.wire.decoder import Decoder
 from millrace.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS, NO_SESSION
+from millrace.wire.messages import FETCH
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.fetch import FetchRequest as MessageOfKio
 
 CONSUMER = -1
 FINAL_EPOCH = -1
@@ -30,14 +33,14 @@ FIRST_VERSION_WITH_MAX_BYTES = 3
 
 
 class PartitionKey(NamedTuple):
-    """A partition as the client names it: by its topic's name, from v13 on by the topic's id."""
+    """A partition as the client names it: by the topic's name, from v13 on by the topic's id."""
 
     topic: str | UUID
     partition: int
 
 
 class Wanted(NamedTuple):
-    """From where on, and how much, a client wants of a partition."""
+    """The offset from which a client wants records of a partition, and how many bytes."""
 
     fetch_offset: int
     max_bytes: int
@@ -46,7 +49,7 @@ class Wanted(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """The whole request; partitions in the order of the request, a repeated one at its first place."""
+    """A whole request; its partitions keep their order, and one that is repeated has its first place."""
 
     replica_id: int
     max_wait_ms: int
@@ -60,10 +63,10 @@ class FetchRequest(NamedTuple):
 
 
 def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest:
-    """The message without its header; MalformedRequestError where the bytes are none."""
+    """Returns the request in `body`; MalformedRequestError where the bytes are none."""
     if version < FIRST_VERSION_OF_KIO:
         return _decode_old(version, body)
-    message = decode(ApiKey.FETCH, version, Direction.REQUEST, body)
+    message = FETCH.decode_request(version, body)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     wanted: dict[PartitionKey, Wanted] = {}
     for topic in message.topics:
@@ -72,23 +75,23 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
             wanted[PartitionKey(name, one.partition)] = Wanted(
                 one.fetch_offset,
                 one.partition_max_bytes,
-                one.current_leader_epoch if version >= 9 else NO_LEADER_EPOCH,
-                one.last_fetched_epoch if version >= 12 else NO_LEADER_EPOCH,
+                one.current_leader_epoch,
+                one.last_fetched_epoch,
             )
     return FetchRequest(
-        message.replica_id if version < 15 else message.replica_state.replica_id,
+        message.replica_id if message.replica_state is None else message.replica_state.replica_id,
         milliseconds(message.max_wait),
         message.min_bytes,
         message.max_bytes,
         message.isolation_level,
-        message.session_id if version >= 7 else NO_SESSION,
-        message.session_epoch if version >= 7 else FINAL_EPOCH,
+        message.session_id,
+        message.session_epoch,
         wanted,
-        _forgotten(message, by_id=by_id) if version >= 7 else [],
+        _forgotten(message, by_id=by_id),
     )
 
 
-def _forgotten(message: Any, *, by_id: bool) -> list[PartitionKey]:
+def _forgotten(message: MessageOfKio, *, by_id: bool) -> list[PartitionKey]:
     return [
         PartitionKey((topic.topic_id or NO_TOPIC_ID) if by_id else topic.topic, index)
         for topic in message.forgotten_topics_data

@@ -1,11 +1,10 @@
-"""Frames: `size i32, body[size]`, cut out of a stream without waiting for more than there is.
+"""Frames, `size i32, body[size]`, cut out of a stream as its bytes arrive.
 
-A connection reads into what `writable` gives and then calls `received`, which yields each whole body as a
-read-only view. All connections of one loop share a scratch buffer, since a read and its handling
-follow each other at once; only a frame that is cut short takes memory of the connection's own, and no
-more than twice what has arrived of it. It grows when whoever reads says so: as long as `growth_bytes` is not 0, nothing
-more can be read before `grow`. That memory is kept for the next such frame, up to the size of the
-scratch buffer, or until `trim`. Views are valid until the next `writable`.
+A connection reads into the memory that `writable` returns and then calls `received`, which yields each whole body as a
+read-only view. All connections of one loop share a scratch buffer, since each read is handled before the next. Only a
+frame that is cut short needs memory of its own, at most twice as much as has arrived of it. The connection decides when
+that memory grows: while `growth_bytes` is not 0, it calls `grow` before it reads on. The memory is kept for the next
+such frame, up to the size of the scratch buffer, or until `trim`. Views are valid until the next `writable`.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ class FrameBuffer:
 
     @property
     def held_bytes(self) -> int:
-        """Memory of this connection's own."""
+        """The memory that belongs to this connection alone, in bytes."""
         return len(self._partial)
 
     @property
     def growth_bytes(self) -> int:
-        """How much more memory the frame that is cut short needs before more of it can be read; 0 if none."""
+        """The bytes of memory that a frame which is cut short needs before more of it can be read; 0 if none."""
         if not self._partial_size or self._partial_filled < len(self._partial):
             return 0
         return min(2 * len(self._partial), self._partial_size) - len(self._partial)
 
     def grow(self) -> None:
-        """Take the memory of `growth_bytes`."""
+        """Takes the memory of `growth_bytes`."""
         self._give_partial(2 * len(self._partial))
 
     def trim(self) -> None:
-        """Give back what is kept for the next frame only."""
+        """Frees the memory that is kept for the next frame that is cut short."""
         if not self._partial_size:
             self._partial = bytearray()
 
     def writable(self, at_most_bytes: int = SCRATCH_BYTES) -> memoryview:
-        """Where the next bytes of the stream go; never empty."""
+        """Returns the memory for the next bytes of the stream; it is never empty."""
         if self._partial_size:
             return memoryview(self._partial)[self._partial_filled : self._partial_size]
         kept = len(self._size_prefix)
@@ -64,7 +63,7 @@ class FrameBuffer:
         return self._scratch_view[kept : kept + at_most_bytes]
 
     def received(self, count: int) -> Iterator[memoryview]:
-        """Take in `count` bytes; yield each whole body. FrameSizeError for a size that is not acceptable."""
+        """Takes in `count` bytes, and yields each whole body. FrameSizeError for a size above the limit or below 0."""
         if self._partial_size:
             return self._received_partial(count)
         end = len(self._size_prefix) + count
@@ -110,5 +109,5 @@ class FrameBuffer:
 
 
 def framed(*parts: bytes | bytearray | memoryview) -> bytes:
-    """One frame around the parts."""
+    """Returns one frame around the parts."""
     return b"".join((sum(map(len, parts)).to_bytes(SIZE_BYTES, "big"), *parts))

@@ -20,7 +20,7 @@ CORRELATION_ID = struct.Struct(">i")
 SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 SIZE_CORRELATION_ID_AND_NO_TAGS = struct.Struct(">iix")
 NO_TAGGED_FIELDS = b"\x00"
-MAX_TAGGED_FIELDS = 4096  # none is known yet: they are passed over one by one
+MAX_TAGGED_FIELDS = 4096  # the protocol has none yet: they are passed over one by one
 
 
 class RequestHeader(NamedTuple):
@@ -35,7 +35,7 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """Parse the header of a frame. MalformedRequestError where it is cut short; the API may be an unknown one."""
+    """Parses the header of a frame, also of an unknown API. MalformedRequestError where it is cut short."""
     try:
         api_key, api_version, correlation_id, client_id_length = FIXED.unpack_from(frame)
     except struct.error:
@@ -55,28 +55,28 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 
 def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int, client_id: str) -> bytes:
-    """The header of a request that Millrace sends."""
+    """Returns the header of a request that Millrace sends."""
     name = client_id.encode()
     tagged_fields = NO_TAGGED_FIELDS if api_version >= FIRST_FLEXIBLE_VERSION[api_key] else b""
     return FIXED.pack(api_key, api_version, correlation_id, len(name)) + name + tagged_fields
 
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header of an answer."""
+    """Returns the header of an answer."""
     header = CORRELATION_ID.pack(correlation_id)
     return header + NO_TAGGED_FIELDS if has_tagged_response_header(api_key, api_version) else header
 
 
 @cache
 def start_of_responses(api_key: int, api_version: int) -> tuple[struct.Struct, int]:
-    """How the frames of answers begin, packed of size and correlation id; what that size counts beside the message."""
+    """Returns (what packs size and correlation id of an answer's frame, how many bytes of header the size counts)."""
     if has_tagged_response_header(api_key, api_version):
         return SIZE_CORRELATION_ID_AND_NO_TAGS, CORRELATION_ID.size + len(NO_TAGGED_FIELDS)
     return SIZE_AND_CORRELATION_ID, CORRELATION_ID.size
 
 
 def has_tagged_response_header(api_key: int, api_version: int) -> bool:
-    """Whether the answer's header is v1. ApiVersions keeps v0, so that any client can read it (KIP-511)."""
+    """Returns whether the answer's header is v1. ApiVersions keeps v0, so that any client can read it (KIP-511)."""
     return api_key != ApiKey.API_VERSIONS and api_version >= FIRST_FLEXIBLE_VERSION[api_key]
 
 

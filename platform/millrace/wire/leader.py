@@ -1,9 +1,9 @@
-"""Who leads a partition, told in the tagged fields of Produce and Fetch answers (KIP-951).
+"""The leader of a partition, told in the tagged fields of Produce and Fetch answers (KIP-951).
 
     current leader    leader id i32, leader epoch i32, tagged fields
     node endpoints    [node id i32, host, port i32, rack, tagged fields]
 
-So a client that asked the wrong broker need not ask for metadata before it goes to the right one.
+A client that asked the wrong broker can so go to the right one without asking for metadata first.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from millrace.wire.encoder import Encoder
 
 
 class LeaderHint(NamedTuple):
-    """A partition's leader as this broker knows it; -1 for what it does not know."""
+    """A partition's leader and its epoch as this broker knows them; -1 where it does not."""
 
     leader: int
     leader_epoch: int
 
 
 class NodeEndpoint(NamedTuple):
-    """Where clients reach a broker."""
+    """The address at which clients reach a broker."""
 
     node_id: int
     host: str
@@ -31,7 +31,7 @@ class NodeEndpoint(NamedTuple):
 
 
 def encode_current_leader(hint: LeaderHint) -> bytes:
-    """The content of the tagged field."""
+    """Returns the content of the tagged field."""
     out = Encoder(flexible=True)
     out.int32(hint.leader)
     out.int32(hint.leader_epoch)
@@ -40,7 +40,7 @@ def encode_current_leader(hint: LeaderHint) -> bytes:
 
 
 def encode_node_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
-    """The content of the tagged field."""
+    """Returns the content of the tagged field."""
     out = Encoder(flexible=True)
     out.array_length(len(endpoints))
     for endpoint in endpoints:

@@ -1,7 +1,7 @@
-"""ListOffsets, versions 0 to 10, by hand.
+"""ListOffsets, versions 0 to 10, encoded and decoded by hand.
 
-request    v0   replica id, topics [name, partitions [index, timestamp, how many]]
-           v1   - how many                v2   + isolation level         v4   + current leader epoch
+request    v0   replica id, topics [name, partitions [index, timestamp, max count]]
+           v1   - max count               v2   + isolation level         v4   + current leader epoch
            v6   flexible                  v10  + timeout
 answer     v0   topics [name, partitions [index, error, offsets []]]
            v1   timestamp, offset for offsets                            v2   + throttle time
@@ -19,11 +19,11 @@ from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts
 
 FIRST_FLEXIBLE = 6
-CONSUMER = -1  # the replica id of who is none
+CONSUMER = -1  # the replica id of clients
 
 
 class OffsetWanted(NamedTuple):
-    """What is asked of one partition; `max_count` only in v0."""
+    """The request for one partition; `max_count` is v0's."""
 
     partition_index: int
     timestamp: int
@@ -32,7 +32,7 @@ class OffsetWanted(NamedTuple):
 
 
 class ListOffsetsRequest(NamedTuple):
-    """The whole request; partitions by topic, in the order of the request."""
+    """A whole request; partitions by topic, in the order of the request."""
 
     replica_id: int
     isolation_level: int
@@ -40,7 +40,7 @@ class ListOffsetsRequest(NamedTuple):
 
 
 class OffsetListed(NamedTuple):
-    """What was found; `offsets` is v0's."""
+    """The answer for one partition; `offsets` is v0's."""
 
     partition_index: int
     error_code: int
@@ -51,7 +51,7 @@ class OffsetListed(NamedTuple):
 
 
 def decode_list_offsets_request(version: int, body: memoryview | bytes) -> ListOffsetsRequest:
-    """The message without its header; MalformedRequestError where the bytes are none."""
+    """Returns the request in `body`; MalformedRequestError where the bytes are none."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     replica_id = read.int32()
     isolation_level = read.int8() if version >= 2 else 0
@@ -76,7 +76,7 @@ def _wanted(read: Decoder, version: int) -> OffsetWanted:
 
 
 def encode_offsets_before_request(topic: str, partition: int, timestamp: int, max_count: int) -> bytes:
-    """Version 0 for one partition, as a consumer sends it."""
+    """Returns a consumer's request in v0 for one partition."""
     out = Encoder(flexible=False)
     out.int32(CONSUMER)
     out.array_length(1)
@@ -89,7 +89,7 @@ def encode_offsets_before_request(topic: str, partition: int, timestamp: int, ma
 
 
 def decode_offsets_before_response(body: memoryview | bytes) -> OffsetListed:
-    """The answer in version 0 of one partition; MalformedRequestError where the bytes are none."""
+    """Returns the answer in v0 for one partition; MalformedRequestError where the bytes are none."""
     read = Decoder(body)
     try:
         for _ in range(read.array_length()):
@@ -103,7 +103,7 @@ def decode_offsets_before_response(body: memoryview | bytes) -> OffsetListed:
 
 
 def encode_list_offsets_response(version: int, topics: Sequence[tuple[str, Sequence[OffsetListed]]]) -> Parts:
-    """The message without its header."""
+    """Returns the message without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     if version >= 2:
         out.int32(0)

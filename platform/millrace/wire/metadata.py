@@ -1,4 +1,4 @@
-"""Metadata answers, versions 0 to 13, encoded by hand: clients with many topics ask often.
+"""Metadata answers, versions 0 to 13, encoded by hand, as clients with many topics ask often.
 
 v0   brokers [id, host, port], topics [error, name, partitions [error, index, leader, replicas, isr]]
 v1   + rack, controller id, is internal        v2   + cluster id          v3   + throttle time
@@ -27,7 +27,7 @@ class BrokerMetadata(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition: who leads it, who follows."""
+    """One partition, with its leader and its replicas."""
 
     partition_index: int
     error_code: int
@@ -39,7 +39,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """One topic, or why it can't be described; the name is None for an unknown id."""
+    """One topic, or the error why it can't be described; the name is None for an unknown id."""
 
     error_code: int
     name: str | None
@@ -60,7 +60,7 @@ class ClusterMetadata(NamedTuple):
 
 
 def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
-    """The message without its header."""
+    """Returns the message without its header."""
     out = Encoder(flexible=version >= 9)
     if version >= 3:
         out.int32(0)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, versions 0 to 4, by hand (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch, versions 0 to 4, encoded and decoded by hand (KIP-101, KIP-320).
 
 request    v0   topics [name, partitions [index, leader epoch]]
            v2   + current leader epoch, before the leader epoch
@@ -22,7 +22,7 @@ FIRST_FLEXIBLE = 4
 
 
 class EpochWanted(NamedTuple):
-    """The epoch of one partition whose end is asked for."""
+    """The leader epoch of one partition whose end offset is asked for."""
 
     partition_index: int
     current_leader_epoch: int
@@ -30,7 +30,7 @@ class EpochWanted(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch ends; -1 where that is not known."""
+    """The end offset of a leader epoch; -1 where it is not known."""
 
     partition_index: int
     error_code: int
@@ -39,7 +39,7 @@ class EpochEnd(NamedTuple):
 
 
 def decode_epoch_request(version: int, body: memoryview | bytes) -> list[tuple[str, list[EpochWanted]]]:
-    """Partitions by topic; MalformedRequestError where the bytes are no such message."""
+    """Returns (topic, partitions) for each topic; MalformedRequestError where the bytes are no such message."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     if version >= 3:
         read.int32()
@@ -61,7 +61,7 @@ def _wanted(read: Decoder, version: int) -> EpochWanted:
 
 
 def encode_epoch_response(version: int, topics: Sequence[tuple[str, Sequence[EpochEnd]]]) -> Parts:
-    """The message without its header."""
+    """Returns the message without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     if version >= 2:
         out.int32(0)

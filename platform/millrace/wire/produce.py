@@ -1,4 +1,4 @@
-"""Produce, versions 0 to 13: the broker's hottest message.
+"""Produce, versions 0 to 13: the message that the broker handles most.
 
 request    v0   acks, timeout, topics [name, partitions [index, records]]
            v3   + transactional id          v9   flexible          v13  topic id for name (KIP-516)
@@ -8,9 +8,9 @@ answer     v0   topics [name, partitions [index, error, base offset]]
            v9   flexible                    v10  + tagged: current leader, its address (KIP-951)
            v13  topic id for name
 
-kio's decoder is native and the faster one for small requests, but copies the records, and does not know v0 to v2. By
-hand, a request of 1 MB takes an eighth of the time, and one of 100 B three times as long. What is decoded by hand has
-kio's names, so that no one needs to know which it was. Most requests never come here: see `produce_one`.
+kio's decoder is native and the faster one for small requests, but it copies the records, and has no schema for v0 to
+v2. Decoded by hand, a request of 1 MB takes an eighth of the time, and one of 100 B three times as long. Both decoders
+use the same names, so a handler reads their requests alike. Most requests never come here: see `produce_one`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ COPIED_BYTES_MAX = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class PartitionToProduce:
-    """What is to be appended to one partition; it may be a view of the request."""
+    """The records for one partition; they may be a view of the request."""
 
     index: int
     records: bytes | memoryview | None
 
 
 class TopicToProduce(NamedTuple):
-    """One topic of the request; up to v12 it has a name, from v13 on an id."""
+    """One topic of the request; it has a name up to v12, and an id from v13 on."""
 
     name: str
     topic_id: UUID | None
@@ -58,7 +58,7 @@ class TopicToProduce(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """The request. Its timeout is passed over: with one replica nothing is waited for."""
+    """The request. Its timeout is passed over: with one replica there is nothing to wait for."""
 
     transactional_id: str | None
     acks: int
@@ -66,7 +66,7 @@ class ProduceRequest(NamedTuple):
 
 
 class PartitionProduced(NamedTuple):
-    """What became of one partition's batches; offsets are -1 where it failed."""
+    """The outcome of appending one partition's batches; offsets are -1 where it failed."""
 
     partition_index: int
     error_code: int
@@ -79,7 +79,7 @@ class PartitionProduced(NamedTuple):
 
 
 class TopicProduced(NamedTuple):
-    """The partitions of one topic; which of name and id is sent depends on the version."""
+    """The partitions of one topic; the version decides whether its name or its id is sent."""
 
     name: str
     topic_id: UUID
@@ -87,13 +87,13 @@ class TopicProduced(NamedTuple):
 
 
 def decode_produce_request(version: int, body: memoryview | bytes) -> ProduceRequest:
-    """The message without its header, or kio's of the same names; MalformedRequestError where the bytes are none."""
+    """Returns the request in `body`, of this type or kio's; MalformedRequestError where the bytes are none."""
     return produce_decoder(version)(body)
 
 
 @cache
 def produce_decoder(version: int) -> Callable[[memoryview | bytes], ProduceRequest]:
-    """`decode_produce_request` for one version."""
+    """Returns `decode_produce_request` for one version."""
     if version < FIRST_VERSION_OF_KIO:
         return partial(decode_without_copying, version)
     copying = decoder(ApiKey.PRODUCE, version, Direction.REQUEST)
@@ -108,7 +108,7 @@ def produce_decoder(version: int) -> Callable[[memoryview | bytes], ProduceReque
 
 
 def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceRequest:
-    """The same by hand, the records as views of the request."""
+    """Returns the same, decoded by hand, with records that are views of the request."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     transactional_id = read.nullable_string() if version >= 3 else None
     acks = read.int16()
@@ -132,7 +132,7 @@ def _topic_to_produce(read: Decoder, version: int) -> TopicToProduce:
 def encode_produce_response(
     version: int, topics: Sequence[TopicProduced], endpoints: Sequence[NodeEndpoint] = ()
 ) -> Parts:
-    """The message without its header."""
+    """Returns the message without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     out.array_length(len(topics))
     for topic in topics:

@@ -1,15 +1,15 @@
-"""A Produce request for one partition in its plainest form, which is that of nearly all of them.
+"""A Produce request for one partition in its plainest form, which nearly all requests have.
 
     v5-v8    -1 i16, acks i16, timeout i32, 1 i32, | name i16 + bytes, 1 i32, index i32 | records i32 + bytes
     v9-v12    0,     acks i16, timeout i32, 2,     | name varint + bytes, 2, index i32  | records varint + bytes, 0 0 0
     v13       0,     acks i16, timeout i32, 2,     | topic id, 2, index i32             | records varint + bytes, 0 0 0
               no transactional id       one topic                  one partition          no tagged fields
 
-What is between the bars is the place of the records. It is the same bytes in request after request, so what is made of
-them, the start and the end of the answer included, is remembered.
+The bytes between the bars are the place of the records. They are the same in request after request, so their meaning is
+remembered, and with it the start and the end of the answer.
 
-A request of any other form, or one that breaks a rule, is left to `produce.decode_produce_request`. What is read here
-it reads alike.
+A request of any other form, or one that breaks a rule, is left to `produce.decode_produce_request`, which would decode
+the requests of this form to the same values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OneProduce = tuple[int, bytes, memoryview]  # acks, place, records
 
 
 class ProducePlace(NamedTuple):
-    """Where records go; `answer_start` and `answer_end` surround the fixed fields of an answer that has no error."""
+    """The place of records; `answer_start` and `answer_end` surround the fixed fields of an answer without an error."""
 
     name: str
     topic_id: UUID
@@ -62,14 +62,14 @@ class ProducePlace(NamedTuple):
     answer_end: bytes
 
     def appended(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """The answer, without its header, to records that were appended."""
+        """Returns the answer, without its header, to records that were appended."""
         _, _, partition, start, end = self
         return start + PARTITION.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset) + end
 
 
 @cache
 def one_produce_reader(version: int) -> Callable[[memoryview], OneProduce | None]:
-    """What reads the body of a request of this version; it gives None for one that is not of the plainest form."""
+    """Returns the reader of requests of this version, which returns None for one that is not of the plainest form."""
     if version < FIRST_VERSION_WITH_LOG_START:
         return lambda _: None
     if version < FIRST_FLEXIBLE:
@@ -79,7 +79,7 @@ def one_produce_reader(version: int) -> Callable[[memoryview], OneProduce | None
 
 @lru_cache(maxsize=PLACES_MAX)
 def produce_place(version: int, place: bytes) -> ProducePlace:
-    """What the bytes of a place mean; MalformedRequestError where the topic's name is not UTF-8."""
+    """Returns the meaning of a place's bytes; MalformedRequestError where the topic's name is not UTF-8."""
     name, topic_id = "", NO_TOPIC_ID
     try:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:

@@ -1,16 +1,17 @@
-"""The fields of a message, and a walk over its bytes that believes no length.
+"""The fields of a message, and a walk over its bytes that trusts no length.
 
     walk = walker(fields, is_flexible=True)
     body = walk(body, elements_max)     ValueError where the bytes are no such message
 
-A native decoder takes room for as many elements as an array says it has, before it reads one; so five bytes that
-say four billion would end the process. After the walk every array is known to have its bytes, and none is null
-that must not be. Fields of fixed size cost nothing but an addition, so a small request is walked in about two µs.
+A native decoder allocates room for as many elements as an array claims to have before it reads one, so five bytes that
+claim four billion would end the process. After the walk every array is known to have its bytes, and no array or string
+is null where it must not be. Fields of fixed size cost only an addition, so the walk over a small request takes about
+two µs.
 
-A newer client may send tagged fields that a schema does not have, which a broker passes over; kio's decoder can't. So
-the walk notes where they are and gives back the message without them, their counts and the sizes around them mended.
+A newer client may send tagged fields that a schema does not have. A broker passes over them, but kio's decoder can't.
+So the walk notes where they are and returns the message without them, with the counts and sizes around them corrected.
 
-Lengths are varints one above in flexible versions, else i16 of strings and i32 of bytes and arrays (KIP-482).
+A length is the varint of one more in flexible versions, else i16 for strings and i32 for bytes and arrays (KIP-482).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from millrace.wire.encoder import MAX_STRING_BYTES, unsigned_varint
 
 Buffer = bytes | bytearray | memoryview
 Walk = Callable[[Buffer, int], Buffer]
-# What stands in the place of bytes: (start, end, instead).
+# A replacement of bytes: (start, end, the bytes that take their place).
 _Edit = tuple[int, int, bytes]
-# From a position to the one behind; the first list has the number of elements that there may still be.
+# Goes from the position of a value to the one behind it; the first list holds how many elements are still allowed.
 _Step = Callable[[Buffer, int, list[int], list[_Edit]], int]
 
 INT16 = struct.Struct(">h")
@@ -53,7 +54,7 @@ class SchemaField(NamedTuple):
 
 
 def walker(fields: Sequence[SchemaField], *, is_flexible: bool) -> Walk:
-    """The walk for one version of a message."""
+    """Returns the walk for one version of a message."""
     step = _struct(fields, is_flexible=is_flexible)
 
     def walk(body: Buffer, elements_max: int) -> Buffer:
@@ -118,7 +119,7 @@ def _one(one: SchemaField, *, is_flexible: bool) -> _Step:
 
 
 def _nullable(inner: _Step) -> _Step:
-    """A struct after a byte that says whether it is there."""
+    """Returns the step over a struct behind a byte that says whether it is null."""
 
     def step(body: Buffer, position: int, left: list[int], edits: list[_Edit]) -> int:
         return inner(body, position + 1, left, edits) if body[position] < 0x80 else position + 1
@@ -221,7 +222,7 @@ def _tagged(fields: dict[int, SchemaField]) -> _Step:
 
 
 def _known(step: _Step, body: Buffer, place: tuple[int, int, int], left: list[int], edits: list[_Edit]) -> None:
-    """A tagged field, by the positions of its size, of its content and of its end."""
+    """Walks over a tagged field, given the positions of its size, of its content and of its end."""
     size_position, content, end = place
     before = len(edits)
     if step(body, content, left, edits) != end:
@@ -232,7 +233,7 @@ def _known(step: _Step, body: Buffer, place: tuple[int, int, int], left: list[in
 
 
 def read_varint(body: Buffer, position: int) -> tuple[int, int]:
-    """(the number, the position behind it); ValueError where it is too long, IndexError where it is cut short."""
+    """Returns (number, position behind it); ValueError where it is too long, IndexError where it is cut short."""
     value = 0
     for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
         byte = body[position]
@@ -244,7 +245,7 @@ def read_varint(body: Buffer, position: int) -> tuple[int, int]:
 
 
 def _least_bytes(one: SchemaField, *, is_flexible: bool) -> int:
-    """Of one element, or of a field that is none."""
+    """Returns the least size in bytes of one element, or of a field that is no array."""
     if one.kind in FIXED_BYTES:
         return FIXED_BYTES[one.kind]
     if one.kind != "struct":
