@@ -11,8 +11,8 @@ SOURCES := pyproject.toml $(wildcard constraints.txt) hatch_build.py $(wildcard 
 CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
 
 .DEFAULT_GOAL := help
-# As many processes as cores, each with a file of tests at a time, those first that take longest; ARGS="-n 0" for one.
-PROCESSES := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Two processes for each core (tests/conftest.py), four at most, each with a file of tests at a time; ARGS="-n 0" for one.
+PROCESSES := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Apache Kafka's versions that tests and benchmarks compare with: folder and version.
 KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1

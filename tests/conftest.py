@@ -5,10 +5,12 @@ with `--soak` for M minutes. What it has recorded by `record_property` is then p
 
 `broker` is the plugin's own fixture (docs/testing.md).
 
-`make test` runs as many processes as there are cores (pytest-xdist). A file's tests run in one of them, in their order,
-so fixtures of a module are made once; those of a session once in each process.
+`make test` runs two processes for each core, since tests mostly wait for servers, but four at most (pytest-xdist). The
+tests of a file run in one process, in their order, so fixtures of a module are made once; those of a session are made
+once in each process.
 """
 
+import os
 import signal
 import time
 
@@ -32,14 +34,19 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    """What is interrupted in a test must not ignore it, as all do that a shell has started in the background."""
+    """Lets SIGINT interrupt this process: what a shell has started in the background ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    return 2 * (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give each process a file at a time, and some folders as a whole."""
+    """Gives each process a file at a time, and some folders as a whole."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -60,7 +67,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture
 def rounds(request):
-    """The numbers of the rounds that a test marked `soak` is to run."""
+    """Yields the numbers of the rounds that a test marked `soak` is to run."""
     kwargs = request.node.get_closest_marker("soak").kwargs
     is_long = request.config.getoption("--soak")
 
@@ -75,6 +82,6 @@ def rounds(request):
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory):
-    """A ZooKeeper for the whole run; tests keep apart by a chroot of their own."""
+    """Starts a ZooKeeper for the whole run; each test has its own chroot."""
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server

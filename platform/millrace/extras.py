@@ -8,7 +8,9 @@ Looking for a package does not load it, so a command asks before it starts anyth
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from millrace.errors import SetupError
 
@@ -39,6 +41,19 @@ def require(what: str, *extras: str) -> None:
 def install_command(*extras: str) -> str:
     """What to type in a shell to get extras."""
     return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
+
+
+@contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """Lets imports go on as if `package` were not installed, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]  # Python's own sign that it can't be imported
+    try:
+        yield
+    finally:
+        del sys.modules[package]
 
 
 def _is_installed(package: str) -> bool:

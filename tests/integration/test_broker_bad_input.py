@@ -14,6 +14,7 @@ from millrace.client.sync_producer import SyncProducer
 from millrace.errors import ErrorCode, RecordTooLargeError
 from millrace.records.batch import CRC_POSITION, TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
+from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
 from millrace.wire.frame import framed
@@ -65,6 +66,19 @@ class RawConnection:
             return True
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """One for all: what a test sends must not harm those after it either."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def own_broker(tmp_path):
+    with BrokerProcess(tmp_path / "data") as process:
+        yield process
+
+
 @pytest.fixture
 def raw(broker):
     with RawConnection(broker) as connection:
@@ -105,10 +119,11 @@ def still_serves(broker):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_no_request_closes_its_connection_only(broker, raw, what, frame):
+    logged = len(broker.read_log())
     raw.socket.sendall(frame)
     assert raw.is_closed_by_peer(), what
     assert still_serves(broker)
-    assert "closing the connection" in broker.read_log()
+    assert "closing the connection" in broker.read_log()[logged:]
 
 
 def test_an_unknown_version_of_api_versions_is_answered_with_what_is_served(raw):
@@ -137,13 +152,14 @@ def test_requests_in_a_row_are_answered_in_their_order(raw):
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 def test_a_wrong_crc_is_the_protocols_error(raw, version):
-    raw.request(ApiKey.METADATA, 4, {"topics": [{"name": "events"}], "allow_auto_topic_creation": True})
+    topic = f"crc-{version}"
+    raw.request(ApiKey.METADATA, 4, {"topics": [{"name": topic}], "allow_auto_topic_creation": True})
     batch = bytearray(encode_batch([NewRecord(b"value")]))
     batch[CRC_POSITION] ^= 0xFF
-    answer = raw.request(ApiKey.PRODUCE, version, produce_fields("events", bytes(batch)))
+    answer = raw.request(ApiKey.PRODUCE, version, produce_fields(topic, bytes(batch)))
     partition = answer.responses[0].partition_responses[0]
     assert (partition.error_code, partition.base_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
-    good = raw.request(ApiKey.PRODUCE, version, produce_fields("events", encode_batch([NewRecord(b"value")])))
+    good = raw.request(ApiKey.PRODUCE, version, produce_fields(topic, encode_batch([NewRecord(b"value")])))
     assert good.responses[0].partition_responses[0].base_offset == 0
 
 
@@ -190,13 +206,13 @@ def fetch_fields(topic, offset, partition=0):
 
 def test_fetch_errors_are_per_partition(broker, raw):
     with Cluster(broker.bootstrap) as cluster:
-        SyncProducer(cluster).send("events", 0, [NewRecord(b"v")])
+        SyncProducer(cluster).send("fetched", 0, [NewRecord(b"v")])
     for fields, code in [
-        (fetch_fields("events", 0), ErrorCode.NONE),
-        (fetch_fields("events", 1), ErrorCode.NONE),
-        (fetch_fields("events", 2), ErrorCode.OFFSET_OUT_OF_RANGE),
-        (fetch_fields("events", -1), ErrorCode.OFFSET_OUT_OF_RANGE),
-        (fetch_fields("events", 0, partition=9), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (fetch_fields("fetched", 0), ErrorCode.NONE),
+        (fetch_fields("fetched", 1), ErrorCode.NONE),
+        (fetch_fields("fetched", 2), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (fetch_fields("fetched", -1), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (fetch_fields("fetched", 0, partition=9), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (fetch_fields("nowhere", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]:
         answer = raw.request(ApiKey.FETCH, 12, fields)
@@ -206,10 +222,10 @@ def test_fetch_errors_are_per_partition(broker, raw):
 def test_a_waiting_fetch_is_woken_by_a_produce_and_holds_back_later_replies(broker, raw):
     with Cluster(broker.bootstrap) as cluster:
         producer = SyncProducer(cluster)
-        producer.send("events", 0, [NewRecord(b"first")])
-        raw.send(ApiKey.FETCH, 12, fetch_fields("events", 1) | {"max_wait": 60_000})
+        producer.send("awaited", 0, [NewRecord(b"first")])
+        raw.send(ApiKey.FETCH, 12, fetch_fields("awaited", 1) | {"max_wait": 60_000})
         raw.send(ApiKey.API_VERSIONS, 0, {})
-        producer.send("events", 0, [NewRecord(b"second")])
+        producer.send("awaited", 0, [NewRecord(b"second")])
     raw.correlation_id = 1
     answer = raw.receive(ApiKey.FETCH, 12)
     assert answer.responses[0].partitions[0].high_watermark == 2
@@ -218,20 +234,22 @@ def test_a_waiting_fetch_is_woken_by_a_produce_and_holds_back_later_replies(brok
     raw.receive(ApiKey.API_VERSIONS, 0)
 
 
-def test_sigterm_answers_a_waiting_fetch_and_exits_0(broker, raw):
-    with Cluster(broker.bootstrap) as cluster:
+def test_sigterm_answers_a_waiting_fetch_and_exits_0(own_broker):
+    with Cluster(own_broker.bootstrap) as cluster:
         SyncProducer(cluster).send("events", 0, [NewRecord(b"only")])
-    raw.send(ApiKey.FETCH, 12, fetch_fields("events", 1) | {"max_wait": 60_000})
-    raw.send(ApiKey.API_VERSIONS, 0, {})  # in line behind the fetch: once it is in, the fetch waits
-    while "millrace_purgatory_size 1.0" not in urllib.request.urlopen(f"{broker.admin_url}/metrics").read().decode():
-        pass
-    assert broker.stop() == 0
-    raw.correlation_id = 1
-    assert raw.receive(ApiKey.FETCH, 12).responses[0].partitions[0].error_code == ErrorCode.NONE
-    raw.correlation_id = 2
-    raw.receive(ApiKey.API_VERSIONS, 0)
-    assert raw.is_closed_by_peer()
-    assert "cutting off" not in broker.read_log()
+    with RawConnection(own_broker) as raw:
+        raw.send(ApiKey.FETCH, 12, fetch_fields("events", 1) | {"max_wait": 60_000})
+        raw.send(ApiKey.API_VERSIONS, 0, {})  # in line behind the fetch: once it is in, the fetch waits
+        metrics = f"{own_broker.admin_url}/metrics"
+        while "millrace_purgatory_size 1.0" not in urllib.request.urlopen(metrics).read().decode():
+            pass
+        assert own_broker.stop() == 0
+        raw.correlation_id = 1
+        assert raw.receive(ApiKey.FETCH, 12).responses[0].partitions[0].error_code == ErrorCode.NONE
+        raw.correlation_id = 2
+        raw.receive(ApiKey.API_VERSIONS, 0)
+        assert raw.is_closed_by_peer()
+    assert "cutting off" not in own_broker.read_log()
 
 
 @pytest.mark.parametrize(
@@ -261,28 +279,28 @@ def resident_mebibytes(pid):
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) // 1024
 
 
-def test_a_peer_that_asks_and_never_reads_costs_a_bounded_part_of_memory(broker):
-    with Cluster(broker.bootstrap) as cluster:
+def test_a_peer_that_asks_and_never_reads_costs_a_bounded_part_of_memory(own_broker):
+    with Cluster(own_broker.bootstrap) as cluster:
         producer = SyncProducer(cluster)
         for _ in range(20):
             producer.send("events", 0, [NewRecord(bytes(900_000))])
-    before = resident_mebibytes(broker.pid)
-    with RawConnection(broker) as greedy:
+    before = resident_mebibytes(own_broker.pid)
+    with RawConnection(own_broker) as greedy:
         for _ in range(300):  # answers of some 5 GB in all
             greedy.send(ApiKey.FETCH, 12, fetch_fields("events", 0) | {"max_bytes": 40 << 20})
-        assert still_serves(broker)
-        assert resident_mebibytes(broker.pid) - before < 60
+        assert still_serves(own_broker)
+        assert resident_mebibytes(own_broker.pid) - before < 60
 
 
 def test_an_idempotent_producers_batches_are_taken_once_and_in_order(raw, broker):
     def send(sequence, value, *, epoch=0, flags=0):
         batch = encode_batch([NewRecord(value)], producer=BatchProducer(7, epoch, sequence), flags=flags)
-        answer = raw.request(ApiKey.PRODUCE, 9, produce_fields("events", batch))
+        answer = raw.request(ApiKey.PRODUCE, 9, produce_fields("idempotent", batch))
         (partition,) = answer.responses[0].partition_responses
         return partition.error_code, partition.base_offset
 
     with Cluster(broker.bootstrap) as cluster:
-        SyncProducer(cluster).send("events", 0, [NewRecord(b"first")])
+        SyncProducer(cluster).send("idempotent", 0, [NewRecord(b"first")])
         assert [send(sequence, b"%d" % sequence, epoch=1) for sequence in (0, 1, 1, 0, 2)] == [
             (0, 1), (0, 2), (0, 2), (0, 1), (0, 3),
         ]  # fmt: skip
@@ -290,7 +308,7 @@ def test_an_idempotent_producers_batches_are_taken_once_and_in_order(raw, broker
         assert send(3, b"old", epoch=0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
         refused = send(3, b"transactional", epoch=1, flags=TRANSACTIONAL_FLAG)
         assert refused[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert SimpleConsumer(cluster).latest("events", 0) == 4
+        assert SimpleConsumer(cluster).latest("idempotent", 0) == 4
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])

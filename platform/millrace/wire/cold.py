@@ -20,19 +20,21 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from kio.index import load_payload_module
-from kio.schema.errors import ErrorCode
-from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
-from kio.static.constants import EntityType
-
 from millrace.errors import InvalidRequestError, MalformedRequestError
+from millrace.extras import hidden
 from millrace.wire.absent_fields import ABSENT_FIELDS
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.encoder import shortened
 from millrace.wire.schema import SchemaField, Walk, walker
+
+with hidden("hypothesis"):  # where it is installed, kio makes strategies of its types: a quarter of a broker's start
+    from kio.index import load_payload_module
+    from kio.schema.errors import ErrorCode
+    from kio.schema.index import api_key_map, schema_name_map
+    from kio.serial import entity_reader, entity_writer
+    from kio.serial.errors import SerialError
+    from kio.static.constants import EntityType
 
 Fields = Mapping[str, Any]
 Convert = Callable[[Any], Any]

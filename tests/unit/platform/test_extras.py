@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.errors import SetupError
-from millrace.extras import PACKAGES, require
+from millrace.extras import PACKAGES, hidden, require
 from millrace_ops.cli.app import app
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -97,3 +97,21 @@ def test_the_packages_of_an_extra_are_those_that_the_project_declares(extra):
 
 def _normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_a_hidden_package_is_missing_only_where_it_is_hidden(monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with hidden("colorsys"), pytest.raises(ModuleNotFoundError):
+        importlib.import_module("colorsys")
+    assert importlib.import_module("colorsys")
+
+
+def test_a_package_that_is_loaded_stays():
+    with hidden("typer"):
+        assert importlib.import_module("typer") is sys.modules["typer"]
+
+
+def test_messages_load_nothing_of_hypothesis():
+    code = "import sys, millrace.wire.cold; print('hypothesis' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
