@@ -33,7 +33,7 @@ from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import APIS, warm_up
@@ -178,7 +178,7 @@ class Broker:
         topics = TopicManager(options.broker, store, metadata, configs.check_topic_config)
         consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.view)
         replayers = consumer_groups.replayers
-        groups = Coordinator(
+        groups = GroupCoordinator(
             options.groups, replicas, metadata, topics, clock=clock, call_later=loop.call_later, replayers=replayers
         )
         producer_ids = ProducerIds(

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from millrace.errors import error_name
 from millrace.wire.api import ApiKey
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.replication.fetch_sessions import FetchSessions
@@ -133,7 +133,7 @@ class BrokerCollector(Collector):
 class GroupCollector(Collector):
     """The groups whose coordinator this broker is; those that are being loaded are left out."""
 
-    def __init__(self, groups: Coordinator) -> None:
+    def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
     def collect(self) -> Iterable[Metric]:

@@ -10,7 +10,7 @@
     group_coordinator  finds a group's partition, knows which partitions are led here, loads them
     membership, commits, overview   what the handlers call
 
-A handler's request goes to the group that `Coordinator.shard(group_id)` holds, and the effects that come back to
+A handler's request goes to the group that `GroupCoordinator.shard(group_id)` holds, and the effects that come back to
 `Shard.perform`. Decisions know neither sockets nor time: the current time is an argument, a timer is an effect, and a
 request that waits for its answer is an opaque ticket.
 

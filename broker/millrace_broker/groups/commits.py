@@ -10,7 +10,7 @@ from millrace.errors import ErrorCode
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from millrace.records.record import BatchProducer
 from millrace_broker.groups.group import Committer
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.records import MAX_TIMESTAMP, CommittedOffset, OffsetKey, fits
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Shard
@@ -21,7 +21,7 @@ FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 
 
 class Commit(NamedTuple):
-    """One offset to commit. Times that a client gives are those of OffsetCommit before v2 and v5."""
+    """One offset to commit. Only clients before OffsetCommit v2 give a timestamp."""
 
     topic_partition: TopicPartition
     offset: int
@@ -31,7 +31,7 @@ class Commit(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """One offset as it is answered; an offset of -1 means that there is none."""
+    """One offset as the client is told it; -1 means that there is none."""
 
     topic_partition: TopicPartition
     offset: int = NO_OFFSET
@@ -45,23 +45,23 @@ Append = Callable[[Shard, Sequence[Commit], Then], None]
 
 
 def commit(
-    coordinator: Coordinator,
+    coordinator: GroupCoordinator,
     group_id: str,
     committer: Committer,
     commits: Sequence[Commit],
     retention_ms: int | None = None,
 ) -> asyncio.Future[Errors]:
-    """Commit; an error, or NONE, for each partition once the in-sync replicas have the offsets.
+    """Commits offsets; the future gets an error, or NONE, for each partition once the in-sync replicas have them.
 
     Args:
         coordinator: the coordinator.
-        group_id: the group; made, to keep offsets only, if there is none and the committer is no member.
-        committer: who commits.
-        commits: what.
-        retention_ms: how long to keep these, for clients before OffsetCommit v5; None: as configured.
+        group_id: the group. Where there is none and the committer is no member, one is made that only keeps offsets.
+        committer: the client that commits.
+        commits: the offsets.
+        retention_ms: how long to keep them, which clients before OffsetCommit v5 say; None: as configured.
 
     Raises:
-        GroupError: the group is not here now.
+        GroupError: the group is led elsewhere or still being loaded.
     """
 
     def append(shard: Shard, accepted: Sequence[Commit], then: Then) -> None:
@@ -72,9 +72,13 @@ def commit(
 
 
 def commit_in_transaction(
-    coordinator: Coordinator, group_id: str, committer: Committer, commits: Sequence[Commit], producer: BatchProducer
+    coordinator: GroupCoordinator,
+    group_id: str,
+    committer: Committer,
+    commits: Sequence[Commit],
+    producer: BatchProducer,
 ) -> asyncio.Future[Errors]:
-    """The same for offsets that count from the commit of the producer's transaction on (KIP-98)."""
+    """Commits offsets, as `commit` does, that count once the producer's transaction is committed (KIP-98)."""
 
     def append(shard: Shard, accepted: Sequence[Commit], then: Then) -> None:
         now_ms = shard.now_ms()
@@ -84,14 +88,14 @@ def commit_in_transaction(
 
 
 def refused(asked: Sequence[Commit], error: ErrorCode) -> asyncio.Future[Errors]:
-    """The answer where none of it is committed."""
+    """Returns the answer where nothing is committed."""
     answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
     answer.set_result({one.topic_partition: error for one in asked})
     return answer
 
 
 def _commit(
-    coordinator: Coordinator, group_id: str, committer: Committer, commits: Sequence[Commit], append: Append
+    coordinator: GroupCoordinator, group_id: str, committer: Committer, commits: Sequence[Commit], append: Append
 ) -> asyncio.Future[Errors]:
     answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
     shard = coordinator.shard(group_id)
@@ -135,7 +139,7 @@ def _entry(group_id: str, one: Commit, now_ms: int, retention_ms: int | None) ->
 
 
 def fetch(
-    coordinator: Coordinator,
+    coordinator: GroupCoordinator,
     group_id: str,
     asked: Sequence[TopicPartition] | None,
     *,
@@ -143,7 +147,11 @@ def fetch(
     member_epoch: int = -1,
     require_stable: bool = False,
 ) -> tuple[ErrorCode, list[Fetched]]:
-    """(error of the group, its offsets for the partitions that are asked for, or all). GroupError as `commit`."""
+    """Returns the error of the group, and its offsets for the partitions that are asked for, or all.
+
+    Raises:
+        GroupError: as in `commit`.
+    """
     shard = coordinator.shard(group_id)
     group = shard.groups.get(group_id)
     if group is not None and (error := group.check_fetch(member_id, member_epoch)):
@@ -166,9 +174,13 @@ def _fetched(shard: Shard, key: OffsetKey, *, require_stable: bool) -> Fetched:
 
 
 def delete(
-    coordinator: Coordinator, group_id: str, asked: Sequence[TopicPartition]
+    coordinator: GroupCoordinator, group_id: str, asked: Sequence[TopicPartition]
 ) -> asyncio.Future[tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]]:
-    """OffsetDelete (KIP-496): (error of the group, an error per partition). GroupError as `commit`."""
+    """Deletes offsets (KIP-496); the future gets the error of the group and one for each partition.
+
+    Raises:
+        GroupError: as in `commit`.
+    """
     answer: asyncio.Future[tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]]
     answer = asyncio.get_running_loop().create_future()
     shard = coordinator.shard(group_id)

@@ -22,7 +22,7 @@ class Ticket(Protocol):
         ...
 
     def set_result(self, result: Any, /) -> None:
-        """Answers the request."""
+        """Sends the answer."""
         ...
 
 

@@ -173,5 +173,5 @@ class Group(Protocol):
         ...
 
     def unloaded(self, error: ErrorCode) -> Effects:
-        """Answers all requests that wait, as the group is deleted, replaced, or led by another broker now."""
+        """Refuses all requests that wait, as the group is deleted, replaced, or led by another broker now."""
         ...

@@ -1,7 +1,7 @@
-"""The group coordinator: which partition of `__consumer_offsets` has a group, and which of them are led here.
+"""The group coordinator finds a group's partition of `__consumer_offsets`, and has those that this broker leads.
 
-Until a led partition is read, requests for its groups are answered COORDINATOR_LOAD_IN_PROGRESS; when it is led no
-longer, everyone who waits is answered NOT_COORDINATOR.
+Until a led partition is read, requests for its groups are answered COORDINATOR_LOAD_IN_PROGRESS. When another broker
+leads it, requests that wait are answered NOT_COORDINATOR.
 
 Runs on the event loop.
 """
@@ -39,17 +39,17 @@ from millrace_broker.storage import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class Coordinator:
+class GroupCoordinator:
     """The groups of this broker.
 
     Args:
-        config: the properties.
-        replicas: the led partitions; groups are written to and read from these.
-        metadata: the cluster's newest view.
+        config: the properties of groups.
+        replicas: the partitions that this broker leads; groups are written to and read from these.
+        metadata: has the current view of the cluster.
         topics: creates the topic of committed offsets.
-        clock: timestamps.
-        call_later: timers, as an event loop has them.
-        replayers: how records of further types of groups are read, by the version of their keys.
+        clock: gives timestamps.
+        call_later: sets timers, as an event loop does.
+        replayers: read the records of further types of groups, by the version of their keys.
     """
 
     def __init__(
@@ -88,9 +88,12 @@ class Coordinator:
         )
 
     def shard(self, group_id: str) -> Shard:
-        """Where a group is; NotCoordinatorError or CoordinatorLoadInProgressError where it can't be used here now.
+        """Returns the shard that a group belongs to.
 
-        InvalidGroupIdError for an id that can't be kept.
+        Raises:
+            InvalidGroupIdError: the group id is too long to be stored.
+            NotCoordinatorError: another broker leads the partition.
+            CoordinatorLoadInProgressError: the partition is being read.
         """
         if not fits(group_id):
             raise InvalidGroupIdError(f"a group id of {len(group_id)} characters is too long")
@@ -103,7 +106,7 @@ class Coordinator:
         return shard
 
     def shards(self) -> Iterator[Shard]:
-        """Every shard; CoordinatorLoadInProgressError while one is being loaded."""
+        """Yields every shard; raises CoordinatorLoadInProgressError where one is being loaded."""
         for shard in self.led.all():
             if not shard.is_loaded:
                 raise CoordinatorLoadInProgressError(f"{shard.topic_partition} is being loaded")
@@ -132,12 +135,12 @@ class Coordinator:
     # Transactions.
 
     def is_loading(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition of the topic is led here and can't take a marker yet: its replay would not see it."""
+        """Returns whether a partition is led here but can't take a marker yet, as its replay would miss it."""
         shard = self.led.find(topic_partition)
         return shard is not None and not shard.is_loaded
 
     def transaction_ended(self, topic_partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
-        """A partition has the marker of a producer's transaction: if it is one of the topic, its offsets count now."""
+        """Lets the offsets of a producer's transaction count, if the partition with its marker is one of the topic."""
         shard = self.led.find(topic_partition)
         if shard is not None:
             shard.end_transaction(producer_id, is_commit=is_commit)
@@ -145,12 +148,12 @@ class Coordinator:
     # Housekeeping.
 
     async def expire_offsets(self) -> int:
-        """Forget offsets that have outlived their retention, and groups left with nothing; how many offsets."""
+        """Forgets offsets whose retention is over, and groups that are left with nothing; returns how many offsets."""
         count = 0
         for shard in self.led.loaded():
             for group in tuple(shard.groups.values()):
                 count += self._expire(shard, group)
-            await asyncio.sleep(0)  # requests go before
+            await asyncio.sleep(0)  # requests come first
         return count
 
     def _expire(self, shard: Shard, group: Group) -> int:
@@ -170,6 +173,6 @@ class Coordinator:
             logger.info("group %s: %d offsets have expired", group.group_id, offsets)
 
     def topics_deleted(self, names: Collection[str]) -> None:
-        """Forget the offsets of topics that are gone, those of transactions that go on too."""
+        """Forgets the offsets of deleted topics, those of open transactions too."""
         for shard in self.led.all():
             shard.topics_deleted(names)

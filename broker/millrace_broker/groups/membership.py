@@ -1,6 +1,7 @@
-"""The requests of the classic protocol, each to its group; what stands before the state table is checked here.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup, for groups of every type.
 
-JoinGroup and SyncGroup are answered through their ticket, a future; the others at once.
+What can be seen without the group is checked here; the rest decides the group. JoinGroup and SyncGroup are answered
+through their ticket, a future; the others at once.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from millrace.errors import ErrorCode, GroupError
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Leaving, Sync, SyncResult
 from millrace_broker.groups.group import Group
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
 from millrace_broker.groups.shard import Shard
 
 MAX_NAME_BYTES = MAX_STRING_BYTES - 64  # a member id is a client's or an instance's id and 37 characters
 
 
-def join(coordinator: Coordinator, group_id: str, request: Join) -> None:
-    """JoinGroup. A new member makes the group, if there is none."""
+def join(coordinator: GroupCoordinator, group_id: str, request: Join) -> None:
+    """Handles JoinGroup. Where there is no group, a new member makes a classic one."""
     try:
         error = _join(coordinator, group_id, request)
     except GroupError as refused:
@@ -28,7 +29,7 @@ def join(coordinator: Coordinator, group_id: str, request: Join) -> None:
         request.ticket.set_result(JoinResult(error, request.member_id))
 
 
-def _join(coordinator: Coordinator, group_id: str, request: Join) -> ErrorCode:
+def _join(coordinator: GroupCoordinator, group_id: str, request: Join) -> ErrorCode:
     config = coordinator.config
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
@@ -47,17 +48,17 @@ def _join(coordinator: Coordinator, group_id: str, request: Join) -> ErrorCode:
 
 
 def _names(request: Join) -> list[str]:
-    """What is kept of a member as text."""
+    """Returns the texts that are stored of a member."""
     protocols = [protocol.name for protocol in request.protocols]
     return [request.protocol_type, request.client_id, request.instance_id or "", *protocols]
 
 
-def sync(coordinator: Coordinator, group_id: str, request: Sync) -> None:
-    """SyncGroup."""
+def sync(coordinator: GroupCoordinator, group_id: str, request: Sync) -> None:
+    """Handles SyncGroup."""
     try:
         shard, group = _find(coordinator, group_id)
     except GroupError as refused:
-        # A member that meets a loading coordinator rejoins: what its leader assigned may not have been stored.
+        # While the group is being loaded, the member joins again: what its leader assigned may not have been stored.
         loading = refused.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         request.ticket.set_result(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if loading else refused.code))
         return
@@ -69,9 +70,9 @@ def sync(coordinator: Coordinator, group_id: str, request: Sync) -> None:
 
 
 def heartbeat(
-    coordinator: Coordinator, group_id: str, member_id: str, instance_id: str | None, generation: int
+    coordinator: GroupCoordinator, group_id: str, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """Heartbeat. While the group is loaded, nobody is hurried."""
+    """Handles Heartbeat and returns the error; there is none while the group is being loaded."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
     try:
@@ -86,8 +87,12 @@ def heartbeat(
     return error
 
 
-def leave(coordinator: Coordinator, group_id: str, leaving: Sequence[Leaving]) -> list[ErrorCode]:
-    """LeaveGroup: an error for each member. Raises GroupError where none of them can be served."""
+def leave(coordinator: GroupCoordinator, group_id: str, leaving: Sequence[Leaving]) -> list[ErrorCode]:
+    """Handles LeaveGroup; returns an error for each member.
+
+    Raises:
+        GroupError: the group is led elsewhere or still being loaded.
+    """
     shard, group = _find(coordinator, group_id)
     if group is None:
         return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
@@ -96,6 +101,6 @@ def leave(coordinator: Coordinator, group_id: str, leaving: Sequence[Leaving]) -
     return errors
 
 
-def _find(coordinator: Coordinator, group_id: str) -> tuple[Shard, Group | None]:
+def _find(coordinator: GroupCoordinator, group_id: str) -> tuple[Shard, Group | None]:
     shard = coordinator.shard(group_id)
     return shard, shard.groups.get(group_id)

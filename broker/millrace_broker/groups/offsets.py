@@ -1,7 +1,7 @@
-"""Committed offsets of all groups of one partition of `__consumer_offsets`, and which of them may be forgotten.
+"""Committed offsets of all groups of one partition of `__consumer_offsets`, and the rules by which they expire.
 
 An offset is *pending* from when it is appended until the in-sync replicas have it; in a transaction, until that ends.
-A reader that asks for stable offsets is told to come again meanwhile (KIP-447).
+Meanwhile a client that asks for stable offsets is told to ask again (KIP-447).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Offsets:
         self.count = 0
 
     def get(self, key: OffsetKey) -> CommittedOffset | None:
-        """The committed offset, if there is one."""
+        """Returns the committed offset, or None."""
         return self._by_group.get(key.group_id, {}).get(key.topic, {}).get(key.partition)
 
     def of_group(self, group_id: str) -> TopicOffsets:
-        """All of a group's offsets."""
+        """Returns all offsets of a group."""
         return self._by_group.get(group_id, {})
 
     def keys_of(self, group_id: str) -> list[OffsetKey]:
-        """All of a group's keys."""
+        """Returns all keys of a group."""
         topics = self.of_group(group_id).items()
         return [OffsetKey(group_id, topic, partition) for topic, partitions in topics for partition in partitions]
 
     def keys_of_topics(self, names: Collection[str]) -> list[OffsetKey]:
-        """Every group's keys for some topics."""
+        """Returns the keys of all groups for some topics."""
         return [
             OffsetKey(group_id, topic, partition)
             for group_id, topics in self._by_group.items()
@@ -47,13 +47,13 @@ class Offsets:
         ]
 
     def put(self, key: OffsetKey, committed: CommittedOffset) -> None:
-        """Take the newest offset."""
+        """Sets the newest offset."""
         partitions = self._by_group.setdefault(key.group_id, {}).setdefault(key.topic, {})
         self.count += key.partition not in partitions
         partitions[key.partition] = committed
 
     def remove(self, key: OffsetKey) -> None:
-        """Forget an offset, if it is there."""
+        """Removes an offset, if it is there."""
         topics = self._by_group.get(key.group_id, {})
         partitions = topics.get(key.topic, {})
         if partitions.pop(key.partition, None) is None:
@@ -65,25 +65,25 @@ class Offsets:
             del self._by_group[key.group_id]
 
     def begin(self, key: OffsetKey) -> None:
-        """A newer offset is on its way."""
+        """Takes note that a newer offset is on its way."""
         self._pending[key] += 1
 
     def end(self, key: OffsetKey) -> None:
-        """It has come, or it has failed."""
+        """Takes note that an offset on its way has arrived, or has failed to."""
         self._pending[key] -= 1
         if not self._pending[key]:
             del self._pending[key]
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Whether a newer offset is on its way."""
+        """Returns whether a newer offset is on its way."""
         return key in self._pending
 
 
 def expired(group: Group, offsets: Offsets, *, retention_ms: int, now_ms: int) -> list[OffsetKey]:
-    """The offsets of a group that nobody will ask for again, by the rules of KIP-211.
+    """Returns the offsets of a group that have expired, by the rules of KIP-211.
 
-    An offset with an expiry of its own goes then. Others go when retention has passed since the group became empty or,
-    where there is no such moment, since the commit. What a member subscribes stays, and what is pending.
+    An offset with its own expiry expires at that time. Others expire when retention has passed since the group became
+    empty or, where there is no such time, since the commit. Pending offsets stay, and those of subscribed topics.
     """
     found = []
     for topic, partitions in offsets.of_group(group.group_id).items():

@@ -1,4 +1,4 @@
-"""The topic `__consumer_offsets`: its settings."""
+"""The settings of the topic `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from millrace_broker.group_config import GroupConfig
 
 
 def topic_config(config: GroupConfig) -> dict[str, str]:
-    """The topic's own properties, as Kafka creates it; `compression.type=producer` is what it does anyway."""
+    """Returns the topic's own properties, those of Kafka but for `compression.type=producer`, which is the default."""
     return {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)}

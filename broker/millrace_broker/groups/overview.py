@@ -1,4 +1,4 @@
-"""Listing and deleting groups of every type."""
+"""Lists and deletes groups of every type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 
 
 class Listed(NamedTuple):
@@ -19,11 +19,13 @@ class Listed(NamedTuple):
     type: str
 
 
-def list_groups(coordinator: Coordinator, states: Collection[str] = (), types: Collection[str] = ()) -> list[Listed]:
-    """The groups that have one of the states and one of the types, in any case; empty filters let all pass.
+def list_groups(
+    coordinator: GroupCoordinator, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[Listed]:
+    """Returns the groups with one of the states and one of the types, both in any case; an empty filter lets all pass.
 
     Raises:
-        CoordinatorLoadInProgressError: some are not known yet.
+        CoordinatorLoadInProgressError: some groups are not known yet.
     """
     wanted_states, wanted_types = ({one.lower() for one in names} for names in (states, types))
     return [
@@ -35,8 +37,12 @@ def list_groups(coordinator: Coordinator, states: Collection[str] = (), types: C
     ]
 
 
-def delete_group(coordinator: Coordinator, group_id: str) -> asyncio.Future[ErrorCode]:
-    """Delete a group without members, and its offsets. GroupError where the group is not here now."""
+def delete_group(coordinator: GroupCoordinator, group_id: str) -> asyncio.Future[ErrorCode]:
+    """Deletes a group without members, and its offsets; the future gets the error.
+
+    Raises:
+        GroupError: the group is led elsewhere or still being loaded.
+    """
     answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     shard = coordinator.shard(group_id)
     group = shard.groups.get(group_id)

@@ -14,8 +14,7 @@
                          1+ rebalance timeout i32   0+ session timeout i32, subscription bytes, assignment bytes ]
 
 Strings have an i16 length, bytes and arrays an i32; from version 4 on both are flexible (KIP-915): lengths are
-unsigned varints of one more, and each structure ends with tagged fields, which are passed over. A value without bytes
-is a tombstone.
+unsigned varints of one more, and each structure ends with tagged fields, which are skipped. No value is a tombstone.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Record(NamedTuple):
 
 
 def portions(to_append: Sequence[Record], batch_bytes: int) -> Iterator[slice]:
-    """Which neighbours fit into one batch; a record that does not fit stands alone."""
+    """Yields slices of neighbours that fit into one batch; a record that does not fit is alone."""
     start = size_bytes = 0
     for index, (key, value) in enumerate(to_append):
         record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
@@ -61,7 +60,7 @@ def portions(to_append: Sequence[Record], batch_bytes: int) -> Iterator[slice]:
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset of what."""
+    """The group, topic and partition of an offset."""
 
     group_id: str
     topic: str
@@ -69,7 +68,7 @@ class OffsetKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has come in a partition; an expiry of its own is what clients before OffsetCommit v5 may ask."""
+    """An offset that a group has committed. Only clients before OffsetCommit v5 give it an expiry."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -79,7 +78,7 @@ class CommittedOffset(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """One member as it is kept; the subscription is its metadata for the group's protocol."""
+    """One stored member; the subscription is its metadata for the group's protocol."""
 
     member_id: str
     instance_id: str | None
@@ -92,7 +91,7 @@ class MemberMetadata(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A classic group as it is kept, after each rebalance and each change of a static member."""
+    """A classic group as it is stored after each rebalance and each change of a static member."""
 
     protocol_type: str
     generation: int
@@ -103,19 +102,19 @@ class GroupMetadata(NamedTuple):
 
 
 def fits(text: str, limit_bytes: int = MAX_STRING_BYTES) -> bool:
-    """Whether a text can be kept; requests of the newest versions can hold longer ones."""
+    """Returns whether a text can be stored; requests of the newest versions may have longer ones."""
     return len(text) <= limit_bytes // 4 or len(text.encode()) <= limit_bytes
 
 
 def key_version(key: bytes) -> int:
-    """Which kind of record it is; CorruptRecordError for a key that has no version."""
+    """Returns the version of a key, which says what kind of record it is; raises CorruptRecordError without one."""
     if len(key) < INT16.size:
         raise CorruptRecordError(f"a key of {len(key)} bytes has no version")
     return int(INT16.unpack_from(key)[0])
 
 
 def offset_record(key: OffsetKey, committed: CommittedOffset | None) -> Record:
-    """A committed offset; None removes it."""
+    """Returns the record of a committed offset; None removes it."""
     out = Encoder(flexible=False)
     out.int16(OFFSET_KEY_VERSION)
     out.string(key.group_id)
@@ -125,7 +124,7 @@ def offset_record(key: OffsetKey, committed: CommittedOffset | None) -> Record:
 
 
 def group_record(group_id: str, group: GroupMetadata | None) -> Record:
-    """A classic group; None removes it."""
+    """Returns the record of a classic group; None removes it."""
     out = Encoder(flexible=False)
     out.int16(GROUP_KEY_VERSION)
     out.string(group_id)
@@ -133,18 +132,18 @@ def group_record(group_id: str, group: GroupMetadata | None) -> Record:
 
 
 def read_offset_key(key: bytes) -> OffsetKey:
-    """CorruptRecordError where the bytes are no such key."""
+    """Reads the key of an offset; raises CorruptRecordError for other bytes."""
     decoder = Decoder(key, INT16.size)
     return OffsetKey(decoder.string(), decoder.string(), decoder.int32())
 
 
 def read_group_key(key: bytes) -> str:
-    """Give the group's id; CorruptRecordError where the bytes are no such key."""
+    """Reads the key of a classic group and returns its id; raises CorruptRecordError for other bytes."""
     return Decoder(key, INT16.size).string()
 
 
 def read_offset_value(value: bytes) -> CommittedOffset:
-    """Versions 0 to 4; CorruptRecordError for other bytes."""
+    """Reads versions 0 to 4; raises CorruptRecordError for other bytes."""
     version, decoder = _value_of(value)
     offset = decoder.int64()
     leader_epoch = decoder.int32() if version >= 3 else NO_LEADER_EPOCH
@@ -156,7 +155,7 @@ def read_offset_value(value: bytes) -> CommittedOffset:
 
 
 def read_group_value(value: bytes) -> GroupMetadata:
-    """Versions 0 to 4; CorruptRecordError for other bytes."""
+    """Reads versions 0 to 4; raises CorruptRecordError for other bytes."""
     version, decoder = _value_of(value)
     protocol_type, generation = decoder.string(), decoder.int32()
     protocol_name, leader = decoder.nullable_string(), decoder.nullable_string()
@@ -169,7 +168,7 @@ def read_group_value(value: bytes) -> GroupMetadata:
 def _value_of(value: bytes) -> tuple[int, Decoder]:
     version = key_version(value)
     if not 0 <= version <= FIRST_FLEXIBLE_VALUE_VERSION:
-        raise CorruptRecordError(f"value version {version} is not known")
+        raise CorruptRecordError(f"value version {version} is unknown")
     return version, Decoder(value, INT16.size, flexible=version >= FIRST_FLEXIBLE_VALUE_VERSION)
 
 

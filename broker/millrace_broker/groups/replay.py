@@ -1,4 +1,4 @@
-"""What the records of classic groups and of offsets mean when they are read back: key versions 0 to 2."""
+"""What the records of offsets and classic groups, whose key versions are 0 to 2, mean when they are read back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace_broker.groups.shard import Replay, Shard
 
 
 def replay_offset(shard: Shard, key: bytes, value: bytes | None) -> None:
-    """A commit, or its tombstone. A group that only keeps offsets has no other record."""
+    """Replays a commit or its tombstone. A group that only keeps offsets has no other record."""
     offset_key = read_offset_key(key)
     if value is None:
         shard.offsets.remove(offset_key)
@@ -25,7 +25,7 @@ def replay_offset(shard: Shard, key: bytes, value: bytes | None) -> None:
 
 
 def replay_group(shard: Shard, key: bytes, value: bytes | None) -> None:
-    """A classic group as it is now, or its tombstone, after which only its offsets count."""
+    """Replays a classic group or its tombstone, after which the group only keeps offsets, if it has any."""
     group_id = read_group_key(key)
     if value is None:
         shard.groups.pop(group_id, None)
@@ -36,7 +36,7 @@ def replay_group(shard: Shard, key: bytes, value: bytes | None) -> None:
 
 
 def simple_group(shard: Shard, group_id: str) -> None:
-    """Make a group that has offsets and no members, unless there is one."""
+    """Makes a group that only keeps offsets, unless there is a group."""
     if group_id not in shard.groups:
         shard.groups[group_id] = ClassicGroup(group_id, shard.config, shard.now_ms())
 

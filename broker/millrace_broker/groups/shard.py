@@ -1,12 +1,12 @@
-"""The groups of one partition of `__consumer_offsets`, and the partition's log as their memory.
+"""The groups of one partition of `__consumer_offsets`, whose log is their memory.
 
-    append   records → log → the in-sync replicas have them → the caller is told, the caller changes the state
+    append   records → log → the in-sync replicas have them → the caller is told, and changes its state
     replay   log → records → state, at the start and after a move
 
-While a shard is loaded, nobody but the loader touches it, so that may be a worker thread. Afterwards it belongs to the
-event loop. A crash leaves the log, and the log is all there is: a group comes back as its last record says.
+While a shard is being loaded, only the loader touches it, which may be a worker thread. Afterwards it belongs to the
+event loop. The log is all that a crash leaves: a group comes back as its last record says.
 
-Records of a transaction count from its commit marker on (KIP-98); until then their offsets are pending.
+Records of a transaction count once its commit marker is there (KIP-98); until then their offsets are pending.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STORE_ERRORS = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
 }
-"""What a failed append means to the client of a group; MESSAGE_TOO_LARGE is named by whoever appended."""
+"""The errors of groups for errors of an append. What MESSAGE_TOO_LARGE becomes depends on what was appended."""
 
 
 class Shard:
@@ -81,13 +81,13 @@ class Shard:
         self._deleted_topics: set[str] = set()  # while this was loaded
 
     def now_ms(self) -> int:
-        """The wall clock: what timestamps in records mean."""
+        """Returns the time of the wall clock, which timestamps in records have."""
         return self._clock.now_ms()
 
     # Effects.
 
     def perform(self, group: Group, effects: Effects) -> None:
-        """Do what a group asks, and what follows from that."""
+        """Performs the effects that a group returns, and those that follow from them."""
         for effect in effects:
             match effect:
                 case Answer(ticket, result):
@@ -139,11 +139,10 @@ class Shard:
     # Writing.
 
     def append(self, to_append: Sequence[Record], then: Then, producer: BatchProducer | None = None) -> None:
-        """Append as one batch; `then` is told NONE once the in-sync replicas have it, an error of the group's else.
+        """Appends records as one batch, with a producer as part of its transaction.
 
-        With a producer the batch belongs to its transaction.
-
-        The high watermark covers it at once where there is one replica.
+        `then` gets NONE once the in-sync replicas have the batch, which is at once where there is one replica, or an
+        error of groups.
         """
         now_ms = self.now_ms()
         batch = [NewRecord(record.value, record.key, now_ms) for record in to_append]
@@ -164,7 +163,7 @@ class Shard:
     def commit_in_transaction(
         self, producer: BatchProducer, commits: Sequence[tuple[OffsetKey, CommittedOffset]], then: Then
     ) -> None:
-        """Append offsets that count from the commit of the producer's transaction on."""
+        """Appends offsets that count once the producer's transaction is committed."""
         for key, _ in commits:
             self.offsets.begin(key)
         to_append = [records.offset_record(key, committed) for key, committed in commits]
@@ -180,12 +179,12 @@ class Shard:
         self.append(to_append, replicated, producer)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """A marker is there: the offsets of the producer's transaction count, or are forgotten."""
+        """Lets the offsets of a producer's transaction, which has its marker, count, or forgets them."""
         for record in self.transactional.end(producer_id, is_commit=is_commit):
             self._replay_record(record.key, record.value)
 
     def commit(self, commits: Sequence[tuple[OffsetKey, CommittedOffset]], then: Then) -> None:
-        """Append offsets and take them in."""
+        """Appends offsets, which count once the in-sync replicas have them."""
         for key, _ in commits:
             self.offsets.begin(key)
 
@@ -201,9 +200,9 @@ class Shard:
         self.append([records.offset_record(key, committed) for key, committed in commits], replicated)
 
     def forget(self, keys: Sequence[OffsetKey], group: Group | None, then: Then) -> None:
-        """Append tombstones of offsets, and of the group if it goes too, and forget them.
+        """Appends tombstones of offsets, and of the group if it is to go too, and forgets these.
 
-        There may be more than one batch holds: `then` is told the first error once all were tried.
+        They may need several batches: `then` gets the first error once all were tried.
         """
         tombstones = [records.offset_record(key, None) for key in keys]
         if group is not None:
@@ -227,7 +226,7 @@ class Shard:
             then(ErrorCode.NONE)
 
     def topics_deleted(self, names: Collection[str]) -> None:
-        """Forget the offsets of topics that are gone; while the shard is loaded, as soon as it is."""
+        """Forgets the offsets of deleted topics; while the shard is being loaded, as soon as it is."""
         if not self.is_loaded:
             self._deleted_topics.update(names)
             return
@@ -248,12 +247,12 @@ class Shard:
 
     @property
     def _batch_bytes(self) -> int:
-        """How much of records one batch holds."""
+        """The bytes of records that one batch may have."""
         partition = self._replicas.partitions.get(self.topic_partition)
         return MAX_INT if partition is None else partition.log.config.max_message_bytes - HEADER_BYTES
 
     def drop(self, group: Group, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """Let a group go: whoever waits in it is answered."""
+        """Removes a group; requests that wait in it are answered with the error."""
         if self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
         self.perform(group, group.unloaded(error))
@@ -261,7 +260,11 @@ class Shard:
     # Reading.
 
     def replay(self, batches: bytes) -> int:
-        """Take in the records of whole batches; the offset after them. CorruptRecordError for a damaged batch."""
+        """Replays the records of whole batches and returns the offset after them.
+
+        Raises:
+            CorruptRecordError: a batch is damaged.
+        """
         next_offset = -1
         for position, header in walk(batches):
             check_crc(batches, position, header)
@@ -293,9 +296,9 @@ class Shard:
                 replay(self, key, value)
             elif version not in self._unknown_versions:
                 self._unknown_versions.add(version)
-                logger.warning("%s: records of key version %d are passed over", self.topic_partition, version)
+                logger.warning("%s: records of key version %d are skipped", self.topic_partition, version)
         except CorruptRecordError:
-            logger.exception("%s: a record of key %r is passed over", self.topic_partition, key)
+            logger.exception("%s: a record of key %r is skipped", self.topic_partition, key)
 
     def _replay_marker(self, header: BatchHeader, batch: memoryview) -> None:
         marker = decode_marker(header, batch)
@@ -303,14 +306,14 @@ class Shard:
             self.end_transaction(header.producer_id, is_commit=marker.control_type is ControlType.COMMIT)
 
     def loaded(self) -> None:
-        """Every record is replayed: sessions begin anew."""
+        """Starts the sessions of all groups, as every record is replayed."""
         self.is_loaded = True
         for group in tuple(self.groups.values()):
             self.perform(group, group.loaded(self.now_ms()))
         self.topics_deleted(self._deleted_topics)
 
     def close(self) -> None:
-        """Lead no longer: answer everyone who waits, and stop the timers."""
+        """Gives up the partition: answers all requests that wait, and stops the timers."""
         self.is_closed = True
         for group in tuple(self.groups.values()) if self.is_loaded else ():
             self.drop(group, ErrorCode.NOT_COORDINATOR)

@@ -1,8 +1,8 @@
 """Offsets that are committed in transactions which have not ended (KIP-98, KIP-447).
 
-They are pending until the marker: readers of stable offsets wait for it. At a commit marker each counts, unless what
-came into the log after it counts already, be it of no transaction or of one that has ended sooner; a tombstone does so
-too. So a replay, before compaction or after it, ends as the broker that went on.
+They are pending until the marker: readers of stable offsets wait for it. At a commit marker each counts, unless a
+record behind it in the log counts already: one without a transaction, or of a transaction that has ended sooner. The
+same goes for tombstones. So a replay, before or after compaction, ends with the offsets of a broker that went on.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from millrace_broker.groups.records import OffsetKey, Record
 
 
 class _Pending(NamedTuple):
-    """A record, and its place among those of all transactions."""
+    """A record, and its place in the order of those of all transactions."""
 
     order: int
     record: Record
 
 
 class TransactionalOffsets:
-    """Records by producer id and key; `offsets` is told what is pending."""
+    """Records by producer id and key; `offsets` learns which are pending."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
@@ -36,7 +36,7 @@ class TransactionalOffsets:
         return bool(self._by_producer)
 
     def add(self, producer_id: int, key: OffsetKey, record: Record) -> None:
-        """The newest record of a key in the producer's transaction."""
+        """Adds the newest record of a key in the producer's transaction."""
         pending = self._by_producer.setdefault(producer_id, {})
         if key not in pending:
             self._offsets.begin(key)
@@ -44,7 +44,7 @@ class TransactionalOffsets:
         pending[key] = _Pending(next(self._order), record)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[Record]:
-        """The records that count from now on, as the transaction has ended."""
+        """Ends a transaction; returns the records that count from now on."""
         ended = self._by_producer.get(producer_id, {}).copy()
         for key, one in ended.items():
             self._forget(producer_id, key)
@@ -53,7 +53,7 @@ class TransactionalOffsets:
         return [one.record for one in ended.values()] if is_commit else []
 
     def supersede(self, key: OffsetKey, before: int | None = None) -> None:
-        """A newer record counts: forget those of the key, or those that came before."""
+        """Forgets the records of a key, or those before a place in the order, as a newer record counts."""
         for producer_id in tuple(self._producers.get(key, ())):
             if before is None or self._by_producer[producer_id][key].order < before:
                 self._forget(producer_id, key)
@@ -69,9 +69,9 @@ class TransactionalOffsets:
             del self._producers[key]
 
     def keys_of(self, group_id: str) -> list[OffsetKey]:
-        """All of a group's keys that are pending."""
+        """Returns all pending keys of a group."""
         return [key for pending in self._by_producer.values() for key in pending if key.group_id == group_id]
 
     def keys_of_topics(self, names: Collection[str]) -> list[OffsetKey]:
-        """Every group's keys for some topics that are pending."""
+        """Returns the pending keys of all groups for some topics."""
         return [key for pending in self._by_producer.values() for key in pending if key.topic in names]

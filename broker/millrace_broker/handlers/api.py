@@ -25,7 +25,7 @@ from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.config import BrokerConfig
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
@@ -63,7 +63,7 @@ class Services:
     metadata: MetadataCache
     replicas: ReplicaManager
     topics: TopicManager
-    groups: Coordinator
+    groups: GroupCoordinator
     consumer_groups: ConsumerGroups
     zookeeper_offsets: ZooKeeperOffsets | None  # for OffsetCommit and OffsetFetch v0
     configs: ConfigManager

@@ -1,18 +1,18 @@
-"""Transactions: what producers write in several partitions counts altogether or not at all (spec G3; KIP-98, KIP-890).
+"""Transactions: what a producer writes to several partitions counts altogether or not at all (KIP-98, KIP-890).
 
     state        the states of a transaction, and from which each is reached
-    metadata     what is kept of a transactional id
-    records      keys and values in `__transaction_state`, in Kafka's own format
+    metadata     what is stored of a transactional id
+    records      keys and values in `__transaction_state`, in Kafka's format
     transaction  one transactional id as a state table: requests in, effects out
-    effects      what it asks of its surroundings: answers, writes, markers
+    effects      the effects that it returns: answers, writes, markers
     markers      ends transactions in the partitions that they have written to
     shard        the transactions of one partition of `__transaction_state`: replay, append, markers
-    coordinator  the shell: which partition has an id, which partitions are led here, loading them
+    transaction_coordinator  finds a transactional id's partition, knows which partitions are led here, loads them
     admission    whether a partition may take a producer's records
     overview     listing and describing
-    hanging      transactions that are open in a partition and that no coordinator knows
+    hanging      transactions that are open in a partition but unknown to the coordinator
 
-The decision is the record PrepareCommit or PrepareAbort. Before it a crash leaves a transaction that its producer ends,
-or its timeout; after it the marker of every partition is written, again where that is not known to have been done,
-and then the record CompleteCommit or CompleteAbort.
+The record PrepareCommit or PrepareAbort is the decision. A crash before it leaves a transaction that its producer ends,
+or its timeout does. After it, the marker of every partition is written, again where it may be missing, and then the
+record CompleteCommit or CompleteAbort.
 """

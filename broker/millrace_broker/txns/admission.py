@@ -1,11 +1,12 @@
 """Whether a partition may take a producer's records in a transaction (KIP-890).
 
-    client's version        a partition that has records of the transaction already     takes more
-    before KIP-890          a first one is looked up                                    INVALID_TXN_STATE if not added
-    with generic errors     the same                                                    TRANSACTION_ABORTABLE
-    that bumps epochs       a first one is added                                        -
+A partition that has records of the transaction already takes more. For the first ones it depends on the client:
 
-So a batch that comes late, when its transaction has ended, can't begin another one that no one would end.
+    before KIP-890        the coordinator is asked; INVALID_TXN_STATE where it does not have the partition
+    with generic errors   the coordinator is asked; TRANSACTION_ABORTABLE where it does not have the partition
+    that bumps epochs     the coordinator adds the partition to the transaction
+
+So a batch that comes late, when its transaction has ended, can't begin another one that would never end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 
 class ClientSupport(IntEnum):
-    """What the version of a request says of its client."""
+    """What a client understands, by the version of its request."""
 
     NONE = 0
     GENERIC_ERROR = 1
@@ -35,11 +36,11 @@ def admit(
     partitions: Mapping[TopicPartition, Partition],
     support: ClientSupport,
 ) -> dict[TopicPartition, ErrorCode]:
-    """An error, or NONE, for each partition.
+    """Returns an error, or NONE, for each partition.
 
-    A partition is added at once or not at all: where the replicas of the state take their time, or a decision has yet
-    to be carried out, the answer is CONCURRENT_TRANSACTIONS, and the client asks again. What another broker coordinates
-    is refused with POLICY_VIOLATION.
+    A partition is added at once or not at all: where the replicas of the coordinator's partition take their time, or a
+    decision is still to be carried out, the error is CONCURRENT_TRANSACTIONS, and the client asks again. Transactions
+    of another broker's coordinator are refused with POLICY_VIOLATION.
     """
     unknown = [key for key, one in partitions.items() if not one.log.producers.has_open_transaction(*producer)]
     found = dict.fromkeys(partitions, ErrorCode.NONE)
@@ -62,7 +63,7 @@ def _added(
 
 
 def _told(error: ErrorCode, support: ClientSupport) -> ErrorCode:
-    """The error by which the client knows what to do."""
+    """Returns the error by which the client knows what to do."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and support is ClientSupport.NONE:

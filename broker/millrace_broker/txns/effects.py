@@ -1,31 +1,40 @@
-"""What a transaction asks of its surroundings. It returns these and does nothing else.
+"""The effects that a transaction returns; it does nothing else.
 
     Answer        complete the request that holds the ticket
     Store         append what is kept, or a tombstone; `stored` is called once the in-sync replicas have it
     WriteMarkers  end the transaction in its partitions; `marked` is called once all of them have the marker
-    CompleteLater the last record could not be stored: call `marked` again after a while
-    Forget        the transactional id is known no more
+    CompleteLater call `marked` again after a while, as the last record could not be stored
+    Forget        drop the transactional id
 
 `Store` comes last among the effects of one event.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from millrace.errors import ErrorCode
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.metadata import NOBODY, Producer, TransactionMetadata
 
-Ticket = Any
-"""Whoever waits for an answer; a transaction only hands it back. None: nobody does."""
-
 
 class Result(NamedTuple):
-    """How a request ended; the producer is who may go on, where there is no error."""
+    """The answer to a request; where there is no error, `producer` is the one that may go on."""
 
     error: ErrorCode
     producer: Producer = NOBODY
+
+
+class Ticket(Protocol):
+    """The request that waits for an answer, in the broker a future. A transaction only hands it back."""
+
+    def done(self) -> bool:
+        """Returns whether the request was answered, or its client is gone."""
+        ...
+
+    def set_result(self, result: Result, /) -> None:
+        """Sends the answer."""
+        ...
 
 
 class Answer(NamedTuple):
@@ -36,14 +45,14 @@ class Answer(NamedTuple):
 
 
 class Store(NamedTuple):
-    """What is to be kept, None for nothing; `outcome` says to the transaction what it was for."""
+    """What is to be stored, None for a tombstone. The transaction knows by `outcome` what it was for."""
 
     metadata: TransactionMetadata | None
-    outcome: Any
+    outcome: object
 
 
 class WriteMarkers(NamedTuple):
-    """The decision, for every partition of the transaction."""
+    """The decision, which every partition of the transaction is to have as a marker."""
 
     producer: Producer
     partitions: frozenset[TopicPartition]
@@ -51,7 +60,7 @@ class WriteMarkers(NamedTuple):
 
 
 class CompleteLater(NamedTuple):
-    """Try again."""
+    """The last record is to be tried again."""
 
 
 class Forget(NamedTuple):

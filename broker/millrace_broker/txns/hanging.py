@@ -1,13 +1,12 @@
-"""Transactions that hang: open in a partition, and of no transaction that a coordinator knows (KIP-664, KIP-890).
+"""Hanging transactions are open in a partition, but unknown to the coordinator (KIP-664, KIP-890).
 
-Nobody will ever end them, so readers of committed records stop where they begin, and compaction too. They are of
-brokers that did not look up whether a partition had been added to its transaction. `kafka-transactions abort` ends
-them.
+They never end, so readers of committed records stop where they begin, and compaction too. They come from brokers that
+did not check whether a partition had been added to its transaction. `kafka-transactions abort` ends them.
 
     partition's log     [ batch of producer 7 ][ … ]              no marker of 7 behind it
     __transaction_state of the same data folder                   no transaction of 7 with this partition
 
-For files that no broker has open. In a cluster the states may lie on other brokers: there `kafka-transactions
+This reads files that no broker has open. In a cluster other brokers may have the states: there `kafka-transactions
 find-hanging` asks all of them.
 """
 
@@ -43,9 +42,12 @@ class _Begin(NamedTuple):
 
 
 def find_hanging(fs: FileSystem, logs: Sequence[str]) -> list[Finding]:
-    """The hanging transactions of the partitions whose last `.log` is among these files; StorageError.
+    """Returns the hanging transactions of the partitions whose last `.log` is among these files.
 
-    What lies behind damage in a file is not looked at.
+    What is behind damage in a file is not read.
+
+    Raises:
+        StorageError: a file can't be read.
     """
     found: list[Finding] = []
     known: dict[str, Known] = {}
@@ -74,7 +76,7 @@ def _findings(partition: TopicPartition, begins: dict[int, _Begin], known: Known
 
 
 def _open_transactions(fs: FileSystem, segments: Iterable[str]) -> dict[int, _Begin]:
-    """The transactions that are open at the end of a log, by their producers."""
+    """Returns the transactions that are open at the end of a log, by their producer ids."""
     begins: dict[int, _Begin] = {}
     for file in segments:
         for position, header in _headers(fs, file):
@@ -87,7 +89,7 @@ def _open_transactions(fs: FileSystem, segments: Iterable[str]) -> dict[int, _Be
 
 
 def _known_transactions(fs: FileSystem, data_dir: str) -> Known:
-    """(producer id, partition) of every transaction that has not ended."""
+    """Returns (producer id, partition) of every transaction that has not ended."""
     kept: dict[str, TransactionMetadata | None] = {}
     for name in fs.listdir(data_dir):
         partition = parse_partition_dir(name)

@@ -1,7 +1,7 @@
-"""Ending a producer's transaction in one partition: the marker, and what follows from it (spec A6).
+"""Writing markers, which end a producer's transaction in one partition (docs/formats/producers.md).
 
-Markers come from this broker's own coordinator, and over the wire from other brokers and from administrators
-(`kafka-transactions abort`). One in a partition of `__consumer_offsets` makes the offsets of the transaction count.
+They come from this broker's coordinator, and over the wire from other brokers and administrators
+(`kafka-transactions abort`). A commit marker in a partition of `__consumer_offsets` makes the offsets count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAITING_ERRORS = {
 
 
 class Marker(NamedTuple):
-    """What is to be written, whatever the partition."""
+    """A marker, the same for every partition of its transaction."""
 
     producer: Producer
     is_commit: bool
@@ -32,14 +32,14 @@ class Marker(NamedTuple):
 
 
 class TransactionalOffsetsTopic(Protocol):
-    """Whoever keeps committed offsets."""
+    """The topic of committed offsets."""
 
     def is_loading(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition can't take a marker now."""
+        """Returns whether a partition can't take a marker now."""
         ...
 
     def transaction_ended(self, topic_partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
-        """A partition has a marker."""
+        """Acts upon a marker that a partition has."""
         ...
 
 
@@ -52,7 +52,7 @@ class MarkerWriter:
         self.written: Counter[str] = Counter()  # that the in-sync replicas have, by kind
 
     def write(self, topic_partition: TopicPartition, marker: Marker, then: Then) -> None:
-        """Append; `then` is told NONE once the in-sync replicas have the marker, else why there is none."""
+        """Appends a marker; `then` gets NONE once the in-sync replicas have it, or the error."""
         if self._offsets.is_loading(topic_partition):
             then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return

@@ -1,4 +1,4 @@
-"""What is kept of a transactional id: its producer, and how far its transaction is."""
+"""What is stored of a transactional id: its producer, and the state of its transaction."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.state import TransactionState
 
 MAX_EPOCH = 2**15 - 1
-LAST_EPOCH = MAX_EPOCH - 1  # that a producer is given: the one above is left for fencing it
+LAST_EPOCH = MAX_EPOCH - 1  # the last that a producer gets; the next one is left to fence it
 NO_VERSION = 0
 EPOCH_BUMP_VERSION = 2  # of `transaction.version`: each end of a transaction bumps the epoch (KIP-890)
 
 
 class Producer(NamedTuple):
-    """A producer as a request names it."""
+    """A producer id and an epoch, as requests name them."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -29,8 +29,8 @@ NOBODY = Producer()
 class TransactionMetadata:
     """One transactional id.
 
-    `last_producer_epoch` is the epoch before the last bump that this producer itself asked for; it is not kept.
-    `next_producer_id` takes the place of the id when the transaction is complete, as its epochs are used up.
+    `last_producer_epoch` is the epoch before the last bump that this producer itself asked for; it is not stored.
+    `next_producer_id` replaces the id, whose epochs are used up, when the transaction is complete.
     """
 
     producer_id: int
@@ -47,7 +47,7 @@ class TransactionMetadata:
 
     @property
     def producer(self) -> Producer:
-        """Who may go on with the transaction."""
+        """The producer that may go on with the transaction."""
         return Producer(self.producer_id, self.producer_epoch)
 
     @property

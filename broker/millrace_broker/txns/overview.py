@@ -1,4 +1,4 @@
-"""Listing and describing transactions."""
+"""Lists transactions, and finds those that are to be described."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_INSTRUCTIONS = 2_000  # of a pattern: RE2 takes time in proportion to them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What ListTransactions asks for; what is empty, or -1, lets all pass.
+    """What ListTransactions asks for. A field that is empty, or -1, lets all pass.
 
     The pattern, a regular expression in RE2's syntax, has to match the whole transactional id.
     """
@@ -30,14 +30,14 @@ class Filter:
 
     @property
     def unknown_states(self) -> list[str]:
-        """Names that are no state's."""
+        """The names that are of no state."""
         return [name for name in self.states if name not in STATE_NAMES]
 
 
 def list_transactions(
     coordinator: TransactionCoordinator, wanted: Filter, now_ms: int
 ) -> tuple[ErrorCode, list[Transaction]]:
-    """(error, the transactions that pass the filter)."""
+    """Returns an error, and the transactions that pass the filter."""
     shards = coordinator.shards()
     if isinstance(shards, ErrorCode):
         return shards, []
@@ -51,8 +51,8 @@ def list_transactions(
 
 
 def _compiled(pattern: str) -> Any | None:
-    """None for what is no pattern, or too large a one."""
-    # Only who filters by a pattern needs the engine; the others are spared its memory.
+    """Returns the compiled pattern; None where it can't be read or is too large."""
+    # Only requests with a pattern need the engine, and its memory.
     import re2  # noqa: PLC0415
 
     options = re2.Options()
@@ -74,6 +74,6 @@ def _passes(transaction: Transaction, wanted: Filter, now_ms: int) -> bool:
 
 
 def find_transaction(coordinator: TransactionCoordinator, transactional_id: str) -> Transaction | ErrorCode:
-    """A transactional id to describe."""
+    """Returns the transaction of an id, or the error where it is unknown or not here."""
     found = coordinator.find(transactional_id)
     return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if found is ErrorCode.INVALID_PRODUCER_ID_MAPPING else found

@@ -2,14 +2,14 @@
 
     key    version i16 = 0    transactional id string
 
-    value  version i16     0, or 1 where something is to be kept that only the tagged fields hold
+    value  version i16     0, or 1 where there is something for the tagged fields
            producer id i64, producer epoch i16, timeout i32, state i8
            partitions [ topic string, partitions [i32] ]?     null in the state Empty
            last update timestamp i64, start timestamp i64
            1, tagged:  0 previous producer id i64   1 next producer id i64   2 client transaction version i16
 
 Version 1 is flexible (KIP-915): lengths are unsigned varints of one more, and each structure ends with tagged fields.
-A value without bytes is a tombstone.
+No value is a tombstone.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class Record(NamedTuple):
 
 
 def transaction_record(transactional_id: str, metadata: TransactionMetadata | None) -> Record:
-    """A transactional id as it is kept; None removes it."""
+    """Returns the record of a transactional id; None removes it."""
     name = transactional_id.encode()
     return Record(_KEY_START.pack(KEY_VERSION, len(name)) + name, None if metadata is None else _value(metadata))
 
 
 def read_key(key: bytes) -> str | None:
-    """The transactional id; None for a key of another version. CorruptRecordError where the bytes are no key."""
+    """Returns the transactional id, None for a key of another version; raises CorruptRecordError for other bytes."""
     decoder = Decoder(key)
     return decoder.string() if decoder.int16() == KEY_VERSION else None
 
 
 def read_value(value: bytes) -> TransactionMetadata:
-    """Versions 0 and 1; CorruptRecordError for other bytes."""
+    """Reads versions 0 and 1; raises CorruptRecordError for other bytes."""
     version = Decoder(value).int16()
     if version not in (PLAIN_VALUE_VERSION, FLEXIBLE_VALUE_VERSION):
-        raise CorruptRecordError(f"value version {version} of a transaction is not known")
+        raise CorruptRecordError(f"version {version} of a transaction's value is unknown")
     decoder = Decoder(value, INT16.size, flexible=version == FLEXIBLE_VALUE_VERSION)
     producer_id, epoch, timeout_ms, state = decoder.int64(), decoder.int16(), decoder.int32(), decoder.int8()
     partitions = _read_partitions(decoder)
@@ -83,7 +83,7 @@ def _state(number: int) -> TransactionState:
     try:
         return TransactionState(number)
     except ValueError:
-        raise CorruptRecordError(f"state {number} of a transaction is not known") from None
+        raise CorruptRecordError(f"state {number} of a transaction is unknown") from None
 
 
 def _read_partitions(decoder: Decoder) -> frozenset[TopicPartition]:
@@ -133,7 +133,7 @@ def _partitions(out: Encoder, partitions: frozenset[TopicPartition]) -> None:
 
 
 def _tagged_fields(metadata: TransactionMetadata) -> dict[int, bytes]:
-    """What differs from its default."""
+    """Returns the tagged fields that differ from their defaults."""
     tagged: dict[int, bytes] = {}
     if metadata.client_version == NO_VERSION:
         return tagged

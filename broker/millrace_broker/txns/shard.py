@@ -1,12 +1,12 @@
-"""The transactions of one partition of `__transaction_state`, and the partition's log as their memory.
+"""The transactions of one partition of `__transaction_state`, whose log is their memory.
 
     append   record → log → the in-sync replicas have it → the transaction is told, and changes its state
-    markers  each partition of a decided transaction in turn, when the decision has been answered and before any
-             other request is read; what can't be written now is tried again
+    markers  are written to all partitions of a decided transaction, after the decision is answered and before another
+             request is read; what can't be written now is tried again
     replay   log → records → transactions, at the start and after a move; decided ones are carried out then
 
-While a shard is loaded, nobody but the loader touches it, so that may be a worker thread. Afterwards it belongs to the
-event loop. The partition's leader epoch is the coordinator's epoch in markers: it fences the coordinator before.
+While a shard is being loaded, only the loader touches it, which may be a worker thread. Afterwards it belongs to the
+event loop. The partition's leader epoch is the coordinator's epoch in markers: it fences former coordinators.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ STORE_ERRORS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a failed append means to the client of a transactional id."""
+"""The errors of transactions for errors of an append."""
 
 NEEDS_NO_MARKER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-"""The partition has heard of a later producer, or coordinator, than the one that decided."""
+"""The errors of a partition that knows a newer producer, or coordinator, than the one that decided."""
 
 Exists = Callable[[TopicPartition], bool]
 
 
 class Shard:
-    """One led partition of `__transaction_state`; `exists` says whether the cluster has a partition (any more)."""
+    """One led partition of `__transaction_state`. `exists` says whether the cluster still has a partition."""
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class Shard:
         self._timers: dict[str, Cancellable] = {}
 
     def now_ms(self) -> int:
-        """The wall clock: what timestamps in records mean."""
+        """Returns the time of the wall clock, which timestamps in records have."""
         return self._clock.now_ms()
 
     def find(self, transactional_id: str) -> Transaction | ErrorCode:
-        """A transactional id of this shard, or the error where it is not known."""
+        """Returns the transaction of an id, or the error where the id is unknown."""
         return self.transactions.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     # Effects.
 
     def perform(self, transaction: Transaction, effects: Effects) -> None:
-        """Do what a transaction asks, and what follows from that."""
+        """Performs the effects that a transaction returns, and those that follow from them."""
         for effect in effects:
             match effect:
                 case Answer(ticket, result):
@@ -121,7 +121,7 @@ class Shard:
         when_replicated(self._replicas, self.topic_partition, info.last_offset, REPLICATION_TIMEOUT_MS, stored)
 
     def _count(self, transaction: Transaction, store: Store) -> None:
-        """A record was stored; the transaction is still what it was before."""
+        """Counts a record that was stored; the transaction has not adopted it yet."""
         counts, before, after = self._counts, transaction.metadata, store.metadata
         if after is None:
             return
@@ -144,7 +144,7 @@ class Shard:
             self._write_markers(transaction, Marker(producer, is_commit, self._epoch()), set(partitions))
 
     def _write_markers(self, transaction: Transaction, marker: Marker, left: set[TopicPartition]) -> None:
-        """Write those that are left; when none is any more, the transaction is complete."""
+        """Writes the markers that are left; the transaction is complete when none is."""
         if not left:
             self._marked(transaction)
         for topic_partition in sorted(left):
@@ -165,7 +165,7 @@ class Shard:
         return written
 
     def _is_to_come(self, transaction: Transaction, topic_partition: TopicPartition, error: ErrorCode) -> bool:
-        """Whether the partition must have the marker yet, though it can't be written now."""
+        """Returns whether the partition still needs the marker, which can't be written now."""
         if error in NEEDS_NO_MARKER:
             logger.error(
                 "transaction %s: %s takes no marker: %s", transaction.transactional_id, topic_partition, error.name
@@ -188,7 +188,7 @@ class Shard:
     # Housekeeping.
 
     def abort_timed_out(self) -> Iterator[Transaction]:
-        """Abort the transactions that are open for too long, one with each step."""
+        """Aborts the transactions that are open for too long, one with each step."""
         for transaction in self._each_that(lambda one: one.is_timed_out(self.now_ms())):
             logger.info("transaction %s has timed out and is aborted", transaction.transactional_id)
             self.perform(transaction, transaction.time_out(self.now_ms()))
@@ -196,13 +196,13 @@ class Shard:
             yield transaction
 
     def expire(self, expiration_ms: int) -> Iterator[Transaction]:
-        """Forget the transactional ids that have not been used for long, one with each step."""
+        """Forgets the transactional ids that were not used for long, one with each step."""
         for transaction in self._each_that(lambda one: one.is_expired(self.now_ms(), expiration_ms)):
             self.perform(transaction, transaction.expire())
             yield transaction
 
     def _each_that(self, holds: Callable[[Transaction], bool]) -> Iterator[Transaction]:
-        """Those of which it holds now, and still when their turn has come."""
+        """Yields the transactions of which `holds` is true now, and still is when their turn has come."""
         for transaction in [one for one in self.transactions.values() if holds(one)]:
             if not self.is_closed and holds(transaction):
                 yield transaction
@@ -210,7 +210,11 @@ class Shard:
     # Reading.
 
     def replay(self, batches: bytes) -> int:
-        """Take in the records of whole batches; the offset after them. CorruptRecordError for a damaged batch."""
+        """Replays the records of whole batches and returns the offset after them.
+
+        Raises:
+            CorruptRecordError: a batch is damaged.
+        """
         next_offset = -1
         for position, header in walk(batches):
             check_crc(batches, position, header)
@@ -224,22 +228,22 @@ class Shard:
         try:
             transactional_id = None if key is None else read_key(key)
             if transactional_id is None:
-                logger.warning("%s: a record of key %r is passed over", self.topic_partition, key)
+                logger.warning("%s: a record of key %r is skipped", self.topic_partition, key)
             elif value is None:
                 self.transactions.pop(transactional_id, None)
             else:
                 self.transactions[transactional_id] = Transaction(transactional_id, read_value(value))
         except CorruptRecordError:
-            logger.exception("%s: a record of key %r is passed over", self.topic_partition, key)
+            logger.exception("%s: a record of key %r is skipped", self.topic_partition, key)
 
     def loaded(self) -> None:
-        """Every record is replayed: carry out what was decided."""
+        """Carries out the decided transactions, as every record is replayed."""
         self.is_loaded = True
         for transaction in tuple(self.transactions.values()):
             self.perform(transaction, transaction.loaded())
 
     def close(self) -> None:
-        """Lead no longer: another broker carries out what was decided."""
+        """Gives up the partition: another broker carries out the decided transactions."""
         self.is_closed = True
         for timer in self._timers.values():
             timer.cancel()

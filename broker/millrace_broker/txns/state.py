@@ -4,8 +4,9 @@
       ▲          ▲  └───► PrepareAbort ───► CompleteAbort ──┤
       └──────────┴──────────────────────────────────────────┘
 
-A client of KIP-890 may abort what it has not begun, which goes from Empty or a Complete state to PrepareAbort. Dead is
-an id that is being forgotten; PrepareEpochFence, in Kafka a state between Ongoing and PrepareAbort, is never kept.
+A client of KIP-890 may abort what it has not begun, which leads from Empty or a Complete state to PrepareAbort. Dead is
+the state of an id that is being forgotten. Kafka has PrepareEpochFence between Ongoing and PrepareAbort, but never
+stores it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from enum import IntEnum
 
 
 class TransactionState(IntEnum):
-    """How far a transaction is."""
+    """The state of a transaction."""
 
     EMPTY = 0
     ONGOING = 1
@@ -43,6 +44,6 @@ FROM = {
     TransactionState.COMPLETE_ABORT: (TransactionState.PREPARE_ABORT,),
     TransactionState.DEAD: IDLE,
 }
-"""From which states each is reached."""
+"""For each state those that it may follow."""
 
 STATE_NAMES = {str(state): state for state in TransactionState}

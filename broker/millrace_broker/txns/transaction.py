@@ -8,23 +8,23 @@
                         see below                markers, complete         INVALID_TXN_STATE for the other decision
     time out            -                        aborted and fenced        -
 
-While a record is on its way to the log every request is answered CONCURRENT_TRANSACTIONS. A request of another producer
-id is INVALID_PRODUCER_ID_MAPPING, one of another epoch PRODUCER_FENCED.
+While a record is on its way to the log, every request is answered CONCURRENT_TRANSACTIONS. A request with another
+producer id is answered INVALID_PRODUCER_ID_MAPPING, one with another epoch PRODUCER_FENCED.
 
-`end` that is repeated after it was completed is answered as the first time. Clients of KIP-890 bump their epoch with
-each end, so the repetition is known by the epoch before; they may also abort what they have not begun.
+An `end` that is repeated after it was completed gets the first answer again. Clients of KIP-890 bump their epoch with
+each end, so a repetition is known by the epoch before; they may also abort what they have not begun.
 
-Whoever fences a producer bumps its epoch for the abort: the next instance asks again, and gets the epoch after. If the
-fenced producer asks for its next epoch before another instance comes, it gets that of the abort and goes on (KIP-360);
-to a client of KIP-890 its own abort is answered so too.
-Behaviour: Kafka's TransactionCoordinator and TransactionMetadata, of 4.1.
+Fencing a producer bumps its epoch for the abort; the next instance asks again, and gets the epoch after that. If the
+fenced producer asks for its next epoch before another instance comes, it gets that of the abort and goes on (KIP-360).
+A client of KIP-890 gets it with the answer to its own abort, too.
+The behaviour is that of Kafka's TransactionCoordinator and TransactionMetadata in 4.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millrace.errors import ErrorCode
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
@@ -52,14 +52,14 @@ COMMIT_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMM
 
 
 class InitProducer(NamedTuple):
-    """InitProducerId; `expected` is the producer that the client has been (KIP-360)."""
+    """InitProducerId. `expected` is the producer that the client has been (KIP-360)."""
 
     timeout_ms: int
     expected: Producer | None = None
 
 
 class End(NamedTuple):
-    """EndTxn; the client's version of transactions says whether the epoch is bumped."""
+    """EndTxn. The client's version of transactions says whether the epoch is bumped."""
 
     producer: Producer
     is_commit: bool
@@ -67,35 +67,35 @@ class End(NamedTuple):
 
 
 class Initialized(NamedTuple):
-    """A `Store` of a new epoch, or id."""
+    """The outcome of a `Store` of a new epoch, or id."""
 
     ticket: Ticket
 
 
 class Added(NamedTuple):
-    """A `Store` of more partitions."""
+    """The outcome of a `Store` of more partitions."""
 
     ticket: Ticket
 
 
 class Decided(NamedTuple):
-    """A `Store` of the decision that the producer asked for."""
+    """The outcome of a `Store` of the decision that the producer asked for."""
 
     ticket: Ticket
 
 
 class Fenced(NamedTuple):
-    """A `Store` of an abort that takes the producer's epoch away."""
+    """The outcome of a `Store` of an abort that takes the producer's epoch away; after a timeout without a ticket."""
 
-    ticket: Ticket
+    ticket: Ticket | None
 
 
 class Completed(NamedTuple):
-    """A `Store` after all markers."""
+    """The outcome of a `Store` after all markers."""
 
 
 class Expired(NamedTuple):
-    """A tombstone."""
+    """The outcome of a `Store` of a tombstone."""
 
 
 class Transaction:
@@ -109,7 +109,7 @@ class Transaction:
 
     @property
     def state(self) -> TransactionState:
-        """How far it is."""
+        """The state of the transaction."""
         return self.metadata.state
 
     @property
@@ -120,7 +120,7 @@ class Transaction:
     # Producers.
 
     def needs_producer_id(self, request: InitProducer | End) -> bool:
-        """Whether the request can only be done with a producer id that no one has had."""
+        """Returns whether the request needs a fresh producer id."""
         if isinstance(request, End):
             return request.client_version >= EPOCH_BUMP_VERSION and self.metadata.is_exhausted
         if not self.metadata.is_exhausted or self.state not in IDLE:
@@ -128,7 +128,7 @@ class Transaction:
         return request.expected is None or request.expected.epoch == self.metadata.producer_epoch
 
     def init_producer(self, ticket: Ticket, request: InitProducer, fresh_id: int, now_ms: int) -> Effects:
-        """Make the client the one producer of this id; `fresh_id` is used where `needs_producer_id`."""
+        """Makes the client the one producer of this id; `fresh_id` is used where `needs_producer_id` says so."""
         if self.is_storing:
             return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
         if request.expected is not None and not self._may_be(request.expected):
@@ -158,9 +158,10 @@ class Transaction:
         return self._store(kept, Initialized(ticket))
 
     def _may_be(self, expected: Producer) -> bool:
-        """Whether the client can be this id's producer: of a new id, by its id, or by the id before of which it knew.
+        """Returns whether the client can be the producer of this id.
 
-        The latter repeats a request that has given it a new id and whose answer it never got.
+        It can where the id is new, or the client has its producer id, or the one before: then it repeats a request
+        whose answer, with the new producer id, it never got.
         """
         return (
             self.metadata.producer_epoch == NO_PRODUCER_EPOCH
@@ -169,7 +170,7 @@ class Transaction:
         )
 
     def _bumped(self, expected_epoch: int | None) -> tuple[int, int] | None:
-        """(epoch, the one before where the client had it); None where another instance has taken over."""
+        """Returns the next epoch, and the one before if the client had it; None where another instance took over."""
         epoch = self.metadata.producer_epoch
         if expected_epoch is None:
             return epoch + 1, NO_PRODUCER_EPOCH
@@ -189,7 +190,7 @@ class Transaction:
         client_version: int,
         now_ms: int,
     ) -> Effects:
-        """Let the producer write to further partitions; the first ones begin the transaction."""
+        """Lets the producer write to further partitions; the first ones begin the transaction."""
         error = self._check_owner(producer)
         if not error and (self.is_storing or self.state in DECIDED):
             error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -210,7 +211,7 @@ class Transaction:
         return self._store(kept, Added(ticket))
 
     def verify(self, producer: Producer, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Whether the producer may write to each of these partitions now (KIP-890)."""
+        """Checks for each of these partitions that the producer may write to it now (KIP-890)."""
         error = self._check_owner(producer)
         if not error and self.state in DECIDED:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -225,7 +226,7 @@ class Transaction:
     # The end.
 
     def end(self, ticket: Ticket, request: End, fresh_id: int, now_ms: int) -> Effects:
-        """Commit or abort; `fresh_id` is used where `needs_producer_id`. Answered once the decision is stored."""
+        """Commits or aborts, and answers once the decision is stored; `fresh_id` is used where `needs_producer_id`."""
         is_repeated = request.client_version >= EPOCH_BUMP_VERSION and self._is_repeated(request.producer)
         error = self._check_end(request, is_repeated=is_repeated)
         if error:
@@ -255,7 +256,7 @@ class Transaction:
         return ErrorCode.CONCURRENT_TRANSACTIONS if self.is_storing else ErrorCode.NONE
 
     def _is_repeated(self, producer: Producer) -> bool:
-        """Whether the end of KIP-890's clients comes again: by the epoch before the bump, or the id before this one."""
+        """Returns whether a client of KIP-890 repeats its end, which has its former epoch, or former producer id."""
         kept = self.metadata
         if not kept.bumps_epochs:
             return False
@@ -285,16 +286,16 @@ class Transaction:
         )
 
     def is_timed_out(self, now_ms: int) -> bool:
-        """Whether it has been open for longer than its producer allowed."""
+        """Returns whether the transaction has been open for longer than its producer allows."""
         is_open = self.state is TransactionState.ONGOING and not self.is_storing
         return is_open and self.metadata.start_timestamp_ms + self.metadata.timeout_ms < now_ms
 
     def time_out(self, now_ms: int) -> Effects:
-        """Abort it; its producer is fenced, since it may still be writing."""
+        """Aborts the transaction if its time is up; its producer, which may still be writing, is fenced."""
         return self._fence(None, now_ms) if self.is_timed_out(now_ms) else []
 
-    def _fence(self, ticket: Ticket, now_ms: int) -> Effects:
-        """Abort under the next epoch; one that could not be stored before is taken, as no one has got it."""
+    def _fence(self, ticket: Ticket | None, now_ms: int) -> Effects:
+        """Aborts under the next epoch, or under the one that could not be stored before, which no producer has got."""
         kept = self.metadata
         fenced = replace(
             kept,
@@ -307,7 +308,7 @@ class Transaction:
         return self._store(fenced, Fenced(ticket))
 
     def loaded(self) -> Effects:
-        """Every record has been replayed: a decision that was made is carried out."""
+        """Carries out a decision that was made, as all records are replayed."""
         return self._carry_out() if self.state in DECIDED else []
 
     def _carry_out(self) -> Effects:
@@ -315,7 +316,7 @@ class Transaction:
         return [WriteMarkers(self.metadata.producer, self.metadata.partitions, is_commit)]
 
     def marked(self, now_ms: int) -> Effects:
-        """All partitions have the marker."""
+        """Completes the transaction, as all partitions have the marker."""
         kept = self.metadata
         if kept.state not in DECIDED or self.is_storing:
             return []
@@ -335,25 +336,25 @@ class Transaction:
     # Expiry.
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether nothing has changed for `transactional.id.expiration.ms`, and nothing is open."""
+        """Returns whether nothing is open, nor has changed for `transactional.id.expiration.ms`."""
         is_idle = self.state in IDLE and not self.is_storing
         return is_idle and self.metadata.last_update_timestamp_ms <= now_ms - expiration_ms
 
     def expire(self) -> Effects:
-        """Write the tombstone."""
+        """Writes the tombstone."""
         self._pending = Store(None, Expired())
         return [self._pending]
 
     # Records.
 
-    def _store(self, kept: TransactionMetadata, outcome: Any) -> Effects:
+    def _store(self, kept: TransactionMetadata, outcome: object) -> Effects:
         if self.state not in FROM[kept.state]:
             raise RuntimeError(f"transaction {self.transactional_id} can't go from {self.state} to {kept.state}")
         self._pending = Store(kept, outcome)
         return [self._pending]
 
     def stored(self, store: Store, error: ErrorCode, now_ms: int) -> Effects:  # noqa: ARG002  # as for every event
-        """A `Store` of this transaction has ended."""
+        """Goes on after a `Store` of this transaction, which has succeeded or failed."""
         self._pending = None
         if error:
             return self._not_stored(store, error)
@@ -375,8 +376,8 @@ class Transaction:
         match store.outcome:
             case Completed():
                 return [CompleteLater()]
-            case Expired():
-                return []
+            case Initialized(ticket) | Added(ticket) | Decided(ticket):
+                return _refused(ticket, error)
             case Fenced(ticket):
                 assert store.metadata is not None
                 self._has_failed_fence = True
@@ -386,17 +387,17 @@ class Transaction:
                     last_producer_epoch=store.metadata.last_producer_epoch,
                 )
                 return _refused(ticket, error)
-            case outcome:
-                return _refused(outcome.ticket, error)
+            case _:
+                return []
 
     def _next_producer(self) -> Producer:
-        """Who the client is once the transaction is complete."""
+        """Returns the producer that the client is once the transaction is complete."""
         next_id = self.metadata.next_producer_id
         return self.metadata.producer if next_id == NO_PRODUCER_ID else Producer(next_id, 0)
 
 
 def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """A transactional id that nothing is known of; it has no epoch before its first record is stored."""
+    """Returns a transactional id that was unknown; it has no epoch before its first record is stored."""
     metadata = TransactionMetadata(
         producer_id=producer_id,
         producer_epoch=NO_PRODUCER_EPOCH,
@@ -407,5 +408,5 @@ def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, no
     return Transaction(transactional_id, metadata)
 
 
-def _refused(ticket: Ticket, error: ErrorCode) -> Effects:
+def _refused(ticket: Ticket | None, error: ErrorCode) -> Effects:
     return [] if ticket is None else [Answer(ticket, Result(error, NOBODY))]

@@ -1,9 +1,9 @@
-"""The transaction coordinator: which partition of `__transaction_state` has an id, and which of them are led here.
+"""The transaction coordinator finds an id's partition of `__transaction_state`, and has those that this broker leads.
 
-Until a led partition is read, requests for its transactional ids are answered COORDINATOR_LOAD_IN_PROGRESS; when it is
-led no longer, NOT_COORDINATOR.
+Until a led partition is read, requests for its transactional ids are answered COORDINATOR_LOAD_IN_PROGRESS; when
+another broker leads it, NOT_COORDINATOR.
 
-Runs on the event loop. A request is answered by a future of its `Result`; with one replica it is done at once.
+Runs on the event loop. A request returns a future of its `Result`; with one replica it is done at once.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class TransactionCoordinator:
     """The transactional ids of this broker.
 
     Args:
-        config: the properties.
-        replicas: the led partitions; states are written to and read from these.
-        metadata: the cluster's newest view.
+        config: the properties of transactions.
+        replicas: the partitions that this broker leads; states are written to and read from these.
+        metadata: has the current view of the cluster.
         topics: creates the topic of states.
         markers: ends transactions in partitions.
-        broker_id: this broker's.
-        producer_ids: gives ids that no one has had.
-        clock: timestamps.
-        call_later: timers, as an event loop has them.
-        call_soon: what is done once the answer has left, as an event loop does it.
+        broker_id: the id of this broker.
+        producer_ids: gives fresh producer ids.
+        clock: gives timestamps.
+        call_later: sets timers, as an event loop does.
+        call_soon: calls a function once the answer has left, as an event loop does.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TransactionCoordinator:
         )
 
     def shard(self, transactional_id: str) -> Shard | ErrorCode:
-        """Where a transactional id is, or why it can't be used here now."""
+        """Returns the shard of a transactional id, or the error where it can't be used here now."""
         if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
             return ErrorCode.INVALID_REQUEST
         shard = self.led.of_partition(self.topic.partition_of(transactional_id))
@@ -105,32 +105,32 @@ class TransactionCoordinator:
         return shard if shard.is_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def shards(self) -> list[Shard] | ErrorCode:
-        """Every shard; an error while one is being loaded."""
+        """Returns every shard; an error while one is being loaded."""
         shards = self.led.all()
         if all(shard.is_loaded for shard in shards):
             return shards
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def now_ms(self) -> int:
-        """The wall clock: what timestamps of transactions mean."""
+        """Returns the time of the wall clock, which timestamps of transactions have."""
         return self._clock.now_ms()
 
     def is_elsewhere(self, transactional_id: str) -> bool:
-        """Whether another broker leads the partition that has a transactional id."""
+        """Returns whether another broker leads the partition of a transactional id."""
         topic = self.metadata.view.topics.get(TRANSACTION_TOPIC)
         if topic is None:
             return False
         return topic.partitions[self.topic.partition_of(transactional_id)].leader != self._broker_id
 
     def first_free_producer_id(self) -> int:
-        """The id above those of all producers that are known here."""
+        """Returns the producer id above all that are known here."""
         known = (max(one.metadata.producer_id, one.metadata.next_producer_id) for one in self.transactions())
         return max(known, default=-1) + 1
 
     # Requests.
 
     async def init_producer(self, transactional_id: str, request: InitProducer) -> Result:
-        """InitProducerId with a transactional id. Raises as `ProducerIds.take` does where a new id is needed."""
+        """Handles InitProducerId with a transactional id; raises as `ProducerIds.take` where it needs a fresh id."""
         if not transactional_id:
             return Result(ErrorCode.INVALID_REQUEST)
         if not 0 < request.timeout_ms <= self.config.transaction_max_timeout_ms:
@@ -154,7 +154,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], client_version: int
     ) -> asyncio.Future[Result]:
-        """Let a producer write to further partitions: AddPartitionsToTxn, AddOffsetsToTxn."""
+        """Lets a producer write to further partitions, by AddPartitionsToTxn or AddOffsetsToTxn."""
         return self._ask(
             transactional_id,
             lambda transaction, ticket, now_ms: transaction.add_partitions(
@@ -165,14 +165,14 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether a producer may write to each of these partitions now."""
+        """Checks for each of these partitions that a producer may write to it now."""
         transaction = self.find(transactional_id)
         if isinstance(transaction, ErrorCode):
             return dict.fromkeys(partitions, transaction)
         return transaction.verify(producer, partitions)
 
     def end(self, transactional_id: str, request: End) -> asyncio.Future[Result]:
-        """EndTxn; answered once the decision is stored. Raises as `ProducerIds.take` does where a new id is needed."""
+        """Handles EndTxn, which is answered once the decision is stored; raises as `ProducerIds.take` for a new id."""
         known = self.find(transactional_id)
         if isinstance(known, Transaction) and known.needs_producer_id(request):
             return asyncio.ensure_future(self._end_with_next_id(transactional_id, request))
@@ -187,7 +187,7 @@ class TransactionCoordinator:
         )
 
     def find(self, transactional_id: str) -> Transaction | ErrorCode:
-        """A transactional id that is known here, or why there is none."""
+        """Returns the transaction of an id, or the error where the id is unknown or not here."""
         shard = self.shard(transactional_id)
         return shard if isinstance(shard, ErrorCode) else shard.find(transactional_id)
 
@@ -230,15 +230,15 @@ class TransactionCoordinator:
     # Housekeeping.
 
     async def abort_timed_out(self) -> int:
-        """Abort the transactions that are open for too long; how many."""
+        """Aborts the transactions that are open for too long; returns how many."""
         return await self._in_turn(Shard.abort_timed_out)
 
     async def expire_transactional_ids(self) -> int:
-        """Forget the transactional ids that have not been used for long; how many."""
+        """Forgets the transactional ids that were not used for long; returns how many."""
         return await self._in_turn(lambda shard: shard.expire(self.config.transactional_id_expiration_ms))
 
     async def _in_turn(self, work: Callable[[Shard], Iterator[Transaction]]) -> int:
-        """How many steps of work there were in all shards; requests go before the next one."""
+        """Does the work in all shards, with room for requests after each step; returns how many steps there were."""
         steps = 0
         for shard in self.led.loaded():
             for _ in work(shard):
@@ -248,13 +248,13 @@ class TransactionCoordinator:
         return steps
 
     def transactions(self) -> Iterator[Transaction]:
-        """Every transaction that is known here; for any thread."""
+        """Yields every transaction that is known here; any thread may ask."""
         for shard in self.led.loaded():
             yield from shard.transactions.copy().values()
 
 
 def topic_config(config: TransactionConfig) -> dict[str, str]:
-    """The topic's own properties, as Kafka creates it."""
+    """Returns the topic's own properties, which are those of Kafka."""
     return {
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",

@@ -10,12 +10,12 @@
     leave, expiry   -                 complete if all joined  rebalance                  rebalance
 
 Timers: `session` of each member, `join` for the whole rebalance, `sync` for the members that have been told of a
-generation and do not ask for their assignment. In PreparingRebalance, members that wait need no heartbeats.
+generation and have not asked for their assignment yet. In PreparingRebalance, members that wait need no heartbeats.
 
-The first rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members, again and again while
-some come, and no longer than the rebalance timeout. A static member that does not come back in time stays until its
-session ends. Behaviour: Kafka's ClassicGroup, of one difference: where a member sends a request again, the first one
-is answered REBALANCE_IN_PROGRESS instead of never.
+The first rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members, and as long again where
+some have come, but no longer than the rebalance timeout. A static member that does not come back in time stays until
+its session ends. The behaviour is that of Kafka's ClassicGroup, with one difference: where a member sends a request
+again, the first one is answered REBALANCE_IN_PROGRESS instead of never.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ SYNC_TIMER = ("sync",)
 
 
 class Assigned(NamedTuple):
-    """A `Store` of the assignments that a generation's leader gave."""
+    """The outcome of a `Store` of the assignments that a generation's leader gave."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
 class Emptied(NamedTuple):
-    """A `Store` of a generation without members."""
+    """The outcome of a `Store` of a generation without members."""
 
 
 class Replaced(NamedTuple):
-    """A `Store` of a static member that came back in a stable group, and what it was before."""
+    """The outcome of a `Store` of a static member that came back in a stable group; the old values undo it."""
 
     member_id: str
     old_member_id: str
@@ -68,12 +68,12 @@ class Replaced(NamedTuple):
 
 
 def session_timer(member_id: str) -> tuple[str, str]:
-    """The timer of a member's session."""
+    """Returns the timer of a member's session."""
     return ("session", member_id)
 
 
 class ClassicGroup(GroupFacts):
-    """One classic group. `now_ms` is the wall clock's, for the state's timestamp."""
+    """One classic group. `now_ms` is the wall clock's, which becomes the state's timestamp."""
 
     def __init__(self, group_id: str, config: GroupConfig, now_ms: int) -> None:
         super().__init__(group_id, config, now_ms)
@@ -81,20 +81,20 @@ class ClassicGroup(GroupFacts):
         self._initial_delay_ms: tuple[int, int] | None = None  # of the timer that is set, and what may follow it
 
     def committed(self, committer: Committer, now_ms: int) -> Effects:  # noqa: ARG002
-        """A commit is a sign of life."""
+        """Starts the member's session from zero: a commit is a sign of life."""
         member = self.members.get(committer.member_id)
         if member is None or self.state not in (State.STABLE, State.PREPARING_REBALANCE):
             return []
         return [_session(member)]
 
     def loaded(self, now_ms: int) -> Effects:
-        """Sessions begin anew; a group that is larger than is allowed now rebalances."""
+        """Starts all sessions from zero; a group that is larger than is allowed by now rebalances."""
         if len(self.members) > self.config.group_max_size:
             return [*map(_session, self.members), *self._prepare_rebalance(now_ms)]
         return [_session(member) for member in self.members]
 
     def unloaded(self, error: ErrorCode) -> Effects:
-        """Answer everyone who waits."""
+        """Refuses all requests that wait, and cancels the timers."""
         effects = self._answer_all(error)
         effects += [CancelTimer(session_timer(member_id)) for member_id in self.members.pending_join]
         effects += [CancelTimer(session_timer(member.member_id)) for member in self.members]
@@ -104,7 +104,7 @@ class ClassicGroup(GroupFacts):
     # Joining.
 
     def join(self, join: Join, now_ms: int) -> Effects:
-        """JoinGroup."""
+        """Handles JoinGroup."""
         if not self._accepts(join.member_id):
             effects = self._remove(join.member_id)
             effects.append(_refused(join, ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
@@ -119,7 +119,10 @@ class ClassicGroup(GroupFacts):
         return self._join_known(join, now_ms)
 
     def _accepts(self, member_id: str) -> bool:
-        """In a rebalance those who wait are counted, which keeps the last to rejoin out where the limit was lowered."""
+        """Returns whether there is room.
+
+        During a rebalance, the members that wait count: where the limit was lowered, the last to rejoin are refused.
+        """
         if self.state in (State.EMPTY, State.DEAD):
             return True
         member, limit = self.members.get(member_id), self.config.group_max_size
@@ -173,7 +176,7 @@ class ClassicGroup(GroupFacts):
         return [timer, *self._rebalance_or_complete(now_ms)]
 
     def _replace_static(self, join: Join, old_member_id: str, now_ms: int) -> Effects:
-        """A static member restarts (KIP-345): its former self is fenced; in a stable group nobody else is disturbed."""
+        """Lets a static member that has restarted take its own place (KIP-345); a stable group does not rebalance."""
         member = self.members[old_member_id]
         effects = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         outcome = Replaced(
@@ -212,9 +215,10 @@ class ClassicGroup(GroupFacts):
         return [Answer(ticket, self._rejoined(member, outcome))]
 
     def _rejoined(self, member: Member, outcome: Replaced) -> JoinResult:
-        """KIP-814: a leader that comes back learns that it leads, and that there is nothing to assign.
+        """Returns the answer to a static member that came back, which may be the leader (KIP-814).
 
-        An older client would assign anew, so it is told of the leader that there was before: itself under its old id.
+        A leader learns that it leads, and that there is nothing to assign. An older client would assign again, so it is
+        told that another member leads: itself under its old id.
         """
         result = self._joined(member)
         if outcome.supports_skipping_assignment:
@@ -250,7 +254,7 @@ class ClassicGroup(GroupFacts):
     # Rebalancing.
 
     def rebalance(self, now_ms: int) -> Effects:
-        """Let everyone join again, though no member asks for it."""
+        """Lets all members join again, though none asks for it."""
         return self._rebalance_or_complete(now_ms)
 
     def _rebalance_or_complete(self, now_ms: int) -> Effects:
@@ -320,7 +324,7 @@ class ClassicGroup(GroupFacts):
     # Syncing.
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:  # noqa: ARG002  # every event has the same form
-        """SyncGroup."""
+        """Handles SyncGroup."""
         error = self._check_sync(sync)
         if error:
             return [Answer(sync.ticket, SyncResult(error))]
@@ -371,7 +375,7 @@ class ClassicGroup(GroupFacts):
         return effects
 
     def _answer_sync(self, member: Member, result: SyncResult) -> Effects:
-        """Answers a SyncGroup that waits; the session starts from zero, as the member sent no heartbeats meanwhile."""
+        """Completes a SyncGroup that waits; the session starts from zero, as the member sent no heartbeats."""
         ticket, member.sync_ticket = member.sync_ticket, None
         return [] if ticket is None else [Answer(ticket, result), _session(member)]
 
@@ -381,7 +385,7 @@ class ClassicGroup(GroupFacts):
     # Heartbeats, leaving, expiry.
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
-        """Heartbeat."""
+        """Handles Heartbeat."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         error = self.members.check(member_id, instance_id)
@@ -394,7 +398,7 @@ class ClassicGroup(GroupFacts):
         return error, [_session(self.members[member_id])]
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
-        """LeaveGroup; an error for each member that it names."""
+        """Handles LeaveGroup; returns an error for each member that it names."""
         if self.state is State.DEAD:
             return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(leaving), []
         errors: list[ErrorCode] = []
@@ -425,7 +429,7 @@ class ClassicGroup(GroupFacts):
         return effects
 
     def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:
-        """One of the timers has run out."""
+        """Handles one of the timers that has run out."""
         if self.state is State.DEAD:
             return []
         if timer == SYNC_TIMER:
@@ -462,13 +466,13 @@ class ClassicGroup(GroupFacts):
         return effects + self._prepare_rebalance(now_ms)
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
-        """A `Store` has ended. `Emptied` needs no more: after a reload the members would expire once again."""
+        """Goes on after a `Store`. `Emptied` may have failed: after a reload the members would only expire again."""
         if isinstance(outcome, Assigned):
             return self._assigned(outcome, error, now_ms)
         return self._replaced(outcome, error) if isinstance(outcome, Replaced) else []
 
     def _answer_waiting(self, member: Member, error: ErrorCode, member_id: str | None = None) -> Effects:
-        """End what a member waits for; it goes, or is replaced."""
+        """Ends the requests of a member that leaves or is replaced."""
         effects: Effects = []
         if member.join_ticket is not None:
             named = member.member_id if member_id is None else member_id

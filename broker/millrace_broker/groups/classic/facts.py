@@ -1,7 +1,7 @@
-"""What a classic group is and what it allows: no events here, those are `group`'s.
+"""What a classic group is and what it allows; `classic_group` handles the events.
 
-A stored group comes back as Stable, or as Empty where it had no members; a rebalance that was under way is forgotten,
-and its members learn it from their next request.
+A stored group comes back as Stable, or as Empty where it had no members. A rebalance that was under way is lost, and
+the members learn of it from the answer to their next request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GroupFacts:
 
     @classmethod
     def of(cls, group_id: str, metadata: GroupMetadata, config: GroupConfig, now_ms: int) -> Self:
-        """A group as its record says."""
+        """Returns a group that its record describes."""
         group = cls(group_id, config, now_ms)
         group.generation = metadata.generation
         group.protocol_type = metadata.protocol_type or None
@@ -69,23 +69,23 @@ class GroupFacts:
 
     @property
     def state_name(self) -> str:
-        """As ListGroups shows it."""
+        """The state as ListGroups shows it."""
         return str(self.state)
 
     @property
     def member_count(self) -> int:
-        """How many members it has, pending ones excepted."""
+        """The number of members, without those that have only been given an id."""
         return len(self.members)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, pending ones excepted."""
+        """Whether the group is in the state Empty."""
         return self.state is State.EMPTY
 
     def check_commit(self, committer: Committer) -> ErrorCode:
-        """A simple consumer may commit while the group is empty, a member in its generation and not amid a sync.
+        """Checks that the group is empty, or that the client is a member, in its generation, and no sync is under way.
 
-        In a transaction a commit without a member is that of an old client, and the state does not matter.
+        In a transaction, a commit without a member comes from an old client, and the state does not matter.
         """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -98,33 +98,36 @@ class GroupFacts:
             return error
         if committer.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        is_amid_sync = self.state is State.COMPLETING_REBALANCE and not committer.is_transactional
-        return ErrorCode.REBALANCE_IN_PROGRESS if is_amid_sync else ErrorCode.NONE
+        is_syncing = self.state is State.COMPLETING_REBALANCE and not committer.is_transactional
+        return ErrorCode.REBALANCE_IN_PROGRESS if is_syncing else ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:  # noqa: ARG002  # KIP-848's only
-        """Everyone may fetch."""
+        """Allows it always."""
         return ErrorCode.GROUP_ID_NOT_FOUND if self.state is State.DEAD else ErrorCode.NONE
 
     def check_delete(self) -> ErrorCode:
-        """Only an empty group."""
+        """Checks that the group is empty."""
         if self.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.NONE if self.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def check_delete_offsets(self) -> ErrorCode:
-        """An empty group, or one of consumers, whose subscriptions can be read."""
+        """Checks that the group is empty or its members are consumers, whose subscriptions the broker can read."""
         error = self.check_delete()
         is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return ErrorCode.NONE if error is ErrorCode.NON_EMPTY_GROUP and is_consumer else error
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a consumer subscribes the topic; where subscriptions can't be read, all are taken for subscribed."""
+        """Returns whether a consumer subscribes to the topic; true for all where the subscriptions can't be read."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
     def expiry_base_ms(self, offset: CommittedOffset) -> int | None:
-        """KIP-211: since the group is empty; for simple consumers and unsubscribed topics, since the commit."""
+        """Returns when retention begins (KIP-211).
+
+        It begins when the group becomes empty; for simple consumers and topics without a subscription, with the commit.
+        """
         if self.protocol_type is None:
             return offset.commit_timestamp_ms
         if self.state is State.EMPTY:
@@ -134,11 +137,11 @@ class GroupFacts:
         return None
 
     def tombstones(self) -> list[Record]:
-        """The record that removes it."""
+        """Returns the record that removes the group."""
         return [group_record(self.group_id, None)]
 
     def describe(self) -> Description:
-        """As DescribeGroups shows it: protocol and metadata of a stable group only, assignments as last given."""
+        """Returns what DescribeGroups shows: protocol and metadata of a stable group only, and the last assignments."""
         is_stable = self.state is State.STABLE
         members = tuple(
             DescribedMember(
@@ -155,7 +158,7 @@ class GroupFacts:
         return Description(self.state_name, self.protocol_type or "", protocol_name, members)
 
     def record(self, assignments: dict[str, bytes] | None = None) -> Record:
-        """The group as it is kept; with other assignments where they are yet to come."""
+        """Returns the record of the group, with new assignments where these are not part of it yet."""
         members = tuple(
             MemberMetadata(
                 member_id=member.member_id,
@@ -180,12 +183,12 @@ class GroupFacts:
         return group_record(self.group_id, metadata)
 
     def update_subscribed_topics(self) -> None:
-        """Read them from the members' metadata, where these are consumers."""
+        """Reads the subscribed topics from the metadata of members that are consumers."""
         is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
         self.subscribed_topics = self.members.subscribed_topics(self.protocol_name) if is_consumer else None
 
     def move(self, state: State, now_ms: int) -> None:
-        """Change the state."""
+        """Moves to a state; raises RuntimeError where the present one does not lead there."""
         if self.state not in FROM[state]:
             raise RuntimeError(f"group {self.group_id} can't go from {self.state} to {state}")
         self.previous_state, self.state = self.state, state

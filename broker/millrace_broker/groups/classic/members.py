@@ -1,8 +1,8 @@
-"""The members of a classic group: who they are, who leads, whom the group waits for, which protocol they vote for.
+"""The members of a classic group: who leads, which ones the group waits for, which protocol they vote for.
 
-members        joined, in the order in which they came
-pending join   have been given an id and are to join with it (KIP-394)
-pending sync   have been told of the generation and have not asked for their assignment yet
+members        those that have joined, in the order in which they came
+pending join   those that have been given an id and are to join with it (KIP-394)
+pending sync   those that have been told of the generation and have not asked for their assignment yet
 static         group instance id -> member id (KIP-345)
 """
 
@@ -21,7 +21,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 @dataclass(slots=True)
 class Member:
-    """One member, and the requests of its that wait."""
+    """One member, and its requests that wait."""
 
     member_id: str
     instance_id: str | None
@@ -37,7 +37,7 @@ class Member:
 
     @classmethod
     def of(cls, join: Join, member_id: str) -> Member:
-        """A member that has just joined; it does not know yet that it has."""
+        """Returns a member that has just joined, and does not know it yet."""
         return cls(
             member_id=member_id,
             instance_id=join.instance_id,
@@ -56,15 +56,15 @@ class Member:
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """A known member that waits for others is alive as far as one can tell."""
+        """Whether the member waits for others, and so is taken to be alive; new members are not."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its metadata for a protocol; none where it does not support it."""
+        """Returns the member's metadata for a protocol, no bytes where it does not support that."""
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
     def take(self, join: Join) -> None:
-        """Take the timeouts and protocols of a new JoinGroup."""
+        """Takes the timeouts and protocols of a new JoinGroup."""
         self.protocols = join.protocols
         self.rebalance_timeout_ms = join.rebalance_timeout_ms
         self.session_timeout_ms = join.session_timeout_ms
@@ -93,30 +93,30 @@ class Members:
         return self._by_id[member_id]
 
     def get(self, member_id: str) -> Member | None:
-        """The member of this id, if there is one."""
+        """Returns the member with this id, or None."""
         return self._by_id.get(member_id)
 
     def static_member_id(self, instance_id: str | None) -> str | None:
-        """The member that holds a group instance id."""
+        """Returns the id of the member with a group instance id, or None."""
         return None if instance_id is None else self._static.get(instance_id)
 
     @property
     def joining(self) -> int:
-        """How many wait for the rebalance to complete."""
+        """The number of members that wait for the rebalance to complete."""
         return sum(member.is_joining for member in self._by_id.values())
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody has to be waited for."""
+        """Whether there is no member to wait for."""
         return not self.pending_join and all(member.is_joining for member in self._by_id.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest rebalance timeout that a member asks for."""
         return max((member.rebalance_timeout_ms for member in self._by_id.values()), default=0)
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether a request comes from a member; an instance id that another member holds now is fenced."""
+        """Checks that a request comes from a member, which is fenced where another has its instance id by now."""
         if instance_id is not None:
             holder = self._static.get(instance_id)
             if holder is not None and holder != member_id:
@@ -126,7 +126,7 @@ class Members:
         return ErrorCode.NONE if member_id in self._by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def add(self, member: Member) -> None:
-        """Take in a member; the first one leads."""
+        """Adds a member; the first one leads."""
         self._by_id[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
@@ -135,7 +135,7 @@ class Members:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Let a member go, joined or pending; if it led, the longest-standing one leads now."""
+        """Removes a member, joined or pending; where it led, the one that has been here longest leads now."""
         member = self._by_id.pop(member_id, None)
         if member is not None and member.instance_id is not None:
             self._static.pop(member.instance_id, None)
@@ -145,7 +145,7 @@ class Members:
         self.pending_sync.discard(member_id)
 
     def rename(self, old_id: str, new_id: str) -> None:
-        """A static member comes back under another id, in the place of its former self."""
+        """Gives a static member that has come back its former place, under its new id."""
         member = self._by_id.pop(old_id)
         member.member_id = new_id
         self._by_id[new_id] = member
@@ -158,7 +158,7 @@ class Members:
             self.pending_sync.add(new_id)
 
     def elect_joined_leader(self) -> bool:
-        """Let one who waits lead, the leader itself if it does; False if nobody waits."""
+        """Makes a member that waits the leader, the present one if it does; returns whether any waits."""
         if self.leader is not None and self._by_id[self.leader].is_joining:
             return True
         joined = next((member for member in self._by_id.values() if member.is_joining), None)
@@ -167,14 +167,14 @@ class Members:
         return joined is not None
 
     def support(self, protocols: tuple[JoinProtocol, ...]) -> bool:
-        """Whether one of the protocols is supported by every member."""
+        """Returns whether all members support one of the protocols."""
         if not self._by_id:
             return bool(protocols)
         common = self._common_protocols()
         return any(protocol.name in common for protocol in protocols)
 
     def select_protocol(self) -> str | None:
-        """Each member votes for the first of its protocols that all support; the one with the most votes wins."""
+        """Returns the protocol with the most votes: each member votes for the first of its own that all support."""
         common = self._common_protocols()
         votes = Counter(
             next((protocol.name for protocol in member.protocols if protocol.name in common), None)
@@ -183,7 +183,7 @@ class Members:
         return votes.most_common(1)[0][0]
 
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """All topics that consumers subscribe; None where their metadata can't be read."""
+        """Returns all topics that consumers subscribe to; None where their metadata can't be read."""
         topics: set[str] = set()
         try:
             for member in self._by_id.values():
@@ -198,7 +198,7 @@ class Members:
 
 
 def _subscribed_topics(metadata: bytes) -> list[str]:
-    """ConsumerProtocolSubscription, of whose every version this is the beginning: version i16, topics [string]."""
+    """Reads the beginning of a ConsumerProtocolSubscription, the same in all versions: version i16, topics [string]."""
     decoder = Decoder(metadata)
     decoder.int16()
     return [decoder.string() for _ in range(decoder.array_length())]

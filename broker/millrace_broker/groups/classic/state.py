@@ -8,7 +8,7 @@
                                                       v                                         |
                                               CompletingRebalance  -- the leader's sync -->  Stable
 
-Dead    deleted, or led by another broker
+Dead    the group is deleted, or led by another broker
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Named as the protocol shows them."""
+    """A state, by the name that the protocol shows."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -33,4 +33,4 @@ FROM = {
     State.STABLE: (State.COMPLETING_REBALANCE,),
     State.DEAD: tuple(State),
 }
-"""Which states each may follow."""
+"""For each state those that it may follow."""

@@ -15,7 +15,7 @@ from millrace_broker.groups.consumer.member import JOINING_EPOCH
 from millrace_broker.groups.consumer.records import GroupRecord, Kind, decode_key, decode_value
 from millrace_broker.groups.events import Ticket
 from millrace_broker.groups.group import Group
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Replay, Shard
 
@@ -40,7 +40,7 @@ class ConsumerGroups:
         """The functions that read the records of consumer groups, by the version of their keys."""
         return dict.fromkeys(Kind, self._replay)
 
-    def heartbeat(self, coordinator: Coordinator, request: Heartbeat, ticket: Ticket) -> None:
+    def heartbeat(self, coordinator: GroupCoordinator, request: Heartbeat, ticket: Ticket) -> None:
         """Handles ConsumerGroupHeartbeat; the answer, a `HeartbeatAnswer` or a `Refusal`, goes to the ticket."""
         try:
             if not self.config.is_served:
@@ -57,7 +57,7 @@ class ConsumerGroups:
             shard.groups[request.group_id] = group
         shard.perform(group, effects)
 
-    def find(self, coordinator: Coordinator, group_id: str) -> ConsumerGroup:
+    def find(self, coordinator: GroupCoordinator, group_id: str) -> ConsumerGroup:
         """Returns the group; raises GroupIdNotFoundError where there is none, or it is of another type."""
         group = coordinator.shard(group_id).groups.get(group_id)
         if not isinstance(group, ConsumerGroup):

@@ -22,7 +22,7 @@ from millrace_broker.groups import commits, membership, overview
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.events import Join, JoinProtocol
 from millrace_broker.groups.group import Committer
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, offset_record
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.replication.purgatory import Purgatory
@@ -70,7 +70,7 @@ class Home:
         metadata = MetadataCache(ClusterView("c", 1, {}, {OFFSETS_TOPIC: topic}))
         store = LocalStore(OsFileSystem(), str(folder))
         topics = TopicManager(BrokerConfig.from_properties({}), store, metadata, lambda _: None)
-        self.coordinator = Coordinator(
+        self.coordinator = GroupCoordinator(
             GroupConfig(group_initial_rebalance_delay_ms=0, offsets_load_buffer_size=200, offsets_commit_timeout_ms=50),
             self.replicas,
             metadata,

@@ -20,7 +20,7 @@ from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
-from millrace_broker.groups.group_coordinator import Coordinator
+from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogManager, TopicPartition
@@ -87,7 +87,7 @@ class Home:
         store = LocalStore(OsFileSystem(), str(folder))
         manager = TopicManager(BrokerConfig.from_properties({}), store, self.metadata, lambda _: None)
         shared = {"clock": self.clock, "call_later": self.call_later}
-        self.groups = Coordinator(GroupConfig(), self.replicas, self.metadata, manager, **shared)
+        self.groups = GroupCoordinator(GroupConfig(), self.replicas, self.metadata, manager, **shared)
         self.txns = TransactionCoordinator(
             TransactionConfig(transaction_state_log_load_buffer_size=200),
             self.replicas,
