@@ -1,9 +1,11 @@
-"""What an IncrementalAlterConfigs operation makes of a configuration, as a pure function (KIP-339).
+"""Applies the operations of IncrementalAlterConfigs to a configuration, as a pure function (KIP-339).
 
-    SET        the value replaces whatever there was          DELETE     the layer below holds again
-    APPEND     elements that are not in the list yet          SUBTRACT   elements leave the list
+    SET        gives the property this value
+    DELETE     removes the property, so that the layer below holds
+    APPEND     adds the elements that the list does not have yet
+    SUBTRACT   removes elements from the list
 
-A list that this layer does not have is, for the last two, the property's default.
+APPEND and SUBTRACT begin with the property's default where the configuration does not have the list.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class OperationType(IntEnum):
 
 
 class Operation(NamedTuple):
-    """What shall become of one property."""
+    """An operation on one property; `type` is the protocol's number."""
 
     name: str
     type: int
@@ -36,7 +38,11 @@ class Operation(NamedTuple):
 def apply_operations(
     properties: Mapping[str, str], operations: Iterable[Operation], keys: Mapping[str, ConfigKey]
 ) -> dict[str, str]:
-    """The configuration afterwards; its names and values are not checked. InvalidRequestError, InvalidConfigError."""
+    """Returns the configuration with the operations applied; names and values of the result are not checked.
+
+    InvalidRequestError for an unknown operation or a missing value, InvalidConfigError where an operation on lists
+    names a property that is none.
+    """
     changed = dict(properties)
     for name, number, value in operations:
         operation = _type_of(name, number)
@@ -63,7 +69,7 @@ def _list_key(keys: Mapping[str, ConfigKey], name: str, operation: OperationType
     if key is None:
         raise InvalidConfigError(f"unknown config name: {name}")
     if key.type is not ConfigType.LIST:
-        raise InvalidConfigError(f"{name}: {operation.name.lower()} is not allowed, as it is no list")
+        raise InvalidConfigError(f"{name}: {operation.name.lower()} is not allowed, as it is not a list")
     return key
 
 

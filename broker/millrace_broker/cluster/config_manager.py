@@ -1,7 +1,7 @@
-"""Describing and changing the configuration of topics and brokers, live.
+"""Describes and changes the configuration of topics, brokers and groups while the broker runs.
 
-The store blocks, so it is called from a worker thread. When a change returns, this broker obeys it: its view has the
-new configuration, and a view is acted upon before it is shown.
+The store blocks, so it is called from a worker thread. When a change returns, this broker obeys it: the new
+configuration is in the view of its `MetadataCache`, which takes a view only after it has been acted upon.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ KEPT_CONFIGURATIONS = 100
 
 
 def layers_of(view: ClusterView, broker_id: int, static: Properties) -> BrokerLayers:
-    """The layers of a broker; live properties that mean nothing here are reported and passed over."""
+    """Returns the layers of a broker; live properties that it does not know are logged and left out."""
     layers = []
     for entity in (ALL_BROKERS, str(broker_id)):
         known, wrong = split_known(view.broker_configs.get(entity, {}))
         if wrong:
-            logger.warning("configuration of broker %s, passed over: %s", entity, "; ".join(wrong))
+            logger.warning("configuration of broker %s, left out: %s", entity, "; ".join(wrong))
         layers.append(known)
     return BrokerLayers(static, *layers)
 
 
 def check_stored_restrictions(view: ClusterView, broker_id: int) -> None:
-    """Raise InvalidConfigError where the cluster has stored a restriction for this broker, which it would not obey."""
+    """Raises InvalidConfigError where the cluster has stored a restriction that this broker would not enforce."""
     for entity in (ALL_BROKERS, str(broker_id)):
         for name, text in view.broker_configs.get(entity, {}).items():
             try:
@@ -62,32 +62,35 @@ def check_stored_restrictions(view: ClusterView, broker_id: int) -> None:
 
 
 class ConfigManager:
-    """The configuration of all topics, and of this broker in its layers."""
+    """Describes and changes the configuration of all topics and groups, and of this broker in its layers."""
 
     def __init__(self, broker_id: int, layers: BrokerLayers, store: MetadataStore, metadata: MetadataCache) -> None:
         self._broker_id = broker_id
         self._store = store
         self._metadata = metadata
-        self._changing = asyncio.Lock()  # a change reads what it changes
+        self._changing = asyncio.Lock()  # a change builds on the configuration that it reads
         self.set_layers(layers)
 
     @property
     def layers(self) -> BrokerLayers:
-        """What holds where a topic says nothing."""
+        """The layers of this broker, which hold where a topic has no value."""
         return self._layers
 
     def set_layers(self, layers: BrokerLayers) -> None:
-        """Take other layers. Most topics have the same few configurations, so their entries are kept."""
+        """Replaces the layers, and forgets the entries that were made of the old ones."""
         self._layers = layers
         self._consumer_groups = layers.consumer_group_config()
         self._entries_of: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = {}
 
     def check_topic_config(self, config: Properties) -> None:
-        """Raise InvalidConfigError for what a topic may not have."""
+        """Raises InvalidConfigError for a property that a topic may not have, or a value that does not fit."""
         check_topic_config(self.layers, config)
 
     def topic_entries(self, config: Properties) -> list[ConfigEntry]:
-        """A topic's every property, if this were its own configuration."""
+        """Returns every property of a topic that has this configuration.
+
+        Most topics have one of a few configurations, so the entries are kept for the next of them.
+        """
         key = tuple(sorted(config.items()))
         if key not in self._entries_of:
             if len(self._entries_of) >= KEPT_CONFIGURATIONS:
@@ -96,33 +99,33 @@ class ConfigManager:
         return self._entries_of[key]
 
     def describe_topic(self, name: str) -> list[ConfigEntry]:
-        """A topic's every property. InvalidTopicError, UnknownTopicError."""
+        """Returns every property of a topic. InvalidTopicError, UnknownTopicError."""
         return self.topic_entries(self._topic_config(name))
 
     def describe_broker(self, name: str) -> list[ConfigEntry]:
-        """This broker's every property by its id; the live ones of all brokers by the empty name."""
+        """Returns every property of this broker, or, for the empty name, the live ones of all. InvalidRequestError."""
         entity = self._entity(name)
         return list(cluster_entries(self.layers) if entity == ALL_BROKERS else broker_entries(self.layers))
 
     async def replace_topic(self, name: str, config: Properties, *, validate_only: bool) -> None:
-        """AlterConfigs: what is not named goes back to the broker's default."""
+        """Gives a topic this configuration alone (AlterConfigs); all other properties return to the broker's value."""
         async with self._changing:
             self._topic_config(_named(name))
             await self._set_topic(name, config, validate_only=validate_only)
 
     async def change_topic(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """IncrementalAlterConfigs: what is not named stays."""
+        """Applies operations to the configuration of a topic (IncrementalAlterConfigs)."""
         async with self._changing:
             config = apply_operations(self._topic_config(_named(name)), operations, TOPIC_CONFIG.keys)
             await self._set_topic(name, config, validate_only=validate_only)
 
     async def replace_broker(self, name: str, config: Properties, *, validate_only: bool) -> None:
-        """AlterConfigs for this broker or, by the empty name, all."""
+        """Gives this broker or, by the empty name, all brokers this live configuration alone (AlterConfigs)."""
         async with self._changing:
             await self._set_broker(self._entity(name), config, validate_only=validate_only)
 
     async def change_broker(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """IncrementalAlterConfigs for this broker or, by the empty name, all."""
+        """Applies operations to the live configuration of this broker or, by the empty name, of all brokers."""
         entity = self._entity(name)
         async with self._changing:
             before = self._metadata.view.broker_configs.get(entity, {})
@@ -130,18 +133,18 @@ class ConfigManager:
             await self._set_broker(entity, config, validate_only=validate_only)
 
     def describe_group(self, name: str) -> list[ConfigEntry]:
-        """A group's every property, whether the group is there or not. InvalidRequestError."""
+        """Returns every property of a group, whether the group exists or not. InvalidRequestError."""
         check_group_name(name)
         return group_entries(self._metadata.view.group_configs.get(name, {}), self._consumer_groups)
 
     async def replace_group(self, name: str, config: Properties, *, validate_only: bool) -> None:
-        """AlterConfigs for a group."""
+        """Gives a group this configuration alone (AlterConfigs)."""
         check_group_name(name)
         async with self._changing:
             await self._set_group(name, config, validate_only=validate_only)
 
     async def change_group(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """IncrementalAlterConfigs for a group."""
+        """Applies operations to the configuration of a group (IncrementalAlterConfigs)."""
         check_group_name(name)
         async with self._changing:
             before = self._metadata.view.group_configs.get(name, {})

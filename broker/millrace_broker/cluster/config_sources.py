@@ -1,4 +1,4 @@
-"""Where the value of a property comes from: Kafka's order of precedence, as DescribeConfigs shows it.
+"""Finds where the value of a property comes from, in Kafka's order of precedence, as DescribeConfigs shows it.
 
     topic                    /config/topics/[topic]
     group                    /config/groups/[group]
@@ -7,9 +7,9 @@
     broker, at its start     its file and arguments
     default                  the tables of `config` and `storage.config`
 
-A synonym list is what would hold if the layers above were not there, the first being what does. As in Kafka
-(ConfigHelper), it begins with the broker's property of the finest unit: a value that `log.retention.hours` alone gives
-is obeyed, and has no entry.
+The synonyms of a property are its values in all layers, the one that holds first; each would hold if those before it
+were not there. As in Kafka (ConfigHelper), they begin with the broker's property of the finest unit. So a value that
+only `log.retention.hours` gives is obeyed, but has no entry.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """One layer's say; the value of a secret is None."""
+    """The value of a property in one layer; None for a secret."""
 
     name: str
     value: str | None
@@ -78,20 +78,23 @@ class ConfigEntry:
 
     @property
     def type(self) -> ConfigType:
-        """What kind of value it is."""
+        """The type of its value."""
         return self.key.type
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """The layers below a topic's own, each with the properties that are known and have a value that fits."""
+    """The layers of a broker: its properties at the start, those of all brokers, its own live ones.
+
+    The live layers have only properties that are known, with a value that fits.
+    """
 
     static: Properties = field(default_factory=dict)
     cluster: Properties = field(default_factory=dict)
     broker: Properties = field(default_factory=dict)
 
     def effective(self) -> dict[str, str]:
-        """What the broker obeys; a live property takes the place of all its units."""
+        """Returns what the broker obeys; a live property replaces the same property in other units."""
         properties = dict(self.static)
         for layer in (self.cluster, self.broker):
             for name, value in layer.items():
@@ -101,23 +104,23 @@ class BrokerLayers:
         return properties
 
     def log_defaults(self) -> dict[str, str]:
-        """The part that logs obey."""
+        """Returns the properties that logs obey."""
         return {name: value for name, value in self.effective().items() if name in LOG_CONFIG.keys}
 
     def broker_config(self) -> BrokerConfig:
-        """The part that the broker itself obeys."""
+        """Returns the configuration that the broker itself obeys."""
         return BrokerConfig.from_properties(
             {name: value for name, value in self.effective().items() if name in BROKER_CONFIG.keys}
         )
 
     def consumer_group_config(self) -> ConsumerGroupConfig:
-        """The part that consumer groups obey."""
+        """Returns the configuration that consumer groups obey."""
         return ConsumerGroupConfig.from_properties(
             {name: value for name, value in self.effective().items() if name in CONSUMER_GROUP_CONFIG.keys}
         )
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """What each layer says of a broker's property, its other units after it."""
+        """Returns the values of a broker's property in all layers, with those of its other units."""
         names = [one.name for one in _UNITS.get(name, ())] or [name]
         said = [one for source, layer in self._layers() for one in _said(layer, source, names)]
         said += [
@@ -137,7 +140,7 @@ class BrokerLayers:
 
 
 def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Every property of a topic. What the topic has and nobody knows is left out."""
+    """Yields every property of a topic; those of its own that are not known are left out."""
     known = {name: value for name, value in topic.items() if name in TOPIC_CONFIG.keys}
     config = LogConfig.from_properties(layers.log_defaults(), known)
     for key in TOPIC_CONFIG.keys.values():
@@ -150,7 +153,7 @@ def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEnt
 
 
 def broker_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Every property of a broker."""
+    """Yields every property of a broker."""
     effective = layers.effective()
     for key in BROKER_KEYS.values():
         text = effective.get(key.name, value_text(key.default) if key.has_default else None)
@@ -160,7 +163,7 @@ def broker_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
 
 
 def cluster_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
-    """The live properties of all brokers."""
+    """Yields the live properties of all brokers."""
     for name, text in layers.cluster.items():
         key = BROKER_KEYS[name]
         synonyms = tuple(one for one in layers.synonyms(name) if one.source == ConfigSource.DYNAMIC_DEFAULT_BROKER)
@@ -168,7 +171,7 @@ def cluster_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
 
 
 def split_known(properties: Properties) -> tuple[dict[str, str], list[str]]:
-    """(the properties that may be live here and have a value that fits, what is wrong with each of the others)."""
+    """Returns the properties that may be live and have a value that fits, and what is wrong with each of the others."""
     known, wrong = {}, []
     for name, text in properties.items():
         try:
@@ -181,11 +184,11 @@ def split_known(properties: Properties) -> tuple[dict[str, str], list[str]]:
 
 
 def check_live(name: str, text: str) -> None:
-    """Raise InvalidConfigError for a broker's property that is unknown, has a bad value, or is fixed at the start."""
+    """Raises InvalidConfigError for a broker's property that is unknown, has a bad value, or is fixed at the start."""
     check_unrestricted(name, text)
     key = BROKER_KEYS.get(name)
     if key is None:
-        raise InvalidConfigError(f"{shown(name, text)}: no property of this broker has this name")
+        raise InvalidConfigError(f"{shown(name, text)}: this broker has no property of this name")
     if not key.is_dynamic:
         refused = "cannot update these configs dynamically, they are read at the start"
         raise InvalidConfigError(f"{shown(name, text)}: {refused}")
@@ -195,7 +198,7 @@ def check_live(name: str, text: str) -> None:
 
 
 def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:
-    """Raise InvalidConfigError for an unknown topic property, a bad value, and two that don't go together."""
+    """Raises InvalidConfigError for an unknown topic property, a bad value, and two that don't go together."""
     unknown = next((name for name in topic if name not in TOPIC_CONFIG.keys), None)
     if unknown is not None:
         raise InvalidConfigError(f"unknown topic config name: {unknown}")

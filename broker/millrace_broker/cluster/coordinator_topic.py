@@ -1,7 +1,7 @@
 """The topics in which coordinators keep their state: `__consumer_offsets` and `__transaction_state`.
 
-What belongs to one group, or to one transactional id, is in one partition, and the leader of that partition is its
-coordinator. Such a topic is created when a client first looks for a coordinator (spec E6).
+All that belongs to one group or to one transactional id is in one partition, and the leader of that partition is its
+coordinator. Such a topic is created when a client first looks for a coordinator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEYS_REMEMBERED = 16_384
 
 
 class CoordinatorTopic:
-    """One such topic; partitions, replicas and properties are those that it is created with."""
+    """One such topic; `partitions`, `replication_factor` and `config` are those that it is created with."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class CoordinatorTopic:
 
     @property
     def exists(self) -> bool:
-        """Whether it has been created."""
+        """Whether the topic has been created."""
         return self.name in self._metadata.view.topics
 
     def partition_of(self, key: str) -> int:
-        """The partition that has a key, of as many as the topic has or would have."""
+        """Returns the partition of a key, among those that the topic has, or would have if it were created."""
         topic = self._metadata.view.topics.get(self.name)
         return partition_of(key, self._partitions if topic is None else len(topic.partitions))
 
     def locate(self, key: str) -> BrokerInfo | None:
-        """The broker that leads a key's partition; None while the topic is not there.
+        """Returns the broker that leads a key's partition; None while there is no such topic.
 
-        CoordinatorNotAvailableError where no live broker does.
+        CoordinatorNotAvailableError where no live broker leads it.
         """
         view = self._metadata.view
         topic = view.topics.get(self.name)
@@ -70,7 +70,7 @@ class CoordinatorTopic:
         return broker
 
     async def create(self) -> None:
-        """Create the topic, unless it is there. Raises a TopicError where that is not possible."""
+        """Creates the topic, unless it exists. A TopicError says why that is not possible."""
         async with self._creation:
             if self.exists:
                 return
@@ -87,13 +87,13 @@ class CoordinatorTopic:
 
 @lru_cache(maxsize=KEYS_REMEMBERED)
 def partition_of(key: str, partitions: int) -> int:
-    """Kafka's choice: the absolute value of Java's `String.hashCode`, modulo the number of partitions."""
+    """Returns the partition that Kafka chooses: |hash| modulo the partitions, by Java's `String.hashCode`."""
     value = java_hash(key)
     return 0 if value == -(1 << INT_BITS - 1) else abs(value) % partitions
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, in 32 bits with sign."""
+    """Returns Java's `String.hashCode`: computed over UTF-16 units, in 32 bits with sign."""
     encoded = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):

@@ -1,9 +1,10 @@
-"""The properties that one group may have for itself (KIP-848): described, checked and changed.
+"""Describes and checks the properties that one group may have for itself (KIP-848).
 
     group             /config/groups/[group], or `group_configs` of a standalone broker
     the broker's      group.consumer.*
 
-The consumer ones are obeyed with the next heartbeat. Those of share and streams groups are known and stored.
+Those of consumer groups are obeyed with the next heartbeat. Those of share and streams groups are stored, and have no
+effect.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ GROUP_KEYS: Mapping[str, ConfigKey] = {
 
 
 def group_entries(own: Properties, config: ConsumerGroupConfig) -> list[ConfigEntry]:
-    """Every property of a group; what is not its own is the broker's."""
+    """Returns every property of a group; those that it does not have itself are the broker's."""
     defaults = {
         "consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
         "consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
@@ -39,12 +40,12 @@ def group_entries(own: Properties, config: ConsumerGroupConfig) -> list[ConfigEn
 
 
 def check_group_name(name: str) -> None:
-    """InvalidRequestError where a group can't have a configuration."""
+    """Raises InvalidRequestError where a group of this name can't have a configuration."""
     if not paths.is_name(name):
         raise InvalidRequestError(f"group name {name!r} is invalid: it must be the name of a node of ZooKeeper")
 
 
 def check_group_config(own: Properties, config: ConsumerGroupConfig) -> None:
-    """Raise InvalidConfigError for what a group may not have."""
+    """Raises InvalidConfigError for a property that a group may not have, or a value that does not fit."""
     ConfigTable(GROUP_KEYS.values()).parse(own)
     config.of_group(own)

@@ -1,13 +1,13 @@
-"""The leader epochs with which a broker begins to lead (KIP-101, KIP-320).
+"""Chooses the leader epochs with which a broker begins to lead (KIP-101, KIP-320).
 
-A broker that did not stop cleanly may have lost the end of its logs, and what it appends at those offsets is something
-else. So the epoch rises before anything is led, as Kafka's controller raises it at every election. Whoever has read in
-the older epoch, a consumer or the load of a table, can ask where that one ends.
+A broker that did not stop cleanly may have lost the end of its logs, and then appends other records at those offsets.
+So the epoch is raised before any partition is led, as Kafka's controller raises it at every election. A consumer or a
+load that has read in the older epoch can then ask where that one ends.
 
 | the log, and how it was left | epoch |
 |---|---|
-| clean, nothing was cut | the stored one, or the newest that the log has seen |
-| anything else, or no log | one more |
+| clean, nothing was cut | the stored one, or the newest in the log if that is higher |
+| anything else, or no log | one above both |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogHistory(NamedTuple):
-    """The newest leader epoch that a log has had, -1 without any, and whether it is as its leader left it."""
+    """The newest leader epoch in a log, -1 where it has none, and whether the log is as its leader left it."""
 
     newest_epoch: int
     is_whole: bool
@@ -35,9 +35,10 @@ NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
 
 
 def raise_leader_epochs(store: MetadataStore, broker_id: int, logs: LogManager) -> bool:
-    """Stores the epochs that a broker begins to lead with, and returns whether they are stored.
+    """Raises and stores the epochs that the broker begins to lead with; returns whether they are stored.
 
-    A full disk is no reason not to serve: each log notes its epoch before it grows. ZooKeeperError where it refuses.
+    A full disk does not prevent the start, as each log notes its epoch before it grows. ZooKeeperError where
+    ZooKeeper can't be asked.
     """
     raised = raised_leader_epochs(store.view(), broker_id, logs)
     if not raised:
@@ -52,13 +53,13 @@ def raise_leader_epochs(store: MetadataStore, broker_id: int, logs: LogManager) 
 
 
 def leader_epoch_at_start(stored: int, history: LogHistory) -> int:
-    """The epoch to lead with; `stored` is that of the cluster's metadata."""
+    """Returns the epoch to lead with; `stored` is that of the cluster's metadata."""
     known = max(stored, history.newest_epoch)
     return known if history.is_whole else known + 1
 
 
 def raised_leader_epochs(view: ClusterView, broker_id: int, logs: LogManager) -> dict[TopicPartition, int]:
-    """The new epochs of the partitions that this broker is about to lead, where they must be raised."""
+    """Returns the epochs of the partitions that this broker is about to lead, of those that must be raised."""
     raised: dict[TopicPartition, int] = {}
     for topic in view.topics.values():
         for one in topic.partitions:
@@ -72,7 +73,7 @@ def raised_leader_epochs(view: ClusterView, broker_id: int, logs: LogManager) ->
 
 
 def history_of(log: Log) -> LogHistory:
-    """What a log that was just opened tells of its past."""
+    """Returns the history of a log that was just opened."""
     recovery = log.recovery
     is_whole = recovery.was_clean and not recovery.truncated_bytes and not recovery.dropped_segments
     return LogHistory(log.leader_epochs.newest_found, is_whole)

@@ -1,12 +1,13 @@
-"""Metadata of a standalone broker: one JSON file in its data directory, no ZooKeeper, no JVM.
+"""Keeps the metadata of a standalone broker in one JSON file of its data directory, without ZooKeeper.
 
     metadata.json   {"version": 1, "cluster_id": …,
                      "topics": {name: {"topic_id": hex, "partitions": n, "leader_epochs": [e, …], "config": {…}}},
                      "broker_configs": {"1": {…}, "<default>": {…}}, "group_configs": {group: {…}}}
 
-`leader_epochs` are those of the first partitions; the others have epoch 0. `latest_producer_id_block`, beside it, is
-`producer_ids`' document. Each file is replaced as a whole, so a crash leaves it as it was before or after a change. The
-one broker leads every partition, whatever its id; that a directory's broker keeps its id is meta.properties' business.
+`leader_epochs` are those of the first partitions; the others have epoch 0. The file `latest_producer_id_block` beside
+it is the document of `producer_ids`. Each file is replaced as a whole, so a crash leaves it as it was before or after a
+change. The one broker leads every partition, whatever its id; `meta.properties` keeps the id
+(docs/formats/metadata.md).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class LocalStore:
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
-        """Read the file, or make it. StorageError where it can't be read or written."""
+        """Reads the file, or makes it. StorageError where it can't be read or written."""
         self._on_change = on_change
         try:
             self._fs.mkdir(self._directory)
@@ -64,18 +65,18 @@ class LocalStore:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{self._path}: {error}") from error
 
-    def new_broker_id(self, highest_told: int) -> int:  # noqa: ARG002 -- the one broker needs no such care
-        """The id of a broker that is alone."""
+    def new_broker_id(self, highest_told: int) -> int:  # noqa: ARG002 -- there is only one broker
+        """Returns the id that every standalone broker has by default."""
         return STANDALONE_ID
 
     def register_broker(self, broker: BrokerInfo) -> None:
-        """Take note of the one broker."""
+        """Adds the one broker to the view."""
         with self._lock:
             self._broker = broker
             self._on_change(self.view())
 
     def view(self) -> ClusterView:
-        """The broker, if it is registered, and all topics; one that has not changed is the object of before."""
+        """Returns the current view; a topic that has not changed is the same object as in the view before."""
         with self._lock:
             broker, topics = self._broker, self._topics
             broker_configs, group_configs = self._broker_configs, self._group_configs
@@ -87,11 +88,11 @@ class LocalStore:
         return ClusterView(self._cluster_id, leader, brokers, values, broker_configs, group_configs)
 
     def trouble(self) -> str | None:
-        """None: the one broker depends on nobody."""
+        """Returns None: a standalone broker depends on no other server."""
         return None
 
     def create_topic(self, topic: TopicInfo) -> None:
-        """Add a topic, durably. TopicExistsError if its name is taken."""
+        """Adds a topic, durably. TopicExistsError if its name is taken."""
         fields = {
             "topic_id": topic.topic_id.hex,
             "partitions": len(topic.partitions),
@@ -103,13 +104,13 @@ class LocalStore:
             self._replace(topics={**self._topics, topic.name: fields})
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic, durably. UnknownTopicError if there is none."""
+        """Removes a topic, durably. UnknownTopicError if there is none."""
         with self._lock:
             self._known(name)
             self._replace(topics={other: fields for other, fields in self._topics.items() if other != name})
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
-        """Add the partitions that come next, durably."""
+        """Adds the partitions that come next, durably."""
         with self._lock:
             fields = self._known(name)
             if partitions[0].index != fields["partitions"]:
@@ -118,9 +119,9 @@ class LocalStore:
             self._replace(topics={**self._topics, name: {**fields, "partitions": count}})
 
     def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
-        """Give partitions newer leader epochs, all of them in one change of the file.
+        """Gives partitions newer leader epochs, all of them in one change of the file.
 
-        Raises StorageError where the disk has no room: the epochs count all the same, and the next change writes them.
+        StorageError where the disk has no room: the epochs hold all the same, and the next change writes them.
         """
         raised: dict[str, dict[int, int]] = defaultdict(dict)
         for (name, index), epoch in leader_epochs.items():
@@ -130,23 +131,23 @@ class LocalStore:
             self._replace()
 
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
-        """Replace a topic's own configuration, durably."""
+        """Replaces a topic's own configuration, durably."""
         with self._lock:
             fields = self._known(name)
             self._replace(topics={**self._topics, name: {**fields, "config": dict(config)}})
 
     def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
-        """Replace a live configuration, durably."""
+        """Replaces a live configuration of brokers, durably."""
         with self._lock:
             self._replace(broker_configs={**self._broker_configs, entity: dict(config)})
 
     def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
-        """Replace a group's configuration, durably."""
+        """Replaces a group's configuration, durably."""
         with self._lock:
             self._replace(group_configs={**self._group_configs, group_id: dict(config)})
 
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
-        """Take the next block of producer ids. StorageError where the file can't be read or written."""
+        """Reserves and returns the next block of producer ids. StorageError where the file can't be read or written."""
         path = os.path.join(self._directory, PRODUCER_IDS_FILE)
         try:
             with self._lock:
@@ -158,7 +159,7 @@ class LocalStore:
         return block
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing, as no file is kept open."""
 
     def _load(self, content: bytes) -> None:
         document = json.loads(content)
@@ -172,7 +173,7 @@ class LocalStore:
             _topic_info(name, fields, -1)
 
     def _info(self, name: str, fields: dict[str, Any], leader: int) -> tuple[dict[str, Any], int, TopicInfo]:
-        """A topic that has not changed is the same object in every view."""
+        """Returns a topic's fields, leader and value; the value is the known object where the topic has not changed."""
         known = self._infos.get(name)
         if known is not None and known[0] is fields and known[1] == leader:
             return known
@@ -191,7 +192,7 @@ class LocalStore:
         broker_configs: dict[str, dict[str, str]] | None = None,
         group_configs: dict[str, dict[str, str]] | None = None,
     ) -> None:
-        """Take other content, unless it can't be written, and tell of it."""
+        """Takes over other content and tells the listener, or restores what was there where it can't be written."""
         before = self._topics, self._broker_configs, self._group_configs
         self._topics = self._topics if topics is None else topics
         self._broker_configs = self._broker_configs if broker_configs is None else broker_configs
@@ -213,14 +214,14 @@ class LocalStore:
 
 
 def _with_epochs(fields: dict[str, Any], raised: Mapping[int, int]) -> dict[str, Any]:
-    """A topic's fields with newer epochs; the same object where none is newer."""
+    """Returns a topic's fields with newer epochs; the same object where none is newer."""
     epochs = _leader_epochs(fields)
     newer = [max(epoch, raised.get(index, epoch)) for index, epoch in enumerate(epochs)]
     return fields if newer == epochs else {**fields, "leader_epochs": newer}
 
 
 def _leader_epochs(fields: Mapping[str, Any]) -> list[int]:
-    """Each partition's; files of before had none, and a partition that was added has 0."""
+    """Returns the epoch of each partition: 0 where the file has none."""
     stored = [int(epoch) for epoch in fields.get("leader_epochs", ())]
     return [*stored, *(0 for _ in range(int(fields["partitions"]) - len(stored)))]
 

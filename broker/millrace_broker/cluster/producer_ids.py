@@ -1,11 +1,12 @@
-"""Producer ids: each is given once, whatever crashes (KIP-98).
+"""Gives producer ids, each of them once, also after a crash (KIP-98).
 
     /latest_producer_id_block      {"version":1,"broker":1,"block_start":"0","block_end":"999"}
 
-A broker reserves a block of a thousand ids, in the cluster's store, before it gives the first of them; what it has not
-given when it ends is never given. The node in ZooKeeper and its document are Kafka's; a standalone broker keeps the
-same document in the file `latest_producer_id_block` of its first data directory, on the disk before the block is used.
-Logs that came from elsewhere may know producers already: a new block begins above all of those.
+A broker reserves a block of a thousand ids in the cluster's store before it gives the first of them. Ids of the block
+that it has not given when it ends are never given. The node in ZooKeeper and its document are Kafka's; a standalone
+broker keeps the same document in the file `latest_producer_id_block` of its first data directory, and syncs it before
+it uses the block. Logs that came from another cluster may know producers already, so a new block begins above all ids
+that the broker's logs know.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ProducerIds:
 
     Args:
         reserve: reserves the next block, at or above the id that it is given; blocks, so a worker thread calls it.
-        first_free: the id above all that this broker's logs know.
+        first_free: returns the id above all that this broker's logs know.
     """
 
     def __init__(self, reserve: Reserve, first_free: Callable[[], int]) -> None:
@@ -38,10 +39,10 @@ class ProducerIds:
         self._reserving = asyncio.Lock()
 
     async def take(self) -> int:
-        """An id that no one has had. Raises as the store does, and ProducerIdsExhaustedError."""
+        """Returns an id that was never given. Raises as the store does, and ProducerIdsExhaustedError."""
         while (producer_id := next(self._left, None)) is None:
             async with self._reserving:
-                # Whoever waited for the lock finds the block that was reserved meanwhile.
+                # Another request may have reserved a block while this one waited for the lock.
                 if (producer_id := next(self._left, None)) is not None:
                     return producer_id
                 self._left = iter(await asyncio.to_thread(self._reserve, self._first_free()))
@@ -49,7 +50,7 @@ class ProducerIds:
 
 
 def next_block(last: bytes | None, at_least: int) -> range:
-    """The block after the one that a document names, at or above `at_least`.
+    """Returns the block after the one that a document names, at or above `at_least`.
 
     StorageError for a document that can't be read, ProducerIdsExhaustedError where no block is left.
     """
@@ -60,7 +61,7 @@ def next_block(last: bytes | None, at_least: int) -> range:
 
 
 def encode_block(broker_id: int, block: range) -> bytes:
-    """The document of a reserved block."""
+    """Returns the document of a reserved block."""
     fields = {
         "version": VERSION, "broker": broker_id, "block_start": str(block.start), "block_end": str(block.stop - 1),
     }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Creating, extending and deleting topics: the rules are checked, the store is told, and the broker's own view awaited.
+"""Creates, extends and deletes topics: checks the rules, tells the metadata store, and waits for the broker's own view.
 
-The store blocks, so it is called from a worker thread. When `create` returns, this broker leads what it was given of
-the topic; when `delete` returns, the topic is gone from its view.
+The store blocks, so it is called from a worker thread. When `create` returns, this broker leads the partitions of the
+topic that were assigned to it; when `delete` returns, the topic is gone from its view.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ CheckConfig = Callable[[Mapping[str, str]], None]
 
 
 class TopicManager:
-    """What the broker does when a client asks for a topic to be made or removed.
+    """Creates, extends and deletes topics for clients.
 
-    `random_below` says where the round of a new topic's leaders starts, so that small topics spread over the brokers.
+    `random_below` chooses the broker that leads a new topic's first partition, so that small topics spread over the
+    brokers.
     """
 
     def __init__(
@@ -55,9 +56,10 @@ class TopicManager:
         validate_only: bool = False,
         within: timedelta = CHANGE_TIMEOUT,
     ) -> TopicInfo:
-        """Create a topic; None takes the broker's default. Raises a TopicError for what is not acceptable.
+        """Creates a topic and returns it; None stands for the broker's default.
 
-        MetadataTimeoutError when it is not seen `within` that time; it may be there later.
+        A TopicError says what is not acceptable. MetadataTimeoutError where the topic is not in the broker's view
+        `within` that time; it may be there later.
         """
         topic = self._plan(name, partitions, replication_factor, assignments, config or {})
         if not validate_only:
@@ -74,7 +76,7 @@ class TopicManager:
         validate_only: bool = False,
         within: timedelta = CHANGE_TIMEOUT,
     ) -> None:
-        """Extend a topic to `count` partitions. Raises a TopicError for what is not acceptable, and as `create`."""
+        """Extends a topic to `count` partitions. Raises as `create` does, and UnknownTopicError."""
         view = self._metadata.view
         topic = view.topics.get(name)
         if topic is None:
@@ -85,12 +87,12 @@ class TopicManager:
             await asyncio.to_thread(self._store.add_partitions, name, added)
             await self._until(
                 lambda topics: name in topics and len(topics[name].partitions) >= count,
-                f"topic {name} was extended but is not seen so yet",
+                f"topic {name} was extended but its new partitions are not seen yet",
                 within,
             )
 
     async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT) -> TopicInfo:
-        """Delete a topic and its records. UnknownTopicError where there is none, and as `create`."""
+        """Deletes a topic with its records and returns it. UnknownTopicError; MetadataTimeoutError as `create`."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError(f"topic {name}: topic deletion is disabled, delete.topic.enable=false")
         topic = self._metadata.view.topics.get(name)

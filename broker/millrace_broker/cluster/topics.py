@@ -1,4 +1,4 @@
-"""The rules for topics, as pure functions: names, partition counts, and which broker gets which partition."""
+"""The rules for topics as pure functions: their names, partition counts, and the assignment of replicas to brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Replicas = tuple[int, ...]
 
 
 def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
-    """Kafka's rules: 1 to 249 of [a-zA-Z0-9._-], not `.` or `..`; names that differ in `.` and `_` only collide."""
+    """Raises InvalidTopicError unless the name keeps to Kafka's rules.
+
+    A name has 1 to 249 of [a-zA-Z0-9._-] and is not `.` or `..`; names that differ only in `.` and `_` collide.
+    """
     if not name:
         raise InvalidTopicError("topic name '' is invalid: an empty name is illegal")
     if len(name) > MAX_NAME_LENGTH:
@@ -49,10 +52,10 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
 def assign_replicas(
     brokers: Sequence[int], partitions: int, replication_factor: int, *, start: int, shift: int
 ) -> tuple[Replicas, ...]:
-    """Replicas per partition of a new topic, assigned as Kafka does; the first of each is the leader.
+    """Returns the replicas of each partition of a new topic, assigned as Kafka does; the first of each is the leader.
 
-    Leaders go round the brokers in the order of their ids. `start` is the place of the first partition's leader in it,
-    `shift` how far from its leader a partition has its first follower; each is any number from 0 on.
+    Leaders go round the brokers in the order of their ids. `start` is the place of the first partition's leader in that
+    order, `shift` the distance from a leader to the first follower; each is any number from 0 on.
     """
     check_partition_count(partitions)
     _check_replication_factor(replication_factor, len(brokers))
@@ -60,7 +63,7 @@ def assign_replicas(
 
 
 def _around(brokers: Sequence[int], partitions: range, factor: int, start: int, shift: int) -> tuple[Replicas, ...]:
-    """The shift grows by one with each round of leaders that begins after the first of these partitions."""
+    """Assigns partitions; the shift grows by one with each round of leaders that begins after the first of them."""
     ordered, count = sorted(brokers), len(brokers)
     rounds_before = max(partitions.start - 1, 0) // count
     assigned = []
@@ -72,7 +75,10 @@ def _around(brokers: Sequence[int], partitions: range, factor: int, start: int, 
 
 
 def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> tuple[Replicas, ...]:
-    """A manual assignment as replicas per partition, if it covers 0…n-1 and names distinct live brokers."""
+    """Returns a manual assignment as replicas per partition.
+
+    InvalidReplicaAssignmentError unless it covers the partitions 0…n-1 and names distinct live brokers.
+    """
     check_partition_count(len(assignments))
     if set(assignments) != set(range(len(assignments))):
         raise InvalidReplicaAssignmentError(f"partitions {sorted(assignments)} are not a consecutive 0-based sequence")
@@ -96,7 +102,11 @@ def _fault_of(replicas: Sequence[int], brokers: Sequence[int]) -> str | None:
 def added_replicas(
     topic: TopicInfo, count: int, assignments: Sequence[Sequence[int]] | None, brokers: Sequence[int]
 ) -> tuple[Replicas, ...]:
-    """Replicas of the partitions that make a topic's `count`: as given, or going on from its first partition's."""
+    """Returns the replicas of the partitions that extend a topic to `count`.
+
+    They are the given ones, or else continue the round that the topic's first partition began. InvalidPartitionsError,
+    InvalidReplicaAssignmentError.
+    """
     before = len(topic.partitions)
     if count <= before:
         has = (
@@ -122,7 +132,7 @@ def added_replicas(
 
 
 def check_new_partitions(count: int) -> None:
-    """PolicyViolationError where one request asks for more than a broker makes in one go."""
+    """Raises PolicyViolationError where one request asks for more partitions than a broker makes at once."""
     if count > MAX_NEW_PARTITIONS:
         raise PolicyViolationError(
             f"excessively large number of partitions per request: {count} new partitions, of {MAX_NEW_PARTITIONS}"
@@ -130,7 +140,7 @@ def check_new_partitions(count: int) -> None:
 
 
 def check_partition_count(count: int) -> None:
-    """From one up to the limit; InvalidPartitionsError else."""
+    """Raises InvalidPartitionsError unless the count is from 1 up to the limit."""
     if count < 1:
         raise InvalidPartitionsError(f"{count} partitions: the number of partitions must be larger than 0")
     if count > MAX_PARTITIONS:

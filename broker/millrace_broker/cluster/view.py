@@ -1,6 +1,6 @@
-"""The cluster as one immutable value: brokers, topics, who leads what.
+"""The cluster as one immutable value: its brokers, topics, leaders and configurations.
 
-A broker works with one view at a time and is handed the next after every change.
+A broker works with one view at a time, and its metadata store hands it the next one after a change.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-ALL_BROKERS = "<default>"  # whose properties are those of every broker
+ALL_BROKERS = "<default>"  # the entity whose properties hold for every broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Everything at one moment. `controller_id` is the lowest id of a live broker, -1 if none is.
+    """The whole cluster at one moment. `controller_id` is the lowest id of a live broker, -1 where none is live.
 
-    `broker_configs` are the live properties by broker id as text, and those of all brokers under `ALL_BROKERS`;
+    `broker_configs` are the live properties by broker id as text, and those of all brokers under `ALL_BROKERS`.
     `group_configs` are the properties that groups have for themselves, by group.
     """
 

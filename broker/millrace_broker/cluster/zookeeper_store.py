@@ -1,14 +1,12 @@
-"""Metadata of a cluster, in ZooKeeper, in Apache Kafka's own nodes (spec F).
+"""Keeps the metadata of a cluster in ZooKeeper, in Apache Kafka's own nodes (docs/formats/metadata.md).
 
-A topic exists as long as its assignment, `/brokers/topics/[topic]`, does. Creating writes configuration,
-assignment and the first partition states in one transaction; deleting removes all nodes in one, those of a large
-topic in several, the assignment in the last. A partition without a state node has the initial one (its first replica
-leads, epoch 0, all are in sync), and that first replica's broker writes it as soon as it sees the topic.
-So a crash leaves, at most, a topic that is there and whole, with some states back at their initial value.
+A topic exists as long as its assignment, `/brokers/topics/[topic]`, does. It is created with its configuration, its
+assignment and the first partition states in one transaction. Its nodes are deleted in one transaction, those of a large
+topic in several, the assignment in the last. A partition without a state node has the initial state: its first replica
+leads in epoch 0, and all replicas are in sync. The broker of that first replica writes the state as soon as it sees the
+topic. So a crash leaves, at most, a topic that is whole, with the initial state for some of its partitions.
 
-Views: the topics of the last view are kept, and only those whose nodes changed are read again; after a
-reconnect everything is. Nodes are watched, and so are Kafka's notifications of changed configuration, which also tell
-of a node that was not there before. Who changes a configuration notifies, and removes notifications that are old. The
+A broker that changes a configuration writes a notification too, and removes the notifications that are old. The
 controller deletes the topics that other tools name in `/admin/delete_topics`.
 """
 
@@ -16,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -35,14 +33,15 @@ from millrace.zk.session import Create, Delete, Operation, SetData, ZooKeeperSes
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.zookeeper_reader import ZooKeeperReader
 from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 18_000
 CONNECTION_TIMEOUT_MS = 18_000
-REGISTRATION_MARGIN_MS = 3_000  # ZooKeeper expires sessions on its next tick only
-NODES_PER_TRANSACTION = 500  # far below ZooKeeper's limit of 1 MiB a request
+REGISTRATION_MARGIN_MS = 3_000  # as ZooKeeper expires a session only on its next tick
+NODES_PER_TRANSACTION = 500  # far below ZooKeeper's limit of 1 MiB per request
 PARTITIONS_PER_TRANSACTION = NODES_PER_TRANSACTION // 2
 DELETE_ATTEMPTS = 3
 RAISE_ATTEMPTS = 10
@@ -51,11 +50,11 @@ RESERVE_ATTEMPTS = 10
 
 
 class ZooKeeperStore:
-    """A `MetadataStore` shared by the brokers of a cluster.
+    """A `MetadataStore` that the brokers of a cluster share.
 
     Args:
         connect: `HOST:PORT[,…][/chroot]`.
-        clock: the time of the registration.
+        clock: gives the timestamp of the registration.
         session_timeout_ms: how long a dead broker stays registered.
         connection_timeout_ms: how long `start` waits for ZooKeeper.
         deletes_topics: whether the controller deletes the topics named in `/admin/delete_topics`.
@@ -78,15 +77,15 @@ class ZooKeeperStore:
         )
         self._registration_wait_ms = session_timeout_ms + REGISTRATION_MARGIN_MS
         self._clock = clock
-        self._refreshing = threading.Lock()  # views are made one at a time, so they come in order
+        self._refreshing = threading.Lock()  # views are read one at a time, so the listener gets them in order
         self._broker_id: int | None = None
         self._deletes_topics = deletes_topics
         self._view = ClusterView("", -1, {}, {})
-        self._last_notification = ""
+        self._reader = ZooKeeperReader(self.session)
         self._listener: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
-        """Connect and read the cluster. ZooKeeperError where no ZooKeeper answers."""
+        """Connects and reads the cluster. ZooKeeperError where no ZooKeeper answers."""
         self._listener = on_change
         self.session.start()
         for path in paths.PERSISTENT:
@@ -97,11 +96,14 @@ class ZooKeeperStore:
         self._refresh(None)
 
     def new_broker_id(self, highest_told: int) -> int:
-        """The next of `/brokers/seqid`, whose version counts, as Kafka takes it. ZooKeeperError."""
+        """Returns `highest_told` plus the next version of `/brokers/seqid`, as Kafka does. ZooKeeperError."""
         return highest_told + self.session.next_version(paths.BROKER_SEQUENCE)
 
     def register_broker(self, broker: BrokerInfo) -> None:
-        """Hold `/brokers/ids/[id]`; waits for the session of a killed process to expire. BrokerIdTakenError else."""
+        """Creates `/brokers/ids/[id]`, and waits where the session of a killed process still holds it.
+
+        BrokerIdTakenError where it does not expire: another live broker has the id.
+        """
         registration = codec.BrokerRegistration(
             host=broker.host, port=broker.port, rack=broker.rack, timestamp_ms=self._clock.now_ms()
         )
@@ -117,15 +119,15 @@ class ZooKeeperStore:
         self._refresh(None)
 
     def view(self) -> ClusterView:
-        """The newest view."""
+        """Returns the newest view."""
         return self._view
 
     def trouble(self) -> str | None:
-        """What is wrong with the session that holds the registration."""
+        """Returns a sentence on what is wrong with the session that holds the registration; None where it is whole."""
         return self.session.trouble
 
     def create_topic(self, topic: TopicInfo) -> None:
-        """Add a topic in one transaction. TopicExistsError if its name is taken."""
+        """Adds a topic in one transaction, the states of many partitions afterwards. TopicExistsError."""
         assignment = codec.TopicAssignment(
             topic_id=topic.topic_id, replicas=tuple(partition.replicas for partition in topic.partitions)
         )
@@ -147,13 +149,13 @@ class ZooKeeperStore:
         self._refresh(frozenset({paths.topic(topic.name)}))
 
     def delete_topic(self, name: str) -> None:
-        """Remove all nodes of a topic. UnknownTopicError if there is none."""
+        """Deletes all nodes of a topic. UnknownTopicError if there is none."""
         if not self._delete_nodes_of(name):
             raise UnknownTopicError(f"topic {name} does not exist")
         self._refresh(frozenset({paths.topic(name)}))
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
-        """Write the longer assignment and the first states in one transaction, the states of many in those after it."""
+        """Writes the longer assignment with the first states in one transaction, the states of many afterwards."""
         path = paths.topic(name)
         data = self.session.get(path)
         if data is None:
@@ -173,9 +175,9 @@ class ZooKeeperStore:
         self._refresh(frozenset({path}))
 
     def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
-        """Replace partitions' states, many in a transaction, each as it was read. ZooKeeperError.
+        """Replaces partitions' states, many in one transaction, provided that none changed since it was read.
 
-        Each of the changes is also heard of; they are read again together, once all are made.
+        The view takes the new states at once, before the watches tell of them. ZooKeeperError.
         """
         wanted = list(leader_epochs)
         with self._refreshing:
@@ -187,7 +189,7 @@ class ZooKeeperStore:
             self._listener(self._view)
 
     def _raise_some(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, codec.PartitionState]:
-        """The states of those that are there, as they are then."""
+        """Raises the epochs of the partitions that exist, and returns their states."""
         nodes = {key: paths.partition_state(key.topic, key.partition) for key in leader_epochs}
         for _ in range(RAISE_ATTEMPTS):
             states: dict[TopicPartition, codec.PartitionState] = {}
@@ -204,24 +206,27 @@ class ZooKeeperStore:
         raise ZooKeeperError(f"leader epochs are not raised: {refused} was changed by another broker")
 
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
-        """Replace `/config/topics/[topic]` and notify."""
+        """Replaces `/config/topics/[topic]` and notifies the other brokers."""
         if self.session.get(paths.topic(name)) is None:
             raise UnknownTopicError(f"topic {name} does not exist")
         self._set_config(paths.topic_config(name), f"topics/{name}", config)
         self._refresh(frozenset({paths.topic_config(name)}))
 
     def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
-        """Replace `/config/brokers/[entity]` and notify."""
+        """Replaces `/config/brokers/[entity]` and notifies the other brokers."""
         self._set_config(paths.broker_config(entity), f"brokers/{entity}", config)
         self._refresh(frozenset())
 
     def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
-        """Replace `/config/groups/[group]`, which Kafka knows nothing of: brokers see it without a notification."""
+        """Replaces `/config/groups/[group]`, which Kafka does not have and brokers watch without a notification."""
         self.session.put(paths.group_config(group_id), codec.encode_config(config))
         self._refresh(frozenset())
 
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
-        """Take the next block of producer ids; another broker may be faster, then the one after. ZooKeeperError."""
+        """Reserves and returns the next block of producer ids; where another broker took it, the one after.
+
+        ZooKeeperError.
+        """
         for _ in range(RESERVE_ATTEMPTS):
             found = self.session.get_with_version(paths.PRODUCER_IDS)
             block = next_block(found[0] if found is not None else None, at_least)
@@ -235,14 +240,14 @@ class ZooKeeperStore:
         raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by other brokers {RESERVE_ATTEMPTS} times in a row")
 
     def close(self) -> None:
-        """Give up the registration."""
+        """Closes the session, and gives up the registration with it."""
         self.session.close()
 
     def _cluster_id(self) -> str:
         data = self.session.get(paths.CLUSTER_ID)
         if data is None:
             self.session.create(paths.CLUSTER_ID, codec.encode_cluster_id(encode_id(uuid4())))
-            data = self.session.get(paths.CLUSTER_ID)  # ours, or that of whoever was faster
+            data = self.session.get(paths.CLUSTER_ID)  # ours, or that of a broker that was faster
         if data is None:
             raise ZooKeeperError(f"{paths.CLUSTER_ID} was made and is gone")
         return codec.decode_cluster_id(data)
@@ -262,7 +267,7 @@ class ZooKeeperStore:
             self.session.transact([Delete(notification)])
 
     def _delete_nodes_of(self, name: str) -> bool:
-        """False where there is no such topic."""
+        """Deletes the nodes of a topic, and returns whether there were any."""
         for _ in range(DELETE_ATTEMPTS):
             nodes = self.session.tree(paths.topic(name))
             if not nodes:
@@ -273,14 +278,17 @@ class ZooKeeperStore:
         raise ZooKeeperError(f"topic {name} is not deleted: {refused} was changed by another broker")
 
     def _delete_wanted(self) -> None:
-        """Delete the topics that another tool wants gone, or only its requests where topics may not be deleted."""
+        """Deletes the topics that other tools asked to delete; only their requests where topics may not be deleted."""
         for name in self.session.children(paths.DELETE_TOPICS, watch=True):
             if self._deletes_topics:
                 self._delete_nodes_of(name)
             self.session.transact([Delete(paths.delete_topic(name))])
 
     def _delete(self, nodes: Sequence[str]) -> str | None:
-        """Children come before their parents and the assignment last, so the last transaction ends the topic."""
+        """Deletes nodes in their order and returns the one that was refused, None where all are gone.
+
+        Children come before their parents and the assignment last, so the last transaction ends the topic.
+        """
         for begin in range(0, len(nodes), NODES_PER_TRANSACTION):
             chunk = nodes[begin : begin + NODES_PER_TRANSACTION]
             refused = self.session.transact([Delete(path) for path in chunk])
@@ -290,94 +298,18 @@ class ZooKeeperStore:
 
     def _refresh(self, changed: frozenset[str] | None) -> None:
         with self._refreshing:
-            brokers = self._read_brokers()
+            brokers = self._reader.read_brokers()
             if self._broker_id is not None and self._broker_id == min(brokers, default=None):
                 self._delete_wanted()
-            notified = self._read_notifications()
-            topics = self._read_topics(None if changed is None else changed | notified)
-            configs = self._read_configs(paths.BROKER_CONFIGS)
-            groups = self._read_configs(paths.GROUP_CONFIGS)
-            view = ClusterView(self._view.cluster_id, min(brokers, default=-1), brokers, topics, configs, groups)
+            view, stateless = self._reader.read(self._view, brokers, changed)
+            for topic, indexes in stateless:
+                self._write_first_states(topic, indexes)
             if view != self._view:
                 self._view = view
                 self._listener(view)
 
-    def _read_brokers(self) -> dict[int, BrokerInfo]:
-        ids = sorted(int(name) for name in self.session.children(paths.BROKER_IDS, watch=True))
-        brokers = {}
-        for broker_id, data in zip(ids, self._read(paths.broker(one) for one in ids), strict=True):
-            if data is not None:
-                fields = codec.decode_broker(data)
-                brokers[broker_id] = BrokerInfo(broker_id, fields.host, fields.port, fields.rack)
-        return brokers
-
-    def _read_notifications(self) -> frozenset[str]:
-        """The configuration nodes that notifications name which were not read before."""
-        names = sorted(self.session.children(paths.CONFIG_CHANGES, watch=True))
-        fresh = [name for name in names if name > self._last_notification]
-        self._last_notification = max(fresh, default=self._last_notification)
-        nodes = self.session.get_many([f"{paths.CONFIG_CHANGES}/{name}" for name in fresh])
-        changed = set()
-        for data in nodes:
-            if data is not None:
-                try:
-                    changed.add(f"{paths.CONFIGS}/{codec.decode_config_change(data)}")
-                except ZooKeeperError:
-                    logger.exception("a notification is passed over")
-        return frozenset(changed)
-
-    def _read_configs(self, parent: str) -> dict[str, Mapping[str, str]]:
-        """The configurations of brokers or groups by name."""
-        entities = sorted(self.session.children(parent, watch=True))
-        configs: dict[str, Mapping[str, str]] = {}
-        for entity, data in zip(entities, self._read(f"{parent}/{one}" for one in entities), strict=True):
-            if data is not None:
-                try:
-                    configs[entity] = codec.decode_config(data)
-                except ZooKeeperError:
-                    logger.exception("%s/%s is passed over", parent, entity)
-        return configs
-
-    def _read_topics(self, changed: frozenset[str] | None) -> dict[str, TopicInfo]:
-        names = sorted(self.session.children(paths.TOPICS, watch=True))
-        if changed is None:
-            known: Mapping[str, TopicInfo] = {}
-        else:
-            dirty = {paths.topic_of(path) for path in changed}
-            known = {name: topic for name, topic in self._view.topics.items() if name not in dirty}
-        fresh = self._read_topics_named([name for name in names if name not in known], complete_all=changed is None)
-        topics = {name: known.get(name) or fresh.get(name) for name in names}
-        return {name: topic for name, topic in topics.items() if topic is not None}
-
-    def _read_topics_named(self, names: Sequence[str], *, complete_all: bool) -> dict[str, TopicInfo]:
-        assignments = self._read_assignments(names)
-        configs = self._read(paths.topic_config(name) for name in assignments)
-        wanted = [(name, index) for name, topic in assignments.items() for index in range(len(topic.replicas))]
-        states = self._read(paths.partition_state(name, index) for name, index in wanted)
-        state_of = dict(zip(wanted, states, strict=True))
-        topics = {}
-        for (name, assignment), config in zip(assignments.items(), configs, strict=True):
-            partitions = [state_of[name, index] for index in range(len(assignment.replicas))]
-            topics[name] = _topic_info(name, assignment, partitions, config)
-            # Known partitions that lost their states are being deleted; writing them again would be in the way.
-            known = self._view.topics.get(name)
-            first = 0 if complete_all or known is None else len(known.partitions)
-            self._complete(
-                topics[name], [index for index in range(first, len(partitions)) if partitions[index] is None]
-            )
-        return topics
-
-    def _read_assignments(self, names: Sequence[str]) -> dict[str, codec.TopicAssignment]:
-        assignments = {}
-        for name, data in zip(names, self._read(paths.topic(name) for name in names), strict=True):
-            if data is not None:
-                try:
-                    assignments[name] = codec.decode_topic(data)
-                except ZooKeeperError:
-                    logger.exception("topic %s is passed over", name)
-        return assignments
-
-    def _complete(self, topic: TopicInfo, missing: Sequence[int]) -> None:
+    def _write_first_states(self, topic: TopicInfo, missing: Sequence[int]) -> None:
+        """Writes the states that these partitions do not have yet, where this broker is their first replica."""
         ours = [index for index in missing if topic.partitions[index].replicas[0] == self._broker_id]
         if not ours:
             return
@@ -390,9 +322,6 @@ class ZooKeeperStore:
                 for node in nodes:  # some are there already
                     self.session.create(node.path, node.data)
 
-    def _read(self, nodes: Iterable[str]) -> list[bytes | None]:
-        return self.session.get_many(list(nodes), watch=True)
-
 
 def _initial_state(topic: str, partition: PartitionInfo) -> tuple[Create, Create]:
     state = codec.PartitionState.initial(partition.replicas)
@@ -403,7 +332,7 @@ def _initial_state(topic: str, partition: PartitionInfo) -> tuple[Create, Create
 
 
 def _with_states(view: ClusterView, states: Mapping[TopicPartition, codec.PartitionState]) -> ClusterView:
-    """The view with other states of some partitions."""
+    """Returns the view with other states of some partitions."""
     topics = dict(view.topics)
     for name in {key.topic for key in states} & view.topics.keys():
         partitions = tuple(
@@ -416,14 +345,3 @@ def _with_states(view: ClusterView, states: Mapping[TopicPartition, codec.Partit
 
 def _with_state(partition: PartitionInfo, state: codec.PartitionState) -> PartitionInfo:
     return PartitionInfo(partition.index, state.leader, state.leader_epoch, partition.replicas, state.isr)
-
-
-def _topic_info(
-    name: str, assignment: codec.TopicAssignment, states: Sequence[bytes | None], config: bytes | None
-) -> TopicInfo:
-    partitions = []
-    for index, (replicas, data) in enumerate(zip(assignment.replicas, states, strict=True)):
-        state = codec.PartitionState.initial(replicas) if data is None else codec.decode_partition_state(data)
-        partitions.append(PartitionInfo(index, state.leader, state.leader_epoch, replicas, state.isr))
-    properties = {} if config is None else codec.decode_config(config)
-    return TopicInfo(name, assignment.topic_id, tuple(partitions), properties)

@@ -1,15 +1,16 @@
-"""Records for clients of Fetch v0 to v3, which know no batches (spec A5, KIP-283).
+"""Converts batches to message sets for clients of Fetch v0 to v3 (KIP-283; docs/formats/message-set.md).
 
     v0, v1     messages of format v0
     v2, v3     messages of format v1
 
-Batches in zstd have no place in these formats: what comes before the first one is given, and where nothing does, the
-error is UNSUPPORTED_COMPRESSION_TYPE. `message.downconversion.enable=false` answers UNSUPPORTED_VERSION. A client of v0
-to v2 that asks for fewer bytes than the first batch has gets nothing, as from Kafka; v3 gives the batch whole (KIP-74).
+These formats do not know zstd. A client gets the records before the first batch in zstd, and
+UNSUPPORTED_COMPRESSION_TYPE where there are none. Where `message.downconversion.enable` is false the error is
+UNSUPPORTED_VERSION. A client of v0 to v2 that asks for fewer bytes than the first batch has gets nothing, as from
+Kafka; v3 gives the whole batch (KIP-74).
 
-Conversion is long work, so it belongs to a worker thread: one for all requests, so that what it takes of memory is
-taken once. It goes batch by batch, and ends where a partition would have more bytes than were asked for, or the
-answer more than it may have; at most one batch is opened, of `OPENED_LIMIT_BYTES` (MESSAGE_TOO_LARGE above).
+Conversion takes long, so one worker thread does it for all requests, which bounds its memory too. It goes batch by
+batch, and ends where a partition would have more bytes than were asked for, or the answer more than it may have. One
+batch at a time is decompressed, of at most `OPENED_LIMIT_BYTES`; a larger one is answered MESSAGE_TOO_LARGE.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="down-conversion"
 def converted_soon(
     version: int, fetched: Fetched, wanted: Mapping[PartitionKey, Wanted], max_bytes: int
 ) -> asyncio.Future[Fetched]:
-    """`all_converted` by the worker; what has not begun is dropped with its future."""
+    """Runs `all_converted` on the worker thread; cancelling the future drops the work if it has not begun."""
     return asyncio.get_running_loop().run_in_executor(_worker, all_converted, version, fetched, wanted, max_bytes)
 
 
 def all_converted(version: int, fetched: Fetched, wanted: Mapping[PartitionKey, Wanted], max_bytes: int) -> Fetched:
-    """All that was fetched, in the format of a Fetch version below 4; `wanted` is what the client asked for.
+    """Returns all that was fetched in the format of a Fetch version below 4; `wanted` is what the client asked for.
 
-    No partition has more than its bytes or one batch. Those behind `max_bytes` of all are told of without records.
+    No partition has more than its bytes or one batch. Once the answer has `max_bytes`, partitions have no records.
     """
     done: list[tuple[PartitionKey, PartitionFetched]] = []
     left_bytes = max_bytes
@@ -60,7 +61,7 @@ def all_converted(version: int, fetched: Fetched, wanted: Mapping[PartitionKey, 
 
 
 def converted(version: int, fetched: PartitionFetched, wanted: Wanted) -> PartitionFetched:
-    """What was fetched of one partition; errors are the partition's."""
+    """Returns what was fetched of one partition, converted; an error becomes that of the partition."""
     if not len(fetched.records):
         return fetched
     magic = 1 if version >= FIRST_VERSION_OF_FORMAT_V1 else 0
@@ -82,10 +83,10 @@ def converted(version: int, fetched: PartitionFetched, wanted: Wanted) -> Partit
 
 
 def without_records(fetched: PartitionFetched, code: ErrorCode) -> PartitionFetched:
-    """The answer of a partition that can't be told of."""
+    """Returns the answer of a partition that has an error."""
     return PartitionFetched(fetched.partition_index, code, -1, -1, -1, b"")
 
 
 def _before_zstd(batches: memoryview) -> int:
-    """Where the first batch in zstd begins; all of them where none is."""
+    """Returns the position of the first batch in zstd; the end of the bytes where there is none."""
     return next((position for position, header in walk(batches) if header.codec_id == Codec.ZSTD), len(batches))

@@ -1,12 +1,14 @@
-"""Where a leader epoch begins and ends in a log (KIP-101, KIP-320), as pure functions of its epochs.
+"""Finds where a leader epoch begins and ends in a log (KIP-101, KIP-320), as pure functions of its epochs.
 
 entries      (0, 0)        (2, 50)            (5, 90)       log end offset 120
 log          [ epoch 0 … 49 ][ epoch 2 … 89 ][ epoch 5 … 119 ]
 
 end of 5     (5, 120)      the current epoch ends where the log does
-end of 3     (2, 90)       not there: the newest one before it, which ends where the next begins
-end of 9     unknown       newer than any
-end below 0  unknown; of an epoch older than any, its own number and where the oldest begins
+end of 3     (2, 90)       is not in the log: the newest epoch before it, which ends where the next one begins
+end of 9     unknown       is newer than all epochs
+end of -1    unknown
+
+The end of an epoch that is older than all in the log is the epoch itself and where the oldest one begins.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ Entries = Sequence[tuple[int, int]]
 
 
 def end_of_epoch(entries: Entries, epoch: int, log_end_offset: int) -> tuple[int, int]:
-    """(epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where that can't be told."""
+    """Returns (epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where it is not known."""
     if epoch == NO_LEADER_EPOCH or not entries:
         return UNKNOWN
     if epoch == entries[-1][0]:
@@ -34,5 +36,5 @@ def end_of_epoch(entries: Entries, epoch: int, log_end_offset: int) -> tuple[int
 
 
 def epoch_of_offset(entries: Entries, offset: int) -> int:
-    """The epoch in which an offset was written; -1 where that is not known."""
+    """Returns the epoch in which an offset was written; -1 where that is not known."""
     return next((number for number, start in reversed(entries) if start <= offset), NO_LEADER_EPOCH)

@@ -1,22 +1,24 @@
-"""Incremental fetch sessions (KIP-227): which partitions of a fetch are answered, as a table without clock or socket.
+"""Chooses which partitions of an incremental fetch are answered (KIP-227), as a table without clock or socket.
 
     request: session id, epoch            what happens
-    any, -1 (final)                       answered in full, no session; one of this id ends
-    any, 0 (initial)                      answered in full, and a new session if there is room; one of this id ends
-    id, n, where n is the session's       partitions of the request are added or changed, forgotten ones leave; all that
-                                          the session holds are read, and those that have news are answered
+    any, -1 (final)                       all is answered, without a session; the session of this id ends
+    any, 0 (initial)                      all is answered, and a session begins if there is room; that of this id ends
+    id, n, the session's next epoch       the request's partitions are added or changed, and those that it forgets are
+                                          removed; all partitions of the session are read, those with news answered
     id, another n                         INVALID_FETCH_SESSION_EPOCH
-    id that is not there                  FETCH_SESSION_ID_NOT_FOUND
-    id, from a version that names         FETCH_SESSION_TOPIC_ID_ERROR
-    topics the other way
+    unknown id                            FETCH_SESSION_ID_NOT_FOUND
+    id of a session that names topics     FETCH_SESSION_TOPIC_ID_ERROR
+    by id, by a version that uses names
+    (or the other way round)
 
-News are records, another high watermark or log start offset, a diverging epoch, an error. A partition that gave records
-goes behind all others, so that each gets its turn when the limit of bytes cuts an answer short.
+A partition has news where it has records, another high watermark or log start offset, a diverging epoch, or an error.
+A partition that gave records moves behind all others, so that each gets its turn when the limit of bytes cuts an answer
+short.
 
-The epoch counts 1 … 2³¹-1 and then from 1 anew. A full table makes room where a session has been silent for two
-minutes, or is older than that and holds no more partitions than the new one; else the answer has session id 0, and
-the client goes on with full requests. A session without partitions ends, and so does one that grows when all sessions
-have more partitions than are kept.
+The epoch counts from 1 to 2³¹-1 and begins again at 1. A full table makes room where a session has been silent for two
+minutes, or where one is older than that and has no more partitions than the new one. Otherwise the answer has session
+id 0, and the client goes on with full requests. A session without partitions ends, and so does one that grows while all
+sessions together have more partitions than are kept.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ NewId = Callable[[], int]
 
 
 class FetchAnswer(NamedTuple):
-    """What goes back: an error of the whole request, the session to go on with, the partitions to tell of."""
+    """The answer: an error of the whole request, the id of the session to go on with, and the partitions in it."""
 
     error_code: int
     session_id: int
@@ -48,7 +50,7 @@ class FetchAnswer(NamedTuple):
 
 
 class FetchContext:
-    """One request: what to read, and then what to answer. This one belongs to no session and answers all."""
+    """What one request wants read, and how it is answered. This class has no session and answers all."""
 
     __slots__ = ("wanted",)
     kind = "sessionless"
@@ -57,12 +59,12 @@ class FetchContext:
         self.wanted = wanted
 
     def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:  # noqa: ARG002  # other contexts need the time
-        """The answer, given what was read of each wanted partition; asked for once."""
+        """Returns the answer, given what was read of each wanted partition; called once."""
         return FetchAnswer(ErrorCode.NONE, NO_SESSION, fetched)
 
 
 class FetchSessionError(FetchContext):
-    """A request that does not fit its session: nothing is read."""
+    """A request that does not fit its session; nothing is read for it."""
 
     kind = "refused"
 
@@ -71,20 +73,20 @@ class FetchSessionError(FetchContext):
         self.code = code
 
     def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:  # noqa: ARG002
-        """The error alone."""
+        """Returns the error without partitions."""
         return FetchAnswer(self.code, NO_SESSION, ())
 
 
 @dataclass(slots=True)
 class _Cached:
-    """What a session knows of a partition: what the client wants, and what it was told last."""
+    """A partition in a session: what the client wants of it, and what it was told last."""
 
     wanted: Wanted
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def take(self, fetched: PartitionFetched) -> bool:
-        """Whether this is news; it is known from now on. After an error the next answer always is."""
+        """Takes note of what was fetched and returns whether it is news; after an error the next answer always is."""
         news = (
             len(fetched.records) > 0
             or fetched.high_watermark != self.high_watermark
@@ -107,7 +109,7 @@ class _Session:
     epoch: int = INITIAL_EPOCH + 1
 
     def update(self, wanted: Mapping[PartitionKey, Wanted], forgotten: Sequence[PartitionKey]) -> bool:
-        """Whether there are more partitions than before."""
+        """Adds, changes and removes partitions, and returns whether there are more than before."""
         before = len(self.partitions)
         for key, one in wanted.items():
             known = self.partitions.get(key)
@@ -124,14 +126,14 @@ class FetchSessions:
     """The sessions of this broker's consumers.
 
     Args:
-        slots: how many there may be (`max.incremental.fetch.session.cache.slots`).
-        new_id: gives a random positive number.
+        slots: the number of sessions that are kept at most (`max.incremental.fetch.session.cache.slots`).
+        new_id: returns a random positive number.
     """
 
     def __init__(self, slots: int, new_id: NewId) -> None:
         self._slots = slots
         self._new_id = new_id
-        self._sessions: OrderedDict[int, _Session] = OrderedDict()  # the one unused for longest first
+        self._sessions: OrderedDict[int, _Session] = OrderedDict()  # the one that was used least recently first
         self.evictions = 0
         self.fetches: Counter[str] = Counter()  # by kind
 
@@ -140,7 +142,7 @@ class FetchSessions:
 
     @property
     def partition_count(self) -> int:
-        """Partitions in all sessions."""
+        """The number of partitions in all sessions."""
         return sum([len(session.partitions) for session in tuple(self._sessions.values())])
 
     def context(
@@ -153,7 +155,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchContext:
-        """How to go about a request; `now_ms` is monotonic."""
+        """Returns what to read for a request and how to answer it; `now_ms` is monotonic."""
         context = self._context(session_id, epoch, wanted, forgotten, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         self.fetches[context.kind] += 1
         return context
@@ -190,7 +192,7 @@ class FetchSessions:
         return _Incremental(session)
 
     def begin(self, partitions: OrderedDict[PartitionKey, _Cached], now_ms: int, *, uses_topic_ids: bool) -> int:
-        """Begin a session; its id, 0 where there is no room."""
+        """Begins a session and returns its id, 0 where there is no room."""
         if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
             return NO_SESSION
         if self.partition_count + len(partitions) > MAX_PARTITIONS:
@@ -218,7 +220,7 @@ class FetchSessions:
 
 
 class _Full(FetchContext):
-    """A request for all that it names, which may begin a session."""
+    """A full request, which may begin a session."""
 
     kind = "full"
 
@@ -257,5 +259,5 @@ class _Incremental(FetchContext):
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the session's next request."""
+    """Returns the epoch of the session's next request."""
     return 1 if epoch == MAX_INT else epoch + 1

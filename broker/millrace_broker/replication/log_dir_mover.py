@@ -1,10 +1,11 @@
 """Moves partitions' logs between the broker's data folders while they are served (KIP-113).
 
-One log is copied at a time, in the order asked for, on a worker thread and no faster than
+One log is copied at a time, in the order in which the moves were asked for, on a worker thread and no faster than
 `replica.alter.log.dirs.io.max.bytes.per.second` allows. Once `FINISH_BYTES` or less are left, the event loop's thread
-copies them, at any rate, and puts the copy in the log's place; all requests wait for so long. A move that fails leaves
-the log where it is. One that the end of the broker interrupts begins anew at the next start, where Kafka goes on with
-what was copied; a broker that is killed between dropping the old copy and making the new folder has forgotten it.
+copies them at any rate and puts the copy in the log's place; all requests wait meanwhile. A move that fails leaves the
+log where it is. A move that the end of the broker interrupts starts again at the next start, where Kafka goes on with
+what was copied. A broker that is killed after it dropped an old copy, and before it made the new folder, forgets the
+move.
 
 Runs on the event loop.
 """
@@ -25,7 +26,7 @@ FINISH_BYTES = 1 << 20
 
 
 class LogDirMover:
-    """The moves of one broker; `moved(old, new)` is called on a worker thread after each."""
+    """Moves the logs of one broker; `moved(old, new)` is called on a worker thread after each move."""
 
     def __init__(
         self,
@@ -43,15 +44,15 @@ class LogDirMover:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def copies(self) -> Mapping[TopicPartition, LogCopy]:
-        """The copies of logs that are being moved, as of now."""
+        """Returns the copies of the logs that are being moved."""
         return self._logs.moves.copies()
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """Let a log that is not here yet be made in this folder."""
+        """Makes this folder the preferred log dir of a partition whose log does not exist yet."""
         self._logs.dirs.prefer(topic_partition, path)
 
     def move(self, topic_partition: TopicPartition, path: str) -> None:
-        """Begin to move a led partition's log to another folder, if it is not on its way there. StorageError."""
+        """Begins to move a led partition's log to another folder, unless it is on its way there. StorageError."""
         copy = self.copies().get(topic_partition)
         if copy is not None and copy.parent == path:
             return
@@ -62,7 +63,7 @@ class LogDirMover:
         task.add_done_callback(self._tasks.discard)
 
     def resume(self, topic_partition: TopicPartition) -> None:
-        """Begin anew with the move of a led partition's log that the last end of the broker interrupted."""
+        """Starts the move of a led partition's log again, if the last end of the broker interrupted one."""
         path = self._interrupted.pop(topic_partition, None)
         if path is None:
             return
@@ -71,14 +72,14 @@ class LogDirMover:
         except MillraceError:
             logger.exception("%s was being moved to %s, and stays where it is", topic_partition, path)
         else:
-            logger.info("%s was being moved to %s: the move begins anew", topic_partition, path)
+            logger.info("%s was being moved to %s: the move starts again", topic_partition, path)
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Let a log stay where it is. StorageError."""
+        """Ends the move of a log, which stays where it is. StorageError."""
         self._logs.moves.drop(topic_partition)
 
     async def close(self) -> None:
-        """Interrupt all moves, of which the next start learns; returns when no thread is at work any more."""
+        """Interrupts all moves, and returns when no thread is at work any more; the next start begins them again."""
         for copy in self.copies().values():
             copy.stop()
         await asyncio.gather(*self._tasks)

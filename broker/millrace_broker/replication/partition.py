@@ -1,10 +1,10 @@
-"""A partition that this broker leads: its log, and how much of it readers may see.
+"""A partition that this broker leads: its log, and the offsets up to which readers may see it.
 
     log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
 
 The high watermark is the smallest log end offset of the in-sync replicas. The leader alone is in sync, so an append
-moves the high watermark at once. The last stable offset is the first offset of an open
-transaction that is left in the log, the high watermark where there is none.
+moves the high watermark at once. The last stable offset is the first offset of the oldest open transaction in the log;
+where none is open, it is the high watermark.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ READ_AT_ONCE_BYTES = 64 << 10
 
 
 class PartitionRead(NamedTuple):
-    """What a reader gets; what is large is left in the file until the socket takes it.
+    """What a reader gets; large records stay in the file until the socket takes them.
 
-    Aborted transactions, as (producer id, first offset), are told to `read_committed` only.
+    `aborted` has the aborted transactions as (producer id, first offset), for `read_committed` readers only.
     """
 
     records: Part
@@ -41,9 +41,9 @@ class PartitionRead(NamedTuple):
 
 
 class Partition:
-    """One led partition. `appended_bytes` counts all that was appended since it is led.
+    """One led partition. `appended_bytes` counts all bytes that were appended since it is led.
 
-    `replica_count` is how many replicas are assigned, this one included: topics that Kafka made may have several.
+    `replica_count` is the number of assigned replicas with this one; topics that Kafka made may have several.
     """
 
     __slots__ = ("appended_bytes", "config", "high_watermark", "leader_epoch", "log", "replica_count", "topic_id")
@@ -61,19 +61,19 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what a `read_committed` reader may see."""
+        """The offset up to which a `read_committed` reader may see the log."""
         return self.log.last_stable_offset(self.high_watermark)
 
     @property
     def has_in_sync_replicas(self) -> bool:
-        """Whether a write with acks=all is taken: the leader alone is in sync.
+        """Whether a write with acks=all is accepted, though the leader alone is in sync.
 
         `min.insync.replicas` never asks for more replicas than the partition has (Kafka since 3.7, KIP-966).
         """
         return self.replica_count <= 1 or self.log.config.min_insync_replicas <= 1
 
     def check_in_sync_replicas(self) -> None:
-        """Raise NotEnoughReplicasError where a write with acks=all is not taken."""
+        """Raises NotEnoughReplicasError where a write with acks=all is not accepted."""
         if not self.has_in_sync_replicas:
             raise NotEnoughReplicasError(
                 f"{self.log.topic_partition}: 1 of {self.replica_count} replicas is in sync, "
@@ -81,13 +81,13 @@ class Partition:
             )
 
     def visible_end(self, *, committed: bool) -> int:
-        """The end of what a reader may see."""
+        """Returns the offset up to which a reader may see the log."""
         return self.last_stable_offset if committed else self.high_watermark
 
     def append(self, batches: Buffer) -> LogAppendInfo:
-        """Append as leader, in the codec that `compression.type` asks for.
+        """Appends batches as leader, in the codec that `compression.type` asks for.
 
-        Raises as `Log.append` does; then nothing has changed.
+        Raises as `Log.append` does; the log is unchanged then.
         """
         (outcome,) = self.append_all((batches,))
         if isinstance(outcome, MillraceError):
@@ -95,7 +95,7 @@ class Partition:
         return outcome
 
     def append_all(self, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
-        """The same for what came together, as `Log.append_all`."""
+        """Appends what came together, and returns the outcome of each as `Log.append_all` does."""
         log = self.log
         if log.config.compression_type == PRODUCER_CODEC:
             outcomes: Sequence[AppendOutcome] = log.append_all(appends, leader_epoch=self.leader_epoch)
@@ -108,14 +108,14 @@ class Partition:
         return outcomes
 
     def append_in_transaction(self, batches: Buffer) -> LogAppendInfo:
-        """Append a coordinator's batch as `Log.append_in_transaction`."""
+        """Appends a coordinator's batch as `Log.append_in_transaction` does."""
         info = self.log.append_in_transaction(batches, leader_epoch=self.leader_epoch)
         self.high_watermark = self.log.log_end_offset
         self.appended_bytes += len(batches)
         return info
 
     def append_marker(self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int) -> LogAppendInfo:
-        """Append the end of a producer's transaction as `Log.append_control`."""
+        """Appends the end of a producer's transaction as `Log.append_control` does."""
         info = self.log.append_control(
             marker, producer_id=producer_id, producer_epoch=producer_epoch, leader_epoch=self.leader_epoch
         )
@@ -129,9 +129,9 @@ class Partition:
             return error
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool = False) -> PartitionRead:
-        """Whole batches from `offset` up to what the reader may see. Raises as `Log.read` does.
+        """Returns whole batches from `offset` on, up to what the reader may see. Raises as `Log.read` does.
 
-        Where nothing fits, the offset is checked and the disk left alone.
+        Where nothing fits, the offset is checked without a read of the disk.
         """
         end = self.visible_end(committed=committed) if max_bytes or at_least_one else offset
         records: Part = self.log.read_or_find(
@@ -143,7 +143,7 @@ class Partition:
         return PartitionRead(records, _aborted_in(records, aborted) if aborted else [])
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Fence a client whose idea of the leader is older or newer than this one's (KIP-320)."""
+        """Raises FencedLeaderEpochError for an older epoch, UnknownLeaderEpochError for a newer one (KIP-320)."""
         if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         message = f"leader epoch is {self.leader_epoch}, the request says {current_leader_epoch}"
@@ -152,17 +152,17 @@ class Partition:
         raise UnknownLeaderEpochError(message)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where that can't be told."""
+        """Returns (epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where it is not known."""
         return end_of_epoch(self._epochs, epoch, self.log.log_end_offset)
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch in which an offset was written; -1 where that is not known."""
+        """Returns the leader epoch in which an offset was written; -1 where that is not known."""
         return epoch_of_offset(self._epochs, offset)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) where a reader's log and this one part, None where they do not (KIP-595).
+        """Returns (epoch, end offset) where a reader's log diverges from this one; None where it does not (KIP-595).
 
-        OffsetOutOfRangeError where that can't be told, and below the log start offset.
+        OffsetOutOfRangeError where that is not known, and below the log start offset.
         """
         if last_fetched_epoch == NO_LEADER_EPOCH:
             return None
@@ -175,7 +175,7 @@ class Partition:
 
     @property
     def _epochs(self) -> Entries:
-        """The log's epochs, and the current one though nothing has been written in it yet."""
+        """The log's epochs with the current one, though nothing may have been written in it yet."""
         entries = self.log.leader_epochs.entries
         if self.log.leader_epochs.latest < self.leader_epoch:
             return *entries, (self.leader_epoch, self.log.log_end_offset)
@@ -183,6 +183,6 @@ class Partition:
 
 
 def _aborted_in(records: Part, found: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
-    """Those that begin in the records or before."""
+    """Returns the transactions that begin in the records or before, as (producer id, first offset)."""
     end = max((header.next_offset for _, header in walk(contents(records))), default=0)
     return [(one.producer_id, one.first_offset) for one in found if one.first_offset < end]

@@ -1,15 +1,16 @@
-"""What a producer sent, in the form that a log takes: v2 batches, in the topic's codec (spec A5, C3).
+"""Converts what a producer sent to the form that a log takes: v2 batches, in the topic's codec.
 
-| | rule | error |
+| Produce | rule | error |
 |---|---|---|
-| v0-v2 | a set of messages of format v0 or v1 becomes batches; a tail that is cut short is passed over | RecordError |
-| v3 on | exactly one batch of format v2; a tail that is cut short is passed over | InvalidRecordError |
+| v0-v2 | a message set of format v0 or v1 becomes batches; a tail that is cut short is ignored | RecordError |
+| v3 on | exactly one batch of format v2; a tail that is cut short is ignored | InvalidRecordError |
 | v3-v6 | no zstd (KIP-110) | UnsupportedCodecError |
 | v3 on | base offset 0 (`check_base_offset`) | InvalidRecordError |
 
-`compression.type` of the topic, unless it is `producer`: a batch of another codec is compressed anew, with its level;
-producer, sequence and records stay. All of this takes place on the event loop: a producer's batches must reach the log
-in the order in which they came, and its next ones do not wait for a worker.
+Where the topic's `compression.type` is not `producer`, a batch of another codec is compressed again, at the topic's
+level; its producer, sequence and records stay the same. All of this runs on the event loop, because a producer's
+batches must reach the log in the order in which they came. The formats are in docs/formats/message-set.md and
+docs/formats/segment.md.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ _PLAIN = struct.Struct(">qI4xb4xh")  # base offset, batch length, magic, attribu
 
 
 def is_plain_batch(records: Buffer) -> bool:
-    """Whether Produce from v7 on takes the records as they are, and no transaction is spoken of.
+    """Returns whether Produce from v7 on takes the records as they are, outside of any transaction.
 
-    The other functions here, and the look for a transaction, have nothing to say about what is plain.
+    Plain records need none of the other functions here, and no check of a transaction.
     """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
@@ -68,7 +69,7 @@ def is_plain_batch(records: Buffer) -> bool:
 
 
 def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
-    """The v2 batches of a partition's records as Produce of this version brings them; empty only before v3."""
+    """Returns the v2 batches of the records that Produce of this version has for a partition; empty only before v3."""
     if version >= FIRST_VERSION_OF_BATCHES:
         return _single_batch(version, records)
     if len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] == MAGIC_V2:
@@ -85,15 +86,16 @@ def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
 
 
 def check_base_offset(version: int, batches: Buffer) -> None:
-    """InvalidRecordError for a batch whose producer gave it a place of its own; those made of messages may have one."""
+    """Raises InvalidRecordError for a batch with a base offset; those that were made of messages may have one."""
     if version >= FIRST_VERSION_OF_BATCHES and batches[:8] != _BASE_OFFSET_0:
-        raise InvalidRecordError("the base offset of a produced batch is 0: its place is the log's to give")
+        raise InvalidRecordError("the base offset of a produced batch must be 0: the log assigns the offsets")
 
 
 def in_codec_of_topic(batches: Buffer, config: LogConfig) -> Buffer:
-    """The batches in the codec that the topic asks for.
+    """Returns the batches in the codec that the topic asks for.
 
-    RecordTooLargeError for one that is above `max.message.bytes` as it came; other RecordErrors where it can't be read.
+    RecordTooLargeError for a batch that exceeds `max.message.bytes` as it came, another RecordError for one that can't
+    be read.
     """
     name = config.compression_type
     codec = Codec.NONE if name == UNCOMPRESSED else Codec[name.upper()]
@@ -108,10 +110,10 @@ def in_codec_of_topic(batches: Buffer, config: LogConfig) -> Buffer:
                 f"a batch of {header.size_bytes} bytes is above max.message.bytes={config.max_message_bytes}"
             )
         batch = view[position:end]
-        is_as_asked = header.codec_id == codec
-        out.append(batch if is_as_asked else recompressed(batch, header, codec, _level(config, codec), limit_bytes))
+        has_codec = header.codec_id == codec
+        out.append(batch if has_codec else recompressed(batch, header, codec, _level(config, codec), limit_bytes))
     if end != len(view):
-        raise CorruptRecordError(f"{len(view) - end} bytes that are no whole batch")
+        raise CorruptRecordError(f"{len(view) - end} bytes are not a whole batch")
     return b"".join(out)
 
 
@@ -138,7 +140,7 @@ def _single_batch(version: int, records: Buffer) -> Buffer:
     if size_bytes > len(records):
         raise _not_a_batch(version, records)
     if size_bytes + _batch_bytes(records, size_bytes) <= len(records):
-        raise InvalidRecordError(f"Produce v{version} takes one batch for each partition, and there are more")
+        raise InvalidRecordError(f"Produce v{version} takes one batch for each partition, and there are several")
     return records[:size_bytes]
 
 
@@ -149,7 +151,7 @@ def _not_a_batch(version: int, records: Buffer) -> RecordError:
 
 
 def _batch_bytes(records: Buffer, position: int) -> int:
-    """What the batch at a position says of its size; all there may be where not even that is told."""
+    """Returns the size that the batch at a position states; a huge one where the bytes end before it."""
     if len(records) - position < LOG_OVERHEAD_BYTES:
         return 1 << 62
     length: int = _LENGTH.unpack_from(records, position + LENGTH_POSITION)[0]

@@ -1,9 +1,9 @@
-"""Requests that wait for something to happen to a partition: a long-polling fetch for records to come.
+"""Holds requests that wait for something to happen to a partition, as a long-polling fetch waits for records.
 
-An operation is held under the keys it waits for. `check(key)` asks each operation under that key whether it
-can complete now, and tells it the key, so that one that waits for thousands need not look at all of them; the deadline
-expires it otherwise. An operation leaves all its keys as soon as it
-completes or expires, so each ends exactly once. Time comes in by `call_later`, as an event loop has it.
+An operation is held under the keys that it waits for. `check(key)` asks each operation under that key whether it can
+complete now, and tells it the key, so that an operation that waits for thousands of keys need not look at all of them.
+An operation that does not complete expires at its deadline. It leaves all its keys as soon as it completes or expires,
+so each ends exactly once. Timers are set by `call_later`, as an event loop has it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Cancellable(Protocol):
     """A timer that has been set."""
 
     def cancel(self) -> None:
-        """Stop the timer from firing."""
+        """Stops the timer from firing."""
         ...
 
 
@@ -28,19 +28,19 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class DelayedOperation(Protocol[WaitedFor_contra]):
-    """What waits."""
+    """An operation that waits."""
 
     def try_complete(self, key: WaitedFor_contra) -> bool:
-        """Something happened to this key: complete if what it waits for has come; whether it did."""
+        """Completes the operation if what it waits for has happened to this key, and returns whether it did."""
         ...
 
     def expire(self) -> None:
-        """Complete with what there is."""
+        """Completes the operation with what there is."""
         ...
 
 
 class Purgatory(Generic[Key]):
-    """The operations that wait, by key."""
+    """Holds operations by key until they complete or expire."""
 
     def __init__(self, call_later: CallLater) -> None:
         self._call_later = call_later
@@ -51,7 +51,7 @@ class Purgatory(Generic[Key]):
         return len(self._held)
 
     def hold(self, operation: DelayedOperation[Key], keys: Iterable[Key], wait_ms: int) -> None:
-        """Keep an operation until a check completes it or `wait_ms` have passed."""
+        """Holds an operation until a check completes it or `wait_ms` have passed."""
         identity = id(operation)
         distinct = tuple(dict.fromkeys(keys))
         for key in distinct:
@@ -60,7 +60,7 @@ class Purgatory(Generic[Key]):
         self._held[identity] = (distinct, timer)
 
     def check(self, key: Key) -> None:
-        """Something happened to `key`."""
+        """Completes the operations that waited for what has happened to `key`."""
         watchers = self._watchers.get(key)
         if not watchers:
             return
@@ -69,12 +69,12 @@ class Purgatory(Generic[Key]):
                 self._release(operation)
 
     def release(self, operation: DelayedOperation[Key]) -> None:
-        """Forget an operation whose client has gone."""
+        """Forgets an operation whose client has gone."""
         if id(operation) in self._held:
             self._release(operation)
 
     def expire_all(self) -> None:
-        """Complete everything that waits with what there is: the broker is about to stop."""
+        """Completes all operations with what there is, as the broker is about to stop."""
         for keys, _ in tuple(self._held.values()):
             for operation in tuple(self._watchers.get(keys[0], {}).values()):
                 self._expire(operation)

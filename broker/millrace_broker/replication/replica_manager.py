@@ -1,7 +1,7 @@
-"""The partitions of this broker, and the purgatory of the requests that wait for them.
+"""Holds the partitions that this broker leads, and the purgatory of the requests that wait for them.
 
-Runs on the event loop's thread, but for `make_logs` and `delete_logs`, which wait for the disk: they are for a worker
-thread, and come before `lead` and after `drop`. Which partitions to lead is decided elsewhere and told by these.
+All methods run on the event loop's thread, except `make_logs` and `delete_logs`. Those wait for the disk and run on a
+worker thread: `make_logs` before `lead`, `delete_logs` after `drop`. `metadata_publisher` says which to lead.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManage
 
 logger = logging.getLogger(__name__)
 
-NEVER_GIVEN = 1 << 62  # producer ids that no broker will ever come to
+NEVER_GIVEN = 1 << 62  # producer ids from here on must have been made up by a client
 
 
 class ReplicaManager:
-    """Led partitions by name; `offline` are those that it should lead and whose log can't be opened."""
+    """The led partitions; `offline` are those that the broker should lead and whose logs can't be opened."""
 
     def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition]) -> None:
         self._logs = logs
         self._partitions: dict[TopicPartition, Partition] = {}
         self.partitions: Mapping[TopicPartition, Partition] = self._partitions
-        """All led partitions."""
+        """All led partitions; the mapping follows changes."""
         self.purgatory = purgatory
         self.offline: set[TopicPartition] = set()
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermark of every led partition, as of now."""
+        """Returns the current high watermark of every led partition."""
         return {key: partition.high_watermark for key, partition in self._partitions.items()}
 
     def first_free_producer_id(self) -> int:
-        """The id above those of all producers that the logs know, but for those that a client must have made up."""
+        """Returns the id above those of all producers in the logs; ids that no broker can have given are ignored."""
         known = (producer_id for one in self._partitions.values() for producer_id in one.log.producers.entries)
         return max((one for one in known if one < NEVER_GIVEN), default=-1) + 1
 
@@ -47,11 +47,11 @@ class ReplicaManager:
         return all(self._logs.get(new.topic_partition) is not None for new in wanted)
 
     def make_logs(self, wanted: Iterable[NewLog]) -> None:
-        """Make the logs of partitions that are new; what goes wrong is told by `lead`."""
+        """Makes the logs of new partitions; a log that can't be made is left to `lead`, which raises the error."""
         self._logs.create_all(wanted)
 
     def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Delete the logs of partitions that are led no longer. StorageError after all were tried."""
+        """Deletes the logs of partitions that are led no longer. StorageError after all were tried."""
         self._logs.delete(*topic_partitions)
 
     def lead(
@@ -62,9 +62,10 @@ class ReplicaManager:
         config: Mapping[str, str],
         replica_count: int = 1,
     ) -> None:
-        """Become leader: open or create the log; a partition that is led already takes the new epoch and settings.
+        """Becomes leader with the log of the partition, which it makes where there is none.
 
-        A log of an older topic of this name is deleted. StorageError, and the partition is offline then.
+        A partition that is led already takes the new epoch and configuration. A log of an older topic of this name is
+        deleted. On a StorageError the partition is offline.
         """
         self.offline.add(topic_partition)
         self._lead(topic_partition, topic_id, leader_epoch, config)
@@ -91,33 +92,33 @@ class ReplicaManager:
         self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch, config)
 
     def reconfigure(self, log_defaults: Mapping[str, str]) -> None:
-        """Take other defaults, for the logs that are here too. InvalidConfigError.
+        """Replaces the defaults of all logs, also of those that are open. InvalidConfigError.
 
-        A log whose topic has a value that doesn't fit, by another tool's doing, keeps what it had.
+        A log keeps its configuration where its topic has a value that doesn't fit, which another tool has written.
         """
         self._logs.set_defaults(log_defaults)
         for topic_partition, partition in self._partitions.items():
             try:
                 self._logs.create(topic_partition, partition.topic_id, partition.config)
             except InvalidConfigError as error:
-                logger.warning("%s keeps its settings: %s", topic_partition, error)
+                logger.warning("%s keeps its configuration: %s", topic_partition, error)
 
     def logs_by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
-        """The logs in each data folder; None for a folder that is offline."""
+        """Returns the logs in each data directory; None for a directory that is offline."""
         return self._logs.by_data_dir()
 
     def finish_move(self, topic_partition: TopicPartition) -> Log:
-        """Go on with a partition's log in the folder that it was copied to. Raises as `LogMoves.finish` does."""
+        """Puts the copy of a partition's log in its place and returns it. Raises as `LogMoves.finish` does."""
         partition = self.partition(topic_partition)
         partition.log = self._logs.moves.finish(topic_partition)
         return partition.log
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Block until the log start offsets of now are on the disk; for a worker thread. StorageError."""
+        """Writes the current log start offsets to the disk; for a worker thread. StorageError."""
         self._logs.checkpoint()
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Lead no longer: its topic is gone, and the log is to be deleted. Waiting fetches learn it at once."""
+        """Stops leading a partition whose log is to be deleted, and completes the fetches that wait for it."""
         del self._partitions[topic_partition]
         try:
             self._logs.moves.drop(topic_partition)
@@ -126,27 +127,27 @@ class ReplicaManager:
         self.purgatory.check(topic_partition)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
-        """The led partition; UnknownTopicError where there is none."""
+        """Returns the led partition; UnknownTopicError where there is none."""
         try:
             return self._partitions[topic_partition]
         except KeyError:
-            raise UnknownTopicError(f"{topic_partition.topic}-{topic_partition.partition} is not here") from None
+            raise UnknownTopicError(f"{topic_partition} is not led by this broker") from None
 
     def append_all(self, partition: Partition, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
-        """Append what came together and wake who waits for records; each one's place or error, as `Log.append_all`."""
+        """Appends what came together and completes the waiting fetches; returns as `Log.append_all` does."""
         outcomes = partition.append_all(appends)
         self.purgatory.check(partition.log.topic_partition)
         return outcomes
 
     def append(self, topic_partition: TopicPartition, batches: Buffer) -> tuple[Partition, LogAppendInfo]:
-        """Append and wake who waits for records. Raises as `Log.append` does, or UnknownTopicError."""
+        """Appends and completes the waiting fetches. Raises as `Log.append` does, or UnknownTopicError."""
         partition = self.partition(topic_partition)
         info = partition.append(batches)
         self.purgatory.check(topic_partition)
         return partition, info
 
     def append_in_transaction(self, topic_partition: TopicPartition, batches: Buffer) -> LogAppendInfo:
-        """Append a coordinator's batch of a producer's transaction. Raises as `append` does."""
+        """Appends a coordinator's batch of a producer's transaction. Raises as `append` does."""
         info = self.partition(topic_partition).append_in_transaction(batches)
         self.purgatory.check(topic_partition)
         return info
@@ -154,7 +155,7 @@ class ReplicaManager:
     def append_marker(
         self, topic_partition: TopicPartition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
     ) -> LogAppendInfo:
-        """Append the end of a producer's transaction. Raises as `Log.append_control` does, or UnknownTopicError."""
+        """Appends the end of a producer's transaction. Raises as `Log.append_control` does, or UnknownTopicError."""
         info = self.partition(topic_partition).append_marker(marker, producer_id, producer_epoch)
         self.purgatory.check(topic_partition)
         return info

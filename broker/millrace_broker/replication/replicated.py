@@ -1,7 +1,6 @@
-"""Appends that wait until the in-sync replicas have them, and partitions that are read from end to end.
+"""What a coordinator does with its log: it waits until a record is replicated, and reads a partition to its end.
 
-Both are what a coordinator does with its log: `when_replicated` before it acts upon a record, `read_to_end` when it
-takes a partition over.
+It calls `when_replicated` before it acts upon a record, and `read_to_end` when it takes over a partition.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ Then = Callable[[ErrorCode], None]
 def when_replicated(
     replicas: ReplicaManager, topic_partition: TopicPartition, last_offset: int, wait_ms: int, then: Then
 ) -> None:
-    """Call `then` once: NONE when the high watermark covers the offset, which with one replica is at once.
+    """Calls `then` once, with NONE when the high watermark is past the offset; with one replica that is at once.
 
-    NOT_COORDINATOR where the partition is led no longer, COORDINATOR_NOT_AVAILABLE after `wait_ms`.
+    The code is NOT_COORDINATOR where the partition is led no longer, COORDINATOR_NOT_AVAILABLE after `wait_ms`.
     """
     waiting = _Replicated(replicas, topic_partition, last_offset, then)
     if not waiting.try_complete():
@@ -30,7 +29,7 @@ def when_replicated(
 
 
 class _Replicated:
-    """An append that waits for the in-sync replicas; it ends once."""
+    """An append that waits for the in-sync replicas."""
 
     def __init__(self, replicas: ReplicaManager, topic_partition: TopicPartition, offset: int, then: Then) -> None:
         self._replicas = replicas
@@ -39,7 +38,7 @@ class _Replicated:
         self._then = then
 
     def try_complete(self, _: TopicPartition | None = None) -> bool:
-        """Complete once the high watermark covers it, or the partition is gone."""
+        """Completes if the high watermark is past the offset or the partition is led no longer; returns whether so."""
         partition = self._replicas.partitions.get(self._topic_partition)
         if partition is None:
             self._then(ErrorCode.NOT_COORDINATOR)
@@ -50,7 +49,7 @@ class _Replicated:
         return False
 
     def expire(self) -> None:
-        """The replicas take too long; the records may still come to stay."""
+        """Reports that the replicas took too long; the records may still be replicated later."""
         self._then(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -61,9 +60,9 @@ async def read_to_end(
     take_in: Callable[[bytes], int],
     is_closed: Callable[[], bool],
 ) -> None:
-    """Give whole batches to `take_in`, up to the high watermark of now; it says the offset after them.
+    """Gives whole batches to `take_in`, up to the current high watermark; it returns the offset after them.
 
-    Reads belong to the event loop; what is read is taken in by a worker thread.
+    The log is read on the event loop; `take_in` is called on a worker thread.
     """
     partition = replicas.partition(topic_partition)
     offset, end = partition.log.log_start_offset, partition.high_watermark

@@ -1,8 +1,8 @@
-"""The partitions of a coordinator's topic that are led here: one shard each, which serves once its log is read.
+"""Keeps a shard for each partition of a coordinator's topic that this broker leads.
 
-    elected   a shard is made; its log is read in worker threads, piece by piece
-    loaded    it has taken in all records and serves; a log without records is loaded at once
-    resigned  another broker leads the partition now, it is gone, or it can't be read: the shard is closed and forgotten
+    elected   a shard is made, and its log is read in worker threads, piece by piece
+    loaded    the shard has taken in all records and serves; a log without records is loaded at once
+    resigned  the partition is gone, is led by another broker, or can't be read: the shard is closed and forgotten
 
 Runs on the event loop.
 """
@@ -24,20 +24,20 @@ logger = logging.getLogger(__name__)
 
 
 class CoordinatorShard(Protocol):
-    """What a coordinator keeps of one led partition of its topic."""
+    """The state that a coordinator keeps for one led partition of its topic."""
 
     topic_partition: TopicPartition
     is_loaded: bool
     is_closed: bool
 
     def replay(self, batches: bytes) -> int:
-        """Take in whole batches of the log; the offset after them. Runs in a worker thread."""
+        """Takes in whole batches of the log and returns the offset after them; called on a worker thread."""
 
     def loaded(self) -> None:
-        """Every record is replayed: serve."""
+        """Begins to serve, as every record has been replayed."""
 
     def close(self) -> None:
-        """Lead no longer."""
+        """Stops serving, as the partition is led no longer."""
 
 
 Shard = TypeVar("Shard", bound=CoordinatorShard)
@@ -47,12 +47,12 @@ class LedShards(Generic[Shard]):
     """The shards of one topic, by partition.
 
     Args:
-        topic: its name; partitions of others are none of its business.
+        topic: its name; partitions of other topics are ignored.
         replicas: the led partitions, whose logs are read.
-        make: a shard that has seen no record.
+        make: returns a shard that has seen no record.
         clock: measures how long a log takes to read.
-        load_buffer_bytes: how much of a log is read at once.
-        when_loaded: told of a shard that has been read, and of the seconds that it took.
+        load_buffer_bytes: how many bytes of a log are read at once.
+        when_loaded: is called with a shard that has been read, and the seconds that it took.
     """
 
     def __init__(
@@ -76,23 +76,23 @@ class LedShards(Generic[Shard]):
         self._closed = False
 
     def of_partition(self, index: int) -> Shard | None:
-        """The shard of a partition, loaded or not; None where the partition is not led here."""
+        """Returns the shard of a partition, loaded or not; None where the partition is not led here."""
         return self._shards.get(index)
 
     def find(self, topic_partition: TopicPartition) -> Shard | None:
-        """The same, for a partition of any topic."""
+        """Returns the shard of a partition of any topic; None where it is not of this one, or not led here."""
         return self._shards.get(topic_partition.partition) if topic_partition.topic == self._topic else None
 
     def all(self) -> list[Shard]:
-        """Every shard, loaded or not; for any thread."""
+        """Returns every shard, loaded or not; for any thread."""
         return list(self._shards.values())
 
     def loaded(self) -> list[Shard]:
-        """Every shard that serves; for any thread."""
+        """Returns every shard that serves; for any thread."""
         return [shard for shard in self.all() if shard.is_loaded]
 
     def elected(self, topic_partition: TopicPartition) -> None:
-        """This broker leads a partition; nothing to do if it did so before, or if it is of another topic."""
+        """Makes and loads the shard of a partition that is led now, unless there is one or it is of another topic."""
         index = topic_partition.partition
         if topic_partition.topic != self._topic or index in self._shards or self._closed:
             return
@@ -106,14 +106,14 @@ class LedShards(Generic[Shard]):
         task.add_done_callback(self._loading.discard)
 
     def resigned(self, topic_partition: TopicPartition) -> None:
-        """This broker leads a partition no longer."""
+        """Closes and forgets the shard of a partition that is led no longer."""
         shard = self.find(topic_partition)
         if shard is not None:
             del self._shards[topic_partition.partition]
             shard.close()
 
     def close(self) -> None:
-        """The broker stops."""
+        """Closes all shards and makes no more, as the broker stops."""
         self._closed = True
         for shard in self.all():
             self.resigned(shard.topic_partition)

@@ -57,7 +57,9 @@ def test_who_does_not_want_to_wait_is_told_that_the_change_may_come_later(tmp_pa
         with pytest.raises(MetadataTimeoutError, match="topic events was created but is not seen yet"):
             await topics.create("events", within=AT_ONCE)
         metadata.update(store.view())
-        with pytest.raises(MetadataTimeoutError, match="topic events was extended but is not seen so yet"):
+        with pytest.raises(
+            MetadataTimeoutError, match="topic events was extended but its new partitions are not seen yet"
+        ):
             await topics.create_partitions("events", 3, within=AT_ONCE)
         with pytest.raises(MetadataTimeoutError, match="topic events was deleted but is still seen"):
             await topics.delete("events", within=AT_ONCE)
