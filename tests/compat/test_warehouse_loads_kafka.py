@@ -20,8 +20,10 @@ from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.reload import reload_topic
 
 pytestmark = pytest.mark.peers
 JARS = Path(".peers/spark-kafka/libs")
@@ -153,14 +155,18 @@ def test_spark_s_connector_reads_the_same(spark, kafka, tmp_path):
     transaction(kafka, "c2", "connector", [(1, b"yes")] * 5, "commit")
     table = str(tmp_path / "table")
     jars = ",".join(str(jar.absolute()) for jar in JARS.glob("*.jar"))
-    command = [
-        *(sys.executable, "-m", "millrace_ops", "warehouse", "load", "connector", "--json"),
-        *("--table", table, "--bootstrap", kafka.bootstrap, "--reader", "spark-kafka"),
-        *("--master", "local[2,3]", "--conf", f"spark.jars={jars}", "--max-records-per-task", "20"),
-    ]
-    result = subprocess.run(command, capture_output=True, timeout=400, check=False, env=os.environ)
-    assert result.returncode == 0, result.stderr.decode()[-4000:]
-    report = json.loads(result.stdout)
+
+    def by_connector(command, into, *options):
+        command = [
+            *(sys.executable, "-m", "millrace_ops", "warehouse", command, "connector", "--json"),
+            *("--table", into, "--bootstrap", kafka.bootstrap, "--reader", "spark-kafka"),
+            *("--master", "local[2,3]", "--conf", f"spark.jars={jars}", *options),
+        ]
+        result = subprocess.run(command, capture_output=True, timeout=400, check=False, env=os.environ)
+        assert result.returncode == 0, result.stderr.decode()[-4000:]
+        return json.loads(result.stdout)
+
+    report = by_connector("load", table, "--max-records-per-task", "20")
     assert (report["rows"], report["ranges"][0]["compacted"], report["ranges"][1]["compacted"]) == (55, 6, 1)
     other = LoadOptions(topic="connector", table=str(tmp_path / "other"), bootstrap=kafka.bootstrap)
     load_topic(other, spark=spark)
@@ -175,3 +181,13 @@ def test_spark_s_connector_reads_the_same(spark, kafka, tmp_path):
     again = LoadOptions(topic="connector", table=table, bootstrap=kafka.bootstrap)
     assert load_topic(again, spark=spark).rows == 1
     assert audit(table) == []
+
+    third = LoadOptions(topic="connector", table=str(tmp_path / "third"), bootstrap=kafka.bootstrap)
+    reload_topic(third, Selection(from_offset=10), spark=spark)
+    report = by_connector("reload", third.table, "--from-offset", "5")
+    assert [(span["partition"], span["from_offset"], span["until_offset"]) for span in report["backfilled"]] == [
+        (partition, 5, 10) for partition in PARTITIONS
+    ]
+    assert [span["from_offset"] for span in report["replaced"]] == [10, 10]
+    assert loaded(third.table) == [row for row in loaded(table) if row[1] >= 5]
+    assert audit(third.table) == []

@@ -11,6 +11,7 @@ import sys
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
@@ -65,7 +66,7 @@ def operate(directory, operation, fs):
     elif operation == "erase":
         erase(directory, [b"key 1"], fs)
     elif operation == "compact":
-        compact(directory, fs)
+        compact(directory, fs, SystemClock())
     else:
         vacuum(directory, fs, retention_hours=0)
 

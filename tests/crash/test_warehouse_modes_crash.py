@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
@@ -93,7 +94,7 @@ def beside(done, errors, operation):
 def test_upserts_erasures_compactions_and_vacuums_at_once(table):
     done, errors, model = threading.Event(), [], dict(BEFORE)
     others = [
-        lambda: compact(table, FS),
+        lambda: compact(table, FS, SystemClock()),
         lambda: vacuum(table, FS, retention_hours=0),
         lambda: erase(table, [b"nobody"], FS),
     ]

@@ -262,7 +262,7 @@ def test_a_recreated_topic_is_seen(spark, broker, topic, options):
     with Cluster(broker.bootstrap) as cluster:
         Admin(cluster).delete_topic("events")
         Admin(cluster).create_topic("events", 2)
-    with pytest.raises(TopicRecreatedError, match="made anew"):
+    with pytest.raises(TopicRecreatedError, match="created again"):
         load_topic(options, spark=spark)
 
 

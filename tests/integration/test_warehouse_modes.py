@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
+from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
@@ -135,7 +136,7 @@ def test_upserts_keep_the_newest_value_of_each_key(spark, events, tmp_path):
     )
     second = load_topic(replace(options, mode=None), spark=spark)
     assert (second.upserted.inserted, second.upserted.updated, second.upserted.deleted) == (1, 2, 1)
-    compact(options.table, FS)
+    compact(options.table, FS, SystemClock())
     events.send((key(31), b"second"))
     load_topic(options, spark=spark)
     assert by_key(options.table) == events.newest
@@ -257,7 +258,7 @@ def test_partitioned_tables_keep_their_folders_and_replayed_letters_count_once(s
         load_topic(options, spark=spark)
     before = offsets(options.table)
     assert len(stored(dead_letters_dir(options.table))) == 4
-    report = compact(options.table, FS)
+    report = compact(options.table, FS, SystemClock())
     assert report.files_after == 4  # three hours, and rows without one
     assert offsets(options.table) == before
     assert audit(options.table) == []
@@ -439,7 +440,9 @@ def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, tmp_path):
     events.send(*((key(n), b"%d" % n) for n in range(100)))
     policy, reports = UpkeepPolicy(min_small_files=2, min_commits=1, retention_hours=0), []
     load_topic(
-        options, spark=spark, listener=At(Step.WRITTEN, lambda: reports.extend(upkeep(options.table, FS, policy)))
+        options,
+        spark=spark,
+        listener=At(Step.WRITTEN, lambda: reports.extend(upkeep(options.table, FS, SystemClock(), policy))),
     )
     [report] = reports
     assert (report.compaction.files_before, report.compaction.files_after) == (6, 1)

@@ -1,4 +1,4 @@
-"""What a load can't have, it says: gaps, topics made anew, cut logs. And what it goes on without is on record."""
+"""What a load can't have, it says: gaps, topics created again, cut logs. And what it goes on without is on record."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +17,12 @@ from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, read_ledger
+from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.ledger.skipped import publish_skipped, skipped_location
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener, Step
+from millrace_pipelines.warehouse.load.reload import reload_topic
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +107,14 @@ def test_a_topic_made_anew_gets_a_ledger_of_its_own(load, shared_broker, tmp_pat
         Admin(cluster).delete_topic(topic)
         Admin(cluster).create_topic(topic, 1)
     send(shared_broker, topic, 0, 3, b"new")
-    with pytest.raises(TopicRecreatedError, match=r"made anew.*partition 0: 10.*--accept-recreated-topic"):
+    with pytest.raises(TopicRecreatedError, match=r"created again.*partition 0: 10.*--accept-recreated-topic"):
         load()
     assert load(accept_recreated_topic=True).rows == 3
     new = read_ledger(str(tmp_path / "t"))
     assert (new.topic_id != old.topic_id, new.next_offset(0)) == (True, 3)
     former = former_ledgers(Table.load(str(tmp_path / "t"), OsFileSystem()))
     assert former == {old.topic_id: old.partitions}
-    assert skipped(tmp_path) == [(0, 10, None, "topic made anew"), (1, 0, None, "topic made anew")]
+    assert skipped(tmp_path) == [(0, 10, None, "topic recreated"), (1, 0, None, "topic recreated")]
     assert load().version is None
 
 
@@ -182,6 +184,20 @@ def test_the_group_shows_the_ledger_and_its_failure_fails_no_load(load, shared_b
     assert report.rows == 1
     assert "UNKNOWN_MEMBER_ID" in report.group_error
     assert load(commit_group=False).group is None
+
+
+def test_a_reload_commits_the_group_as_a_load_does(spark, shared_broker, tmp_path, request):
+    topic = request.node.name
+    with Cluster(shared_broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(topic, 1)
+    send(shared_broker, topic, 0, 10)
+    options = LoadOptions(topic=topic, table=str(tmp_path / "t"), bootstrap=shared_broker.bootstrap, group="reloads")
+    report = reload_topic(options, Selection(from_offset=4, until_offset=8), spark=spark)
+    assert (report.rows, report.group, report.group_error) == (4, "reloads", None)
+    with Cluster(shared_broker.bootstrap) as cluster:
+        assert Groups(cluster).offsets("reloads")[topic, 0].offset == 8
+    silent = replace(options, commit_group=False)
+    assert reload_topic(silent, Selection(from_offset=4), spark=spark).group is None
 
 
 def test_a_cut_log_stops_the_load_or_begins_another_ledger(spark, tmp_path):
@@ -293,3 +309,42 @@ def test_a_log_that_is_cut_under_the_load_and_grows_again_stops_it(spark, tmp_pa
         assert read_ledger(options.table).next_offset(0) == 20
         assert load_topic(replace(options, accept_truncated_log=True), spark=spark).rows == 30
         assert skipped(tmp_path) == [(0, 10, 20, "log truncated")]
+
+
+@pytest.mark.parametrize("selection", [Selection(from_offset=5), Selection(until_table_begins=True)])
+def test_a_reload_and_a_backfill_notice_a_log_that_was_cut_and_has_grown(spark, tmp_path, selection):
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("cut", 1)
+        options = LoadOptions(topic="cut", table=str(tmp_path / "t"), bootstrap=broker.bootstrap)
+        for _ in range(4):
+            send(broker, "cut", 0, 5)
+        assert reload_topic(options, Selection(from_offset=5), spark=spark).rows == 15
+        cut_at(broker, "cut", 10)
+        send(broker, "cut", 0, 15, b"new")
+        with pytest.raises(LogTruncatedError, match=r"partition 0: the log agrees up to offset 10.*up to 19"):
+            reload_topic(options, selection, spark=spark)
+        with pytest.raises(LogTruncatedError, match=r"partition 0: the log agrees up to offset 10.*up to 19"):
+            load_topic(options, spark=spark)
+        assert len(Table.load(options.table, OsFileSystem()).file_names()) == 1
+
+
+def test_a_log_that_is_cut_under_a_reload_and_grows_again_stops_it(spark, tmp_path):
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            Admin(cluster).create_topic("cut", 1)
+        options = LoadOptions(topic="cut", table=str(tmp_path / "t"), bootstrap=broker.bootstrap)
+        for _ in range(4):
+            send(broker, "cut", 0, 5)
+        version = load_topic(options, spark=spark).version
+
+        class CutOnceItIsPlanned(SilentListener):
+            def reached(self, step):
+                if step is Step.PLANNED:
+                    cut_at(broker, "cut", 10)
+                    send(broker, "cut", 0, 30, b"new")
+
+        with pytest.raises(LogTruncatedError, match=r"partition 0.*offset 10.*nothing was committed"):
+            reload_topic(options, Selection(from_offset=0), spark=spark, listener=CutOnceItIsPlanned())
+        assert Table.load(options.table, OsFileSystem()).version == version
+        assert len(list(Path(tmp_path / "t").glob("*.parquet"))) == 1

@@ -217,6 +217,6 @@ def test_the_audit_beside_the_topic(broker, topic, table):
         assert audit(table, bootstrap=broker.bootstrap) == ["topic flights does not exist"]
         Admin(cluster).create_topic(topic, 2)
     [anew] = audit(table, bootstrap=broker.bootstrap)
-    assert anew.startswith("topic flights was deleted and made anew: its id is ")
+    assert anew.startswith("topic flights was deleted and created again: its id is ")
     broken = run("audit", table, "--bootstrap", broker.bootstrap)
     assert (broken.exit_code, broken.stdout.strip()) == (1, anew)

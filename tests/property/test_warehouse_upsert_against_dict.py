@@ -8,6 +8,7 @@ import pyarrow.dataset as ds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
@@ -85,7 +86,7 @@ def check(directory, steps):
     topic, model, inserted = Topic(), {}, 0
     for step in steps:
         if step == "compact":
-            compact(directory, FS)
+            compact(directory, FS, SystemClock())
         elif step == "vacuum":
             vacuum(directory, FS, retention_hours=0)
         elif isinstance(step, bytes):

@@ -20,8 +20,8 @@ from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.tables.choices import Mode
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.load.options import LoadReport
     from millrace_pipelines.warehouse.load.progress import LoadListener
+    from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
 
 app = Commands(help="Load topics into Delta tables, each offset exactly once.")
 Settings = Annotated[
@@ -37,6 +37,7 @@ GroupOption = Annotated[
     str | None,
     typer.Option(help="The group whose offsets show the table's lag; by default it is named after the table."),
 ]
+CommitGroup = Annotated[bool, typer.Option(help="Whether to commit offsets of that group to the broker.")]
 ModeOption = Annotated[
     Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
 ]
@@ -91,7 +92,7 @@ def load(
     accept_recreated_topic: AcceptRecreated = False,
     accept_truncated_log: AcceptTruncated = False,
     group: GroupOption = None,
-    commit_group: Annotated[bool, typer.Option(help="Whether to commit offsets of that group to the broker.")] = True,
+    commit_group: CommitGroup = True,
     mode: ModeOption = None,
     accept_keyless_records: AcceptKeyless = False,
     compression: CompressionOption = None,
@@ -158,8 +159,7 @@ def _print_report(report: LoadReport) -> None:
         print_table([name.replace("_", " ") for name in ranges[0]], [tuple(span.values()) for span in ranges])
     for lost in report.lost:
         print(f"partition {lost.partition}: offsets {lost.from_offset}-{lost.until_offset - 1} are lost: {lost.reason}")
-    if report.group_error is not None:
-        print(f"the offsets of group {report.group} could not be committed: {report.group_error}", file=sys.stderr)
+    print_group_error(report)
     if report.late:
         print(f"{report.late:,} records were late")
     if report.dead_letters:
@@ -170,6 +170,12 @@ def _print_report(report: LoadReport) -> None:
     )
     if (upserted := report.upserted) is not None:
         print(f"keys: {upserted.inserted:,} inserted, {upserted.updated:,} updated, {upserted.deleted:,} deleted")
+
+
+def print_group_error(report: LoadReport | ReloadReport) -> None:
+    """Prints, on stderr, why the group's offsets could not be committed, if so."""
+    if report.group_error is not None:
+        print(f"the offsets of group {report.group} could not be committed: {report.group_error}", file=sys.stderr)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from millrace_pipelines.spark.session import spark_session
 from millrace_pipelines.warehouse.load.continuous import ContinuousListener, Failure, load_continuously
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.metrics import LoadMetrics
-from millrace_pipelines.warehouse.load.options import LoadOptions, LoadReport
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.report import LoadReport
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -14,12 +14,23 @@ import typer
 
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from millrace_ops.cli.output import print_json, print_table
-from millrace_ops.cli.warehouse import AcceptKeyless, Settings, shown_listener, spark_settings
+from millrace_ops.cli.warehouse import (
+    AcceptKeyless,
+    CommitGroup,
+    GroupOption,
+    IsolationOption,
+    ReaderOption,
+    Settings,
+    print_group_error,
+    shown_listener,
+    spark_settings,
+)
+from millrace_pipelines.spark.choices import Isolation, Reader
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.ledger.selection import Selection
     from millrace_pipelines.warehouse.load.options import LoadOptions
-    from millrace_pipelines.warehouse.load.reload import ReloadReport
+    from millrace_pipelines.warehouse.load.report import ReloadReport
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -84,6 +95,8 @@ def reload(
     master: Master = None,
     conf: Settings = None,
     schema: Schema = None,
+    isolation: IsolationOption = Isolation.READ_COMMITTED,
+    reader: ReaderOption = Reader.MILLRACE,
     partition: Partitions = None,
     from_offset: Annotated[int | None, typer.Option(min=0, help="The first offset.")] = None,
     until_offset: Annotated[int | None, typer.Option(min=0, help="The offset after the last one.")] = None,
@@ -93,6 +106,8 @@ def reload(
     ] = None,
     accept_lost_offsets: AcceptLost = False,
     accept_keyless_records: AcceptKeyless = False,
+    group: GroupOption = None,
+    commit_group: CommitGroup = True,
     as_json: Json = False,
 ) -> None:
     """Read a part of a topic again, and replace what the table has of it, in one commit."""
@@ -113,8 +128,12 @@ def reload(
         master=master,
         spark_settings=spark_settings(conf),
         schema=schema,
+        isolation=isolation,
+        reader=reader,
         accept_lost_offsets=accept_lost_offsets,
         accept_keyless_records=accept_keyless_records,
+        commit_group=commit_group,
+        group=group,
     )
     _run(options, selection, as_json=as_json)
 
@@ -126,9 +145,13 @@ def backfill(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     master: Master = None,
     conf: Settings = None,
+    isolation: IsolationOption = Isolation.READ_COMMITTED,
+    reader: ReaderOption = Reader.MILLRACE,
     partition: Partitions = None,
     from_offset: Annotated[int | None, typer.Option(min=0, help="The first offset; by default the log's.")] = None,
     accept_lost_offsets: AcceptLost = False,
+    group: GroupOption = None,
+    commit_group: CommitGroup = True,
     as_json: Json = False,
 ) -> None:
     """Load what lies below the table's first offsets, such as logs that were imported after its first load."""
@@ -144,7 +167,11 @@ def backfill(
         bootstrap=bootstrap,
         master=master,
         spark_settings=spark_settings(conf),
+        isolation=isolation,
+        reader=reader,
         accept_lost_offsets=accept_lost_offsets,
+        commit_group=commit_group,
+        group=group,
     )
     _run(options, selection, as_json=as_json)
 
@@ -192,6 +219,7 @@ def _print_report(report: ReloadReport) -> None:
     print_table(("what", "partition", "from offset", "until offset", "rows", "dead letters"), rows)
     for lost in report.lost:
         print(f"partition {lost.partition}: offsets {lost.from_offset}-{lost.until_offset - 1} are lost: {lost.reason}")
+    print_group_error(report)
     print(
         f"{report.table}: version {report.version}, {report.rows:,} rows in the place of {report.removed_rows:,}, "
         f"in {report.seconds:.1f} s"

@@ -33,10 +33,11 @@ DEFAULT_RETAIN_HOURS = 7 * 24
 
 def compact(directory: Directory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as_json: Json = False) -> None:
     """Make few large files of many small ones; rows and ledger stay as they are, and so do files of about that size."""
+    from millrace.clock import SystemClock
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.upkeep.compact import compact as run
 
-    report = run(directory, OsFileSystem(), target_bytes=target_mib << 20)
+    report = run(directory, OsFileSystem(), SystemClock(), target_bytes=target_mib << 20)
     print_json(asdict(report)) if as_json else print(_compaction_line(report))
 
 
@@ -88,6 +89,7 @@ def upkeep(
     as_json: Json = False,
 ) -> None:
     """Compact, checkpoint and vacuum a table and its dead letters, where they need it."""
+    from millrace.clock import SystemClock
     from millrace.fs import OsFileSystem
     from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy
     from millrace_pipelines.warehouse.upkeep.policy import upkeep as run
@@ -98,7 +100,7 @@ def upkeep(
         min_commits=min_commits,
         retention_hours=retain_hours,
     )
-    reports = run(directory, OsFileSystem(), policy)
+    reports = run(directory, OsFileSystem(), SystemClock(), policy)
     if as_json:
         print_json([asdict(report) for report in reports])
         return

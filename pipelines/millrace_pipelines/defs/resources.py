@@ -10,7 +10,6 @@ from urllib.request import Request, urlopen
 import dagster as dg
 
 from millrace.client import Cluster
-from millrace_pipelines.defs.topics.offsets import TopicOffsets, read_topic_offsets
 
 CLIENT_TIMEOUT_S = 20.0
 MAINTENANCE_TIMEOUT_S = 600.0
@@ -33,10 +32,9 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
     schema_dir: str
     master: str
 
-    def topic_offsets(self) -> dict[str, TopicOffsets]:
-        """Every topic's offsets now; `millrace.errors.ClientError` where the broker does not answer."""
-        with Cluster(self.bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S) as cluster:
-            return read_topic_offsets(cluster)
+    def cluster(self) -> Cluster:
+        """Returns a client of the cluster, to be closed; its calls raise ClientError where no broker answers."""
+        return Cluster(self.bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S)
 
     def table_dir(self, topic: str) -> str:
         """The folder of a topic's table."""

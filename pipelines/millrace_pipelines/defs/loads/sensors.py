@@ -11,7 +11,7 @@ from millrace.errors import WarehouseError
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import completeness
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.topics.offsets import TopicOffsets
+from millrace_pipelines.defs.topics.offsets import TopicOffsets, read_topic_offsets
 from millrace_pipelines.defs.topics.partitions import TOPICS
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
@@ -41,7 +41,9 @@ UNFINISHED = [
 def new_records(context: dg.SensorEvaluationContext, millrace: MillraceResource) -> Iterator[dg.RunRequest]:
     """Compare the broker with the tables. No run key: it is remembered for ever, and would drop a repeated load."""
     known = set(context.instance.get_dynamic_partitions(TOPICS))
-    for name, offsets in millrace.topic_offsets().items():
+    with millrace.cluster() as cluster:
+        topics = read_topic_offsets(cluster)
+    for name, offsets in topics.items():
         if name not in known or is_load_unfinished(context.instance, name):
             continue
         if has_just_failed(context.instance, name, SystemClock().now_ms()):

@@ -8,6 +8,7 @@ import dagster as dg
 
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.assets import materializations
+from millrace_pipelines.defs.topics.offsets import read_topic_offsets
 from millrace_pipelines.defs.topics.partitions import TOPICS, partition_changes, topics_partitions
 
 
@@ -18,7 +19,8 @@ from millrace_pipelines.defs.topics.partitions import TOPICS, partition_changes,
 )
 def topics(context: dg.SensorEvaluationContext, millrace: MillraceResource) -> dg.SensorResult:
     """One look at the broker; the cursor only spares the log a repeated report."""
-    offsets = millrace.topic_offsets()
+    with millrace.cluster() as cluster:
+        offsets = read_topic_offsets(cluster)
     changes = partition_changes(offsets, context.instance.get_dynamic_partitions(TOPICS))
     seen = json.loads(context.cursor or "{}")
     moved = [topic for name, topic in offsets.items() if seen.get(name) != topic.version]

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.loads.assets import warehouse_table
@@ -51,7 +52,7 @@ def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) 
 def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[UpkeepReport]:
     """What was done for a table; an error is noted, for the others are to be kept too."""
     try:
-        return upkeep(table, OsFileSystem(), UpkeepPolicy())
+        return upkeep(table, OsFileSystem(), SystemClock(), UpkeepPolicy())
     except TableNotFoundError as error:
         context.log.warning("%s", error)
     except (MillraceError, pa.ArrowException, OSError) as error:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.completeness.claims import (
     Claim,
     Stretch,
@@ -49,29 +49,37 @@ from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 
 
-def audit(location: str, *, bootstrap: str | None = None, window_offsets: int = WINDOW_OFFSETS) -> list[str]:
-    """What is wrong with the table, a line for each finding; none where it is complete.
+def audit(
+    location: str,
+    *,
+    bootstrap: str | None = None,
+    window_offsets: int = WINDOW_OFFSETS,
+    fs: FileSystem | None = None,
+) -> list[str]:
+    """Returns what is wrong with the table, a line for each finding; none where it is complete.
 
     Args:
         location: The table's.
         bootstrap: HOST:PORT of a broker, to hold the ledger against the topic as well.
         window_offsets: How many offsets are counted in one pass, a byte for each.
+        fs: The disk; by default this machine's.
 
     Raises:
         TableNotFoundError: No table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
-    return list(_Audit(location).findings(bootstrap, window_offsets))
+    return list(_Audit(location, fs or OsFileSystem()).findings(bootstrap, window_offsets))
 
 
 class _Audit:
     """One audit of one version of a table and of its dead letters."""
 
-    def __init__(self, location: str) -> None:
-        self._table = Table.load(location, OsFileSystem())
+    def __init__(self, location: str, fs: FileSystem) -> None:
+        self._fs = fs
+        self._table = Table.load(location, fs)
         self._ledger = ledger_of(self._table)
         self._lineage = self._table.lineage()
-        self._dead_letters = _load_if_there(dead_letters_dir(self._table.location))
+        self._dead_letters = _load_if_there(dead_letters_dir(self._table.location), fs)
         self._is_upsert = mode_of(self._table) is Mode.UPSERT
 
     def findings(self, bootstrap: str | None, window_offsets: int) -> Iterator[str]:
@@ -82,8 +90,8 @@ class _Audit:
             yield from sum_findings(self._lineage, ledger)
             yield from chain_findings(self._entries(ledger), mine)
         stretches = stretches_of(claims)
-        rows = Contents(self._table)
-        dead_letters = Letters(self._table, self._dead_letters) if self._dead_letters else None
+        rows = Contents(self._table, self._fs)
+        dead_letters = Letters(self._table, self._dead_letters, self._fs) if self._dead_letters else None
         tables: list[Contents] = [rows] if dead_letters is None else [rows, dead_letters]
         strayed = list(_stray_findings(stretches, rows, self._ledger))
         mets = tally(stretches, tables, window_offsets)
@@ -133,9 +141,9 @@ def _repeated_findings(keys: Sequence[bytes]) -> Iterator[str]:
         )
 
 
-def _load_if_there(location: str) -> Table | None:
+def _load_if_there(location: str, fs: FileSystem) -> Table | None:
     try:
-        return Table.load(location, OsFileSystem())
+        return Table.load(location, fs)
     except TableNotFoundError:
         return None
 

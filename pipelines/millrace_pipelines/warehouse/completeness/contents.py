@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.store import Store, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 
@@ -46,9 +46,9 @@ class RowGroup:
 class Contents:
     """The files that one version of a table names."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, fs: FileSystem) -> None:
         self._filesystem = table.filesystem
-        self._store: Store = store_at(table.location, OsFileSystem())
+        self._store: Store = store_at(table.location, fs)
         self.row_groups: list[RowGroup] = []
         self.findings: list[str] = []
         self._found: set[str] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.completeness.contents import (
     NONE,
     OFFSET,
@@ -20,8 +21,8 @@ from millrace_pipelines.warehouse.delta.table import Table
 class Letters(Contents):
     """The files of one version of a table of dead letters, beside one of its rows."""
 
-    def __init__(self, rows: Table, dead_letters: Table) -> None:
-        super().__init__(dead_letters)
+    def __init__(self, rows: Table, dead_letters: Table, fs: FileSystem) -> None:
+        super().__init__(dead_letters, fs)
         self._dead_letters = dead_letters
         self._pending = pending_replay(rows, dead_letters)
 

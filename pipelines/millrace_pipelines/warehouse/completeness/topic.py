@@ -20,7 +20,7 @@ def topic_findings(ledger: Ledger, bootstrap: str) -> Iterator[str]:
         return
     if description.topic_id != ledger.topic_id:
         yield (
-            f"topic {ledger.topic} was deleted and made anew: its id is {description.topic_id}, "
+            f"topic {ledger.topic} was deleted and created again: its id is {description.topic_id}, "
             f"the table's {ledger.topic_id}"
         )
         return

@@ -16,14 +16,12 @@ made again on the version after.
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -38,7 +36,6 @@ from millrace_pipelines.warehouse.errors import StaleLedgerError
 
 REWRITE_ATTEMPTS = 5
 BATCH_ROWS = 1 << 16
-Mask = np.typing.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,50 +214,3 @@ def writer(
         partition_values=like.partition_values,
         compression=compression or settled_compression(table.configuration),
     )
-
-
-def every_row(rows: pa.Table) -> Mask:
-    """All rows of a block."""
-    return np.ones(rows.num_rows, np.bool_)
-
-
-class Work(NamedTuple):
-    """A file that is written anew without some of its rows: those of a block that `is_gone` says True of.
-
-    Of these `is_counted` chooses those that a load claims.
-    """
-
-    task: int
-    file: CurrentFile | DataFile
-    is_gone: Callable[[pa.Table], Mask]
-    is_counted: Callable[[pa.Table], Mask] = every_row
-
-
-def write_without(table: Table, operation_id: str, fs: FileSystem, work: Work) -> tuple[DataFile | None, Counter[int]]:
-    """(a file's other rows as a file of their own, how many counted ones of each partition are gone)."""
-    counts: Counter[int] = Counter()
-    with writer(table, operation_id, work.task, fs, work.file) as output:
-        for rows in read_rows(table, work.file.name):
-            gone = work.is_gone(rows)
-            counted = gone & _gives_a_row(rows) & work.is_counted(rows)
-            counts.update(rows.column("partition").to_numpy()[counted].tolist())
-            output.write(rows.filter(pa.array(~gone)))
-        return output.finish(), counts
-
-
-def _gives_a_row(rows: pa.Table) -> Mask:
-    """Of dead letters only those that are not replayed stand for an offset: the others are among the rows."""
-    if "replay" not in rows.column_names:
-        return every_row(rows)
-    waiting: Mask = rows.column("replay").is_null().to_numpy()
-    return waiting
-
-
-def absent_offsets(counts: Mapping[int, int]) -> Iterator[dict[str, int]]:
-    """As a rewrite's lineage has them under `absent`: how many offsets of a partition give a row no more.
-
-    An audit adds them to those that the loads say; they are negative where more offsets give a row than before.
-    """
-    for partition, offsets in sorted(counts.items()):
-        if offsets:
-            yield {"partition": partition, "offsets": offsets}

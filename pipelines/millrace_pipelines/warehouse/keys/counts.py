@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertCounts:
-    """What became of a run's records by key: `inserted` keys are new, `deleted` ones are gone.
+    """What became of the keys of a run: `inserted` ones are new in the table, `deleted` ones are gone from it.
 
-    `stale` counts the keys whose row in the table is newer, `keyless` the records left out for want of a key.
+    `stale` counts the keys whose row in the table is newer, `keyless` the records that were left out without a key.
     """
 
     inserted: int

@@ -1,10 +1,10 @@
-"""What the history remembers of erased keys: enough to know them again, not the keys.
+"""What the history remembers of erased keys: enough to recognize them, not the keys.
 
     {"kind": "erase", "salt": <hex>, "keys": [<salted hash>, …], "below": {<partition>: <next offset>, …}, …}
 
-A hash is BLAKE2b of the key, keyed by the table's own random salt, which its first erasure draws. So a reload leaves
-the records of an erased key out, up to the offsets that the table had when it was erased. A salt is no secret: who
-has the table and guesses a key can check the guess, and whether it was erased is what there is to learn.
+A hash is BLAKE2b of the key, keyed by the table's own random salt, which its first erasure draws. With it a reload
+leaves the records of an erased key out, up to the offsets that the table had when it was erased. The salt is no secret:
+someone who has the table and guesses a key can check whether that key was erased, and learns nothing else.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ HASH_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class ErasedKeys:
-    """The erased keys of one table: by salted hash, up to which offset of each partition."""
+    """The erased keys of one table: by salted hash, the offset of each partition below which they are erased."""
 
     salt: bytes
     below: Mapping[str, Mapping[int, int]]
 
     @classmethod
     def of(cls, lineage: Iterable[Mapping[str, Any]]) -> ErasedKeys:
-        """What a table's history says, oldest first; a new salt where nothing was erased yet."""
+        """Reads a table's history, oldest first; draws a new salt where nothing was erased yet."""
         salt = None
         below: dict[str, dict[int, int]] = {}
         for entry in lineage:
@@ -43,11 +43,11 @@ class ErasedKeys:
         return cls(salt or secrets.token_bytes(SALT_BYTES), below)
 
     def hash_of(self, key: bytes) -> str:
-        """A key's name in the history."""
+        """Returns a key's name in the history."""
         return hashlib.blake2b(key, key=self.salt, digest_size=HASH_BYTES).hexdigest()
 
     def is_erased(self, rows: pa.Table) -> np.typing.NDArray[np.bool_]:
-        """For each row, whether its key was erased when the table had its offset."""
+        """Returns for each row whether its key was erased when the table had its offset."""
         if not self.below:
             return np.zeros(rows.num_rows, np.bool_)
         columns = (rows.column(name).to_pylist() for name in ("key", "partition", "offset"))

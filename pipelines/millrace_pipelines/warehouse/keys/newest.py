@@ -1,9 +1,9 @@
-"""Which record of a key is the newest: decided from places alone.
+"""Which record of a key is the newest, decided from the records' places alone.
 
-A place is (key, partition, offset, timestamp, is tombstone). Within a partition the higher offset is newer, whatever
-the timestamps say: that is the order of the log. A key that is in two partitions (the topic was given more of them, or
-a producer chose) has no such order; of its newest records in each, the later timestamp is newer, and where these are
-the same, the higher partition.
+A place is (key, partition, offset, timestamp). Within a partition the higher offset is newer, whatever the timestamps
+say, for that is the order of the log. A key that is in two partitions (because the topic got more of them, or a
+producer chose) has no such order: of its newest records in each partition the one with the later timestamp is newer,
+and of equal timestamps the one in the higher partition.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ BEFORE_ALL_TIMES = -1
 
 
 def places_of(rows: Any) -> pa.Table:
-    """The places of rows; a missing timestamp is before all others."""
+    """Returns the places of rows; a missing timestamp is before all others."""
     timestamps = pc.fill_null(rows.column("timestamp").cast(pa.int64()), BEFORE_ALL_TIMES)
     columns = [rows.column(name) for name in ("key", "partition", "offset")]
     return pa.Table.from_arrays([*columns, timestamps], schema=PLACE_SCHEMA)
 
 
 def newest_of_each_key(places: pa.Table) -> np.typing.NDArray[np.int64]:
-    """The row numbers of the newest place of each key, in ascending order; there is no null key."""
+    """Returns the row numbers of the newest place of each key, in ascending order; no key may be null."""
     if places.num_rows == 0:
         return np.zeros(0, np.int64)
     by_offset = _Ranks(places, [("offset", "ascending")])
@@ -46,7 +46,7 @@ def newest_of_each_key(places: pa.Table) -> np.typing.NDArray[np.int64]:
 
 
 class Contest(NamedTuple):
-    """Rows of a table that meet newer places, these places, and the places that meet newer rows, all by number."""
+    """The rows of a table that meet newer places, these places, and the places that meet newer rows, all by number."""
 
     beaten_rows: np.typing.NDArray[np.int64]
     beating_places: np.typing.NDArray[np.int64]
@@ -54,9 +54,9 @@ class Contest(NamedTuple):
 
 
 def contest(rows: pa.Table, places: pa.Table) -> Contest:
-    """Hold rows of the table, as places, against the newest places of a load, by key.
+    """Compares the places of a table's rows with the newest places of a load, by key.
 
-    A row at the very place of the load's is beaten: the same record is read again.
+    A row at the same place as the load's is beaten: the record was read again.
     """
     keys: Any = rows.column("key")
     met: Any = pc.index_in(keys, value_set=places.column("key").combine_chunks())
@@ -82,11 +82,11 @@ class _Ranks:
         self._ranked = places.append_column("rank", pa.array(ranks))
 
     def grouped(self, by: list[str], aggregates: Sequence[Any] = ()) -> pa.Table:
-        """A row for each group, with its greatest rank."""
+        """Returns a row for each group, with its greatest rank."""
         return self._ranked.group_by(by, use_threads=False).aggregate([("rank", "max"), *aggregates])
 
     def last(self, groups: pa.Table) -> np.typing.NDArray[np.int64]:
-        """Of each group the row number of the place with the greatest rank."""
+        """Returns for each group the row number of the place with the greatest rank."""
         ranks: Any = groups.column("rank_max").to_numpy()
         numbers: np.typing.NDArray[np.int64] = self._ordered[ranks].astype(np.int64)
         return numbers

@@ -1,7 +1,7 @@
 """The rows of some offset ranges replaced by those of staged files, in one rewrite.
 
-Files with rows in the ranges are written anew without these; the staged files come as they are, or, where they have
-records of erased keys, without them.
+Files with rows in the ranges are written again without these rows; the staged files come as they are, or, where they
+have records of erased keys, without them.
 """
 
 from __future__ import annotations
@@ -11,27 +11,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.delta.rewrite import (
-    BATCH_ROWS,
-    CurrentFile,
-    Mask,
-    Work,
-    current_files,
-    open_file,
-    write_without,
-)
+from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, current_files
 from millrace_pipelines.warehouse.delta.table import DataFile, Table
 from millrace_pipelines.warehouse.keys.erased import ErasedKeys
+from millrace_pipelines.warehouse.keys.removal import Mask, Removal, files_with, write_remainders
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 
 
 class Replaced(NamedTuple):
-    """What a replacement adds and removes; how many rows of each partition, claimed ones, it removed and left out."""
+    """What a replacement adds and removes, and how many claimed rows of each partition it removed and left out."""
 
     added: list[DataFile]
     removed: list[CurrentFile]
@@ -43,31 +37,26 @@ def replace_ranges(
     table: Table, operation_id: str, fs: FileSystem, *, ranges: Sequence[OffsetRange], claimed: Sequence[OffsetRange],
     staged: Sequence[DataFile], erased: ErasedKeys,
 ) -> Replaced:  # fmt: skip
-    """Write what the table has instead of its rows in the ranges, of which loads claim some."""
+    """Writes what the table is to have instead of its rows in the ranges, of which loads claim those in `claimed`."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         candidates = [file for file in current_files(table) if _may_have(file, ranges)]
-        has_rows = pool.map(partial(_has_rows, table, ranges), candidates)
-        touched = [file for file, has in zip(candidates, has_rows, strict=True) if has]
+        touched = files_with(table, candidates, ["partition", "offset"], partial(_inside, ranges), pool)
+        is_gone, is_claimed = partial(_inside, ranges), partial(_inside, claimed)
+        removals = [Removal(task, file, is_gone, is_claimed) for task, file in enumerate(touched)]
+        kept = write_remainders(table, operation_id, fs, removals, pool)
         cleaned = staged if erased.below else ()
-        works = [
-            *(
-                Work(task, file, partial(_inside, ranges), partial(_inside, claimed))
-                for task, file in enumerate(touched)
-            ),
-            *(Work(len(touched) + task, file, erased.is_erased) for task, file in enumerate(cleaned)),
-        ]
-        written = list(pool.map(partial(write_without, table, operation_id, fs), works))
-    kept, clean = written[: len(touched)], written[len(touched) :]
+        erasures = [Removal(task, file, erased.is_erased) for task, file in enumerate(cleaned, len(touched))]
+        clean = write_remainders(table, operation_id, fs, erasures, pool)
     return Replaced(
-        added=[file for file, _ in written if file is not None] + ([] if erased.below else list(staged)),
+        added=kept.files + (clean.files if erased.below else list(staged)),
         removed=touched,
-        removed_rows=sum((counts for _, counts in kept), Counter()),
-        erased_rows=sum((counts for _, counts in clean), Counter()),
+        removed_rows=kept.gone,
+        erased_rows=clean.gone,
     )
 
 
 def _may_have(file: CurrentFile, ranges: Iterable[OffsetRange]) -> bool:
-    """Whether the bounds in the log let a file have rows in the ranges."""
+    """Returns whether the bounds in the log let a file have rows in the ranges."""
     return any(
         _meets(file.offsets, span.from_offset, span.until_offset - 1)
         and _meets(file.partitions, span.partition, span.partition)
@@ -79,15 +68,7 @@ def _meets(bounds: tuple[int, int] | None, low: int, high: int) -> bool:
     return bounds is None or (bounds[0] <= high and bounds[1] >= low)
 
 
-def _has_rows(table: Table, ranges: Sequence[OffsetRange], file: CurrentFile) -> bool:
-    with open_file(table, file.name) as parquet:
-        return any(
-            bool(_inside(ranges, batch).any())
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=["partition", "offset"])
-        )
-
-
-def _inside(ranges: Iterable[OffsetRange], rows: Any) -> Mask:
+def _inside(ranges: Iterable[OffsetRange], rows: pa.Table) -> Mask:
     partitions, offsets = rows.column("partition").to_numpy(), rows.column("offset").to_numpy()
     inside = np.zeros(len(offsets), np.bool_)
     for span in ranges:

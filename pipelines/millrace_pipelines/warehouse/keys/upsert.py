@@ -1,16 +1,16 @@
 """Upsert by key: the table has the newest record of each key, and none where that is a tombstone.
 
     staged files    what the load's tasks wrote: every record of the run, as an append would commit it
-    places          the newest place of each key among them (`modes.newest`)
-    contest         every file of the table, its keys alone, against the places
+    places          the newest place of each key among them (`keys.newest`)
+    contest         the keys of every file of the table are compared with the places
     written         touched files without the rows that were beaten; the newest records that are no tombstones
     commit          written files added, touched ones removed, the ledger and the count of rewrites moved: all at once
 
-The rows keep topic, partition, offset and timestamp, so that a key never moves back to an older offset, whoever races
-or replays, and the audit can reason about them. Memory is bounded by the keys of one run (`--max-records-per-run`) and
-a block of rows for each core, not by the table.
+The rows keep topic, partition, offset and timestamp, so that a key never moves back to an older offset, whatever races
+or is repeated, and the audit can reason about them. Memory is bounded by the keys of one run (`--max-records-per-run`)
+and a block of rows for each core, not by the table.
 
-Records without a key can't be held by it: they stop the load, or are left out and counted in the history.
+A record without a key has no place in such a table: it stops the load, or is left out and counted in the history.
 A crash leaves the table as it was, or with the whole run; staged files are garbage then.
 """
 
@@ -51,7 +51,7 @@ Numbers = np.typing.NDArray[np.int64]
 
 
 class Upsert:
-    """One run's staged files on their way into a table, with the transactions of the same commit."""
+    """Merges the staged files of one run into a table, in one commit with the run's transactions."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class Upsert:
         self._counts: UpsertCounts | None = None
 
     def commit(self, location: str) -> tuple[int, UpsertCounts]:
-        """Merge into the newest version and commit; where another rewrite comes first, merge again.
+        """Merges into the newest version and commits; where another rewrite comes first, merges again.
 
-        The staged files, which no commit names, are left to the caller.
+        The staged files, which no commit names, are the caller's to remove.
 
         Raises:
             StaleLedgerError: Another load committed first; nothing was committed.
@@ -109,7 +109,7 @@ class Upsert:
 
 
 class _Staged:
-    """The records of a run: which are the newest of their keys, which of these are tombstones, which are stale."""
+    """The newest record of each key of a run, and which of these are tombstones, stale, or of keys in the table."""
 
     def __init__(self, places: pa.Table, tombstones: Any, rows: Sequence[int], numbers: Numbers, keyless: int) -> None:
         newest = newest_of_each_key(places)
@@ -123,7 +123,7 @@ class _Staged:
 
     @classmethod
     def read(cls, table: Table, files: Sequence[DataFile], *, accept_keyless: bool) -> _Staged:
-        """Read the places of all records."""
+        """Reads the places of all records; raises KeylessRecordsError where one has no key and that is not accepted."""
         places, tombstones = [PLACE_SCHEMA.empty_table()], [np.zeros(0, np.bool_)]
         for file in files:
             with open_file(table, file.name) as parquet:
@@ -141,7 +141,7 @@ class _Staged:
         return cls(everything.filter(pa.array(has_key)), is_tombstone, rows, numbers, keyless.num_rows)
 
     def contest(self, table: Table, file: CurrentFile) -> Numbers:
-        """The numbers of a file's rows that are beaten; safe on several threads, for a key has one row in a table."""
+        """Returns the numbers of a file's rows that are beaten; threads may share it: a key has one row in a table."""
         beaten: list[Numbers] = [np.zeros(0, np.int64)]
         first_row = 0
         with open_file(table, file.name) as parquet:
@@ -154,14 +154,14 @@ class _Staged:
         return np.concatenate(beaten)
 
     def wanted(self) -> list[Numbers]:
-        """For each staged file, the numbers of its rows that come into the table."""
+        """Returns for each staged file the numbers of its rows that come into the table."""
         wanted = self._numbers[~self._is_stale & ~self._is_tombstone]
         starts = np.cumsum([0, *self._rows])
         bounds = np.searchsorted(wanted, starts)
         return [wanted[low:high] - start for low, high, start in zip(bounds, bounds[1:], starts, strict=False)]
 
     def counts(self) -> UpsertCounts:
-        """What becomes of the keys."""
+        """Counts what becomes of the keys."""
         written = ~self._is_stale & ~self._is_tombstone
         return UpsertCounts(
             inserted=int((written & ~self._is_known).sum()),
@@ -173,7 +173,7 @@ class _Staged:
 
 
 class _Selection(NamedTuple):
-    """Some rows of a file, by number in ascending order, that become a file of their own."""
+    """Some rows of a file, by number in ascending order, that become a new file."""
 
     task: int
     file: CurrentFile | DataFile

@@ -1,8 +1,8 @@
-"""A new ledger in the same table: for a topic that was made anew, and for a log that differs from what was loaded.
+"""A new ledger in the same table: for a topic that was recreated, and for a log that differs from what was loaded.
 
 One commit changes the table's properties and sets the new ledger's offsets; from then on the former ledger moves no
-more, and a load that was planned on it is refused. The rows of before stay. What is given up is in that commit's
-lineage, and in the table of skipped ranges.
+more, and a load that was planned on it is refused. Earlier rows stay. What is given up is in that commit's lineage, and
+in the table of skipped ranges.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from millrace_pipelines.warehouse.ledger.ledger import (
 )
 from millrace_pipelines.warehouse.ledger.skipped import LINEAGE_LIST, count_skips
 
-RECREATED = "topic made anew"
+RECREATED = "topic recreated"
 TRUNCATED = "log truncated"
 
 
 class GivenUp(NamedTuple):
-    """Offsets of a former ledger that the log has no longer; until_offset is None where nobody knows how far it went.
+    """Offsets of a former ledger that the log has no longer; until_offset is None where their end is not known.
 
-    Of a truncated log the table keeps the rows of these offsets.
+    The table keeps the rows that it has of these offsets.
     """
 
     partition: int
@@ -44,7 +44,7 @@ class GivenUp(NamedTuple):
 
 
 class AgreedEnd(NamedTuple):
-    """Up to where a log may hold what was loaded of it, and from where to load where that is not far enough."""
+    """The offset up to which a log may hold what was loaded of it, and where to load from if that is not far enough."""
 
     offset: int
     restart: int
@@ -53,11 +53,18 @@ class AgreedEnd(NamedTuple):
 def agreed_end(
     log: LogOffsets, epoch_end: int | None, *, has_older_epoch: bool = False, has_newer_epoch: bool = False
 ) -> AgreedEnd:
-    """Decide by the log's end, and by where it says that the leader epoch of the last loaded batch ends.
+    """Returns up to where a log agrees with what was loaded of it.
 
-    A leader of an older epoch than that has another log, as after a backup was put back: it agrees on nothing.
-    A newer epoch, or more of the log than that one's end, tells where the log was cut. In the same epoch nobody knows
-    where that was, so the whole log is loaded again: rather rows of two ledgers than none.
+    A leader of an older epoch than that of the last loaded batch has another log, as after a backup was restored: it
+    agrees on nothing. If there is a newer epoch, or the log goes on past the end of that epoch, then the epoch's end is
+    where the log was cut. In the same epoch the place is not known, and the whole log is loaded again: rows of two
+    ledgers are better than none.
+
+    Args:
+        log: Where the log starts and ends.
+        epoch_end: Where the log says that the leader epoch of the last loaded batch ends; None where it doesn't say.
+        has_older_epoch: Whether the leader's epoch is older than that.
+        has_newer_epoch: Whether it is newer.
     """
     if has_older_epoch:
         return AgreedEnd(log.start_offset, log.start_offset)
@@ -67,7 +74,7 @@ def agreed_end(
 
 
 class LedgerChange(NamedTuple):
-    """The ledger that a table goes on with, its entries where it begins, and what is given up."""
+    """The ledger that a table goes on with, its entries at where it begins, and what is given up."""
 
     ledger: Ledger
     given_up: tuple[GivenUp, ...]
@@ -82,18 +89,18 @@ def next_ledger(
     accept_recreated_topic: bool,
     accept_truncated_log: bool,
 ) -> LedgerChange | None:
-    """The ledger to go on with; None for the present one.
+    """Returns the ledger to go on with; None for the present one.
 
     Args:
-        ledger: The table's.
-        topic_id: The topic's, now.
+        ledger: The table's ledger.
+        topic_id: The topic's current id.
         agreed_ends: By partition, up to where its log may hold what was loaded of it.
-        ahead: Next offsets of the dead letters, which a crash may leave above the ledger's.
+        ahead: The next offsets of the dead letters, which a crash may leave above the ledger's.
         accept_recreated_topic: Whether a topic of another id may follow.
         accept_truncated_log: Whether a shorter log, or one with other records, may follow.
 
     Raises:
-        TopicRecreatedError: The topic was made anew.
+        TopicRecreatedError: The topic was deleted and created again.
         LogTruncatedError: A log has less, or something else, than was loaded of it; or a partition is gone.
     """
     if ledger.topic_id != topic_id:
@@ -116,7 +123,7 @@ def next_ledger(
 
 
 def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: int) -> None:
-    """Let the table go on with another ledger; StaleLedgerError where a load is first."""
+    """Lets the table go on with another ledger; raises StaleLedgerError where a load commits first."""
     following, present = change.ledger, ledger_of(table)
     expected, transactions = swap(replace(following, partitions={}), following.partitions)
     if change.given_up:
@@ -140,7 +147,7 @@ def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: i
 
 
 def _after_recreation(ledger: Ledger, topic_id: str) -> LedgerChange:
-    """An empty ledger under the topic's new id; what the old topic had beyond the table is not known."""
+    """Returns an empty ledger under the topic's new id; what the old topic had beyond the table is not known."""
     given_up = [
         GivenUp(partition, entry.next_offset, None, RECREATED) for partition, entry in ledger.partitions.items()
     ]
@@ -148,9 +155,9 @@ def _after_recreation(ledger: Ledger, topic_id: str) -> LedgerChange:
 
 
 def _after_truncation(ledger: Ledger, cut: Mapping[int, AgreedEnd]) -> LedgerChange:
-    """The next generation: cut partitions go on where their logs were cut, the others where they are.
+    """Returns the next generation: cut partitions go on where their logs were cut, the others where they are.
 
-    Each keeps the leader epoch of what was loaded last: it tells of another cut before more is loaded.
+    Each keeps the leader epoch of what was loaded last, which shows another cut that comes before more is loaded.
     """
     following: dict[int, LedgerEntry] = {}
     given_up: list[GivenUp] = []
@@ -165,9 +172,10 @@ def _after_truncation(ledger: Ledger, cut: Mapping[int, AgreedEnd]) -> LedgerCha
 def _recreated_message(ledger: Ledger, topic_id: str) -> str:
     have = ", ".join(f"partition {partition}: {entry.next_offset}" for partition, entry in ledger.partitions.items())
     return (
-        f"topic {ledger.topic} was deleted and made anew since the table was loaded: its id is {topic_id}, the table's "
-        f"{ledger.topic_id}; whatever the old topic had from these offsets on is lost: {have or 'nothing was loaded'}. "
-        "--accept-recreated-topic goes on with the new topic in a new ledger; or load it into another table"
+        f"topic {ledger.topic} was deleted and created again since the table was loaded: its id is {topic_id}, the "
+        f"table's {ledger.topic_id}; whatever the old topic had from these offsets on is lost: "
+        f"{have or 'nothing was loaded'}. A load with --accept-recreated-topic goes on with the new topic in a new "
+        "ledger; or load it into another table"
     )
 
 
@@ -177,7 +185,7 @@ def _truncated_message(topic: str, cut: Iterable[tuple[int, int, int]]) -> str:
         for partition, end, reached in cut
     )
     return (
-        f"topic {topic} lost records that the table has ({spans}). --accept-truncated-log keeps their rows and goes on "
-        "in a new ledger from where the logs were cut, or from their start where nobody knows; or load the topic into "
-        "another table"
+        f"topic {topic} lost records that the table has ({spans}). A load with --accept-truncated-log keeps their rows "
+        "and goes on in a new ledger from where the logs were cut, or from their start where that is not known; or "
+        "load the topic into another table"
     )

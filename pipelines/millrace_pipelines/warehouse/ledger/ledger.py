@@ -1,16 +1,16 @@
-"""The offsets that a table holds, kept in the table's own log as application transactions (spec H2).
+"""The offsets that a table holds, kept in the table's own log as Delta Lake's application transactions.
 
     app id                                    version
     millrace/<ledger>/<partition>             next offset: the first one that the table doesn't have
     millrace/<ledger>/<partition>/start       the offset at which the partition's first load began
     millrace/<ledger>/<partition>/epoch       leader epoch of the last batch read, -1 where none is known
 
-Every partition that the topic has when something is committed gets the first two, even where it has no record yet,
-so the ledger's partitions are 0 … n - 1 without a hole.
+Every partition that the topic has when something is committed gets the first two, even one without a record, so that
+the ledger's partitions are 0 … n - 1 without a gap.
 
-A ledger is named by the topic's id. Where a table goes on with a topic that was made anew, or with a log that was
-truncated, it begins another ledger: under the new id, or under `<topic id>.<generation>`. The names of those before are
-in the table's properties, and what they say of the rows stays true.
+A ledger is named by the topic's id. Where a table goes on with a topic that was recreated, or with a log that was
+truncated, it begins another ledger: under the new id, or under `<topic id>.<generation>`. The names of the former ones
+are in the table's properties, and what these say of the rows stays true.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What a table has of its topic, by partition; `name` is part of the app ids."""
+    """What a table has of its topic, by partition; `name` is part of the application ids."""
 
     topic: str
     topic_id: str
@@ -55,33 +55,33 @@ class Ledger:
         return ledger_name(self.topic_id, self.generation)
 
     def next_offset(self, partition: int) -> int | None:
-        """The first offset that the table doesn't have; None before the partition's first load."""
+        """Returns the first offset that the table doesn't have; None before the partition's first load."""
         entry = self.partitions.get(partition)
         return None if entry is None else entry.next_offset
 
 
 def ledger_name(topic_id: str, generation: int) -> str:
-    """What a ledger is called in app ids."""
+    """Returns the name that a ledger has in application ids."""
     return f"{topic_id}.{generation}" if generation else topic_id
 
 
 def next_app_id(ledger: str, partition: int) -> str:
-    """The application id under which a partition's next offset is kept."""
+    """Returns the application id under which a partition's next offset is kept."""
     return f"millrace/{ledger}/{partition}"
 
 
 def start_app_id(ledger: str, partition: int) -> str:
-    """The application id under which a partition's first offset is kept."""
+    """Returns the application id under which a partition's first offset is kept."""
     return f"millrace/{ledger}/{partition}/start"
 
 
 def epoch_app_id(ledger: str, partition: int) -> str:
-    """The application id under which the leader epoch of a partition's last batch is kept."""
+    """Returns the application id under which the leader epoch of a partition's last batch is kept."""
     return f"millrace/{ledger}/{partition}/epoch"
 
 
 def ledger_of(table: Table) -> Ledger:
-    """The ledger in this version of a table; TableNotFoundError for a table that no load made."""
+    """Returns the ledger in this version of a table; raises TableNotFoundError for a table that no load created."""
     try:
         topic, topic_id = table.configuration[TOPIC_PROPERTY], table.configuration[TOPIC_ID_PROPERTY]
     except KeyError:
@@ -91,7 +91,7 @@ def ledger_of(table: Table) -> Ledger:
 
 
 def entries_of(table: Table, ledger: str) -> dict[int, LedgerEntry]:
-    """By partition, what a table says under the name of a ledger, its present one or a former."""
+    """Returns, by partition, what a table says under the name of its present ledger or of a former one."""
     entries: dict[int, LedgerEntry] = {}
     for partition in count():
         next_offset = table.transaction_version(next_app_id(ledger, partition))
@@ -106,18 +106,18 @@ def entries_of(table: Table, ledger: str) -> dict[int, LedgerEntry]:
 
 
 def former_ledgers(table: Table) -> dict[str, dict[int, LedgerEntry]]:
-    """The ledgers that came before the present one, by name, oldest first: rows of the table are theirs too."""
+    """Returns the ledgers before the present one, by name, oldest first; the table has rows of theirs too."""
     names: list[str] = json.loads(table.configuration.get(FORMER_LEDGERS_PROPERTY, "[]"))
     return {name: entries_of(table, name) for name in names}
 
 
 def read_ledger(location: str) -> Ledger:
-    """The newest ledger of a table; TableNotFoundError where there is none."""
+    """Returns the newest ledger of a table; raises TableNotFoundError where there is none."""
     return ledger_of(Table.load(location, OsFileSystem()))
 
 
 def swap(ledger: Ledger, following: Mapping[int, LedgerEntry]) -> tuple[dict[str, int | None], dict[str, int]]:
-    """(versions that a commit builds on, versions that it sets) for moving partitions to their `following` entries."""
+    """Returns what a commit expects, and what it sets, by application id, to move partitions to `following` entries."""
     expected: dict[str, int | None] = {}
     transactions: dict[str, int] = {}
     for partition, entry in following.items():

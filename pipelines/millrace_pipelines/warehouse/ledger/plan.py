@@ -6,8 +6,8 @@ range:                         from = next … until       until = log end, or l
 lost:          next … log start, where retention was faster than the loads
 lag:                                         until … log end
 
-A partition that the ledger doesn't know is begun at its log's start by the table's first load; by a later one, to which
-the partition is new, at offset 0: what the log lacks then was lost.
+The table's first load begins each partition at its log's start. A later load begins a partition that the ledger doesn't
+know at offset 0: the topic got it since, and what its log no longer has was lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapreplace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.spark.errors import OffsetsLostError
@@ -25,7 +25,7 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 RETENTION = "retention"
 MIN_RECORDS_PER_TASK = 100_000
 TASK_RECORDS = 100_000
-"""Start and end of a Spark task cost about as much as so many small records."""
+"""The start and the end of a Spark task cost about as much as this number of small records."""
 MAX_ROUNDS = 4
 
 
@@ -38,12 +38,12 @@ class OffsetRange(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans."""
+        """The number of offsets."""
         return self.until_offset - self.from_offset
 
 
 class LostRange(NamedTuple):
-    """Offsets that a load goes on without, and why."""
+    """Offsets that a load goes on without, and the reason."""
 
     partition: int
     from_offset: int
@@ -51,8 +51,27 @@ class LostRange(NamedTuple):
     reason: str
 
 
+class RangePlan(Protocol):
+    """What the plan of a load and that of a reload have in common."""
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What is read; ranges of one partition do not overlap."""
+        ...
+
+    @property
+    def lost(self) -> tuple[LostRange, ...]:
+        """What can't be read any more."""
+        ...
+
+    @property
+    def following(self) -> Mapping[int, LedgerEntry]:
+        """The ledger's entries that the commit sets."""
+        ...
+
+
 class LoadPlan(NamedTuple):
-    """What to read, what can't be read any more, the ledger after the commit, and what the table lacks then."""
+    """What a load reads, what can't be read any more, the ledger after the commit, and what the table lacks then."""
 
     ranges: tuple[OffsetRange, ...]
     lost: tuple[LostRange, ...]
@@ -67,9 +86,9 @@ def plan_load(
     accept_lost_offsets: bool = False,
     max_records: int | None = None,
 ) -> LoadPlan:
-    """What lies between the ledger's next offsets and the log's ends, at most `max_records` of it.
+    """Plans to read what lies between the ledger's next offsets and the log's ends, at most `max_records` offsets.
 
-    A committed read may end below the ledger, where reads before it were not: then there is nothing to read.
+    A committed read may end below the ledger, if earlier reads were uncommitted; then there is nothing to read.
 
     Raises:
         OffsetsLostError: Retention deleted offsets that the table doesn't have, and they are not accepted as lost.
@@ -91,7 +110,7 @@ def plan_load(
 
 
 def share_out(wanted: Mapping[int, int], limit: int | None) -> dict[int, int]:
-    """At most `limit` of all that is wanted, in equal parts; what one does not need goes to the others."""
+    """Shares at most `limit` out in equal parts; what one partition does not want goes to the others."""
     left = sum(wanted.values()) if limit is None else limit
     shares: dict[int, int] = {}
     for served, (partition, count) in enumerate(sorted(wanted.items(), key=lambda item: item[1])):
@@ -101,7 +120,7 @@ def share_out(wanted: Mapping[int, int], limit: int | None) -> dict[int, int]:
 
 
 def split_ranges(ranges: Iterable[OffsetRange], max_records_per_task: int) -> list[OffsetRange]:
-    """The ranges cut into equal tasks of at most so many offsets."""
+    """Cuts each range into tasks of equal size, of at most `max_records_per_task` offsets."""
     tasks: list[OffsetRange] = []
     for partition, from_offset, until_offset in ranges:
         pieces = -(-(until_offset - from_offset) // max_records_per_task)
@@ -111,10 +130,10 @@ def split_ranges(ranges: Iterable[OffsetRange], max_records_per_task: int) -> li
 
 
 def records_per_task(ranges: Sequence[OffsetRange], cores: int, max_records_per_task: int) -> int:
-    """For `split_ranges`: as large as it may be, but so that all cores have work and are done at about the same time.
+    """Returns the size of a task, for `split_ranges`, with which all cores are done soonest; of equals, the largest.
 
-    That is tried out: every core's share of all records in one task, in two, …, of which none becomes smaller than
-    MIN_RECORDS_PER_TASK only to have more of them.
+    The candidates are each core's share of all offsets in one task, in two, and so on up to MAX_ROUNDS; none is smaller
+    than MIN_RECORDS_PER_TASK, or larger than the bound.
     """
     if max_records_per_task <= MIN_RECORDS_PER_TASK:
         return max_records_per_task
@@ -125,7 +144,7 @@ def records_per_task(ranges: Sequence[OffsetRange], cores: int, max_records_per_
 
 
 def _busiest_core(tasks: Iterable[OffsetRange], cores: int) -> int:
-    """What the core that is done last has done, each taking the next task when it is free, as Spark has it."""
+    """Returns the work of the core that is done last, where each takes the next task when it is free, as in Spark."""
     done = [0] * cores
     for task in tasks:
         heapreplace(done, done[0] + task.offsets + TASK_RECORDS)
@@ -133,14 +152,14 @@ def _busiest_core(tasks: Iterable[OffsetRange], cores: int) -> int:
 
 
 def _expected(ledger: Ledger, partition: int, log: LogOffsets) -> int:
-    """The first offset of a partition that the table is to get."""
+    """Returns the first offset of a partition that the table is to get."""
     if (entry := ledger.partitions.get(partition)) is not None:
         return entry.next_offset
     return 0 if ledger.partitions else log.start_offset
 
 
 def _following(ledger: Ledger, span: OffsetRange) -> LedgerEntry:
-    """The entry after the load; behind a loss, the leader epoch of what came before it says nothing any more."""
+    """Returns the entry after the load; behind lost offsets the former leader epoch says nothing any more."""
     entry = ledger.partitions.get(span.partition)
     if entry is None:
         return LedgerEntry(0 if ledger.partitions else span.from_offset, span.until_offset)

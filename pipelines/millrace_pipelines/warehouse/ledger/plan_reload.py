@@ -6,9 +6,9 @@ log:            log start ………………………………………………
 range:                 from' ………………………… until'             within the log, and not beyond next
 backfill:              from' … start                        new rows below the table's beginning; the start moves
 replaced:                      start …… until'              rows that are removed, and written again
-lost:        from … log start                               can't be read any more: rows that are there stay
+lost:        from … log start                               can't be read any more; the table's rows of it stay
 
-What lies beyond `next` is for the ordinary load. Where the ledger doesn't know a partition, it begins with the range.
+What lies beyond `next` is left to a load. A partition that the ledger doesn't know begins with its range.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millrace_pipelines.warehouse.ledger.plan import RETENTION, LostRange, Offse
 
 
 class RequestedRange(NamedTuple):
-    """From which offset of a partition up to, not including, which other; None for its beginning or end."""
+    """The offsets of a partition that are requested, `until_offset` not included; None for its beginning or end."""
 
     from_offset: int | None
     until_offset: int | None
@@ -33,7 +33,7 @@ class RequestedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPlan:
-    """What to read, by what it is to the table; the ledger's entries that change."""
+    """What a reload reads, by what it is to the table, and the ledger's entries that change."""
 
     backfill: tuple[OffsetRange, ...]
     replaced: tuple[OffsetRange, ...]
@@ -42,7 +42,7 @@ class ReloadPlan:
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """All that is read; backfill and replaced ranges of a partition are read as two."""
+        """All that is read; the backfill and the replaced range of a partition are two ranges."""
         return tuple(sorted([*self.backfill, *self.replaced]))
 
 
@@ -53,11 +53,11 @@ def plan_reload(
     *,
     accept_lost_offsets: bool = False,
 ) -> ReloadPlan:
-    """Plan the reload of some partitions' ranges.
+    """Plans the reload of some partitions' ranges.
 
     Raises:
-        OffsetsLostError: Offsets that were asked for are in the log no more, and that is not accepted.
-        ModeError: A partition that the topic doesn't have; a range that leaves a gap below the table's beginning.
+        OffsetsLostError: Requested offsets are in the log no more, and that is not accepted.
+        ModeError: The topic doesn't have a partition, or a range leaves a gap below the table's beginning.
     """
     if unknown := sorted(requested.keys() - log.keys()):
         raise ModeError(f"topic {ledger.topic} has no partition {', '.join(map(str, unknown))}")
@@ -80,7 +80,7 @@ def plan_reload(
 
 
 def _span(wanted: RequestedRange, log: LogOffsets, ledger: Ledger, partition: int) -> tuple[int, int]:
-    """The wanted in numbers, not beyond what the table has."""
+    """Returns the requested range in numbers, cut where the table ends."""
     end_offset = ledger.partitions[partition].next_offset if partition in ledger.partitions else log.end_offset
     low = log.start_offset if wanted.from_offset is None else wanted.from_offset
     high = end_offset if wanted.until_offset is None else min(wanted.until_offset, end_offset)
@@ -92,7 +92,7 @@ def _lost(partition: int, low: int, high: int, log_start: int) -> LostRange:
 
 
 def _parts(ledger: Ledger, partition: int, low: int, high: int) -> list[tuple[OffsetRange, bool]]:
-    """The range cut where the table begins, and whether each piece is new to it."""
+    """Cuts the range where the table begins, and says of each piece whether it is new to the table."""
     entry = ledger.partitions.get(partition)
     if entry is None:
         return [(OffsetRange(partition, low, high), True)]
@@ -108,7 +108,7 @@ def _parts(ledger: Ledger, partition: int, low: int, high: int) -> list[tuple[Of
 def _following(
     ledger: Ledger, log: Mapping[int, LogOffsets], backfill: tuple[OffsetRange, ...]
 ) -> dict[int, LedgerEntry]:
-    """Entries that begin with a backfill; in a new ledger the other partitions begin, empty, where their logs do."""
+    """Returns the entries that backfills begin; in a new ledger other partitions begin, empty, where their logs do."""
     following = {
         partition: LedgerEntry(offsets.start_offset, offsets.start_offset)
         for partition, offsets in log.items()
@@ -123,6 +123,6 @@ def _following(
 def _lost_message(topic: str, lost: tuple[LostRange, ...]) -> str:
     spans = ", ".join(f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost)
     return (
-        f"topic {topic}: retention deleted offsets that were asked for ({spans}); --accept-lost-offsets reloads the "
-        "others, and leaves the rows of these as they are"
+        f"topic {topic}: retention deleted requested offsets ({spans}); --accept-lost-offsets reloads the others, and "
+        "leaves the rows of these as they are"
     )

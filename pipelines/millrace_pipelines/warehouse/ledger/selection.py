@@ -1,8 +1,8 @@
-"""What part of a topic is to be reloaded, as a user says it: partitions, offsets, times."""
+"""The part of a topic that is reloaded, as a user selects it: partitions, offsets, times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from millrace.client import Cluster, SimpleConsumer
@@ -14,7 +14,7 @@ from millrace_pipelines.warehouse.ledger.plan_reload import RequestedRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """A part of a topic; None leaves a side open, a time is that of the first record at or after it.
+    """A part of a topic. None leaves a side open; a time stands for the first record at or after it.
 
     `until_table_begins` selects what lies below the table's first offsets, for a backfill.
     """
@@ -28,9 +28,9 @@ class Selection:
 
 
 def requested_ranges(
-    selection: Selection, source: TopicSource, log: dict[int, LogOffsets], ledger: Ledger
+    selection: Selection, source: TopicSource, log: Mapping[int, LogOffsets], ledger: Ledger
 ) -> dict[int, RequestedRange]:
-    """The selection in offsets, by partition; ModeError where it says both an offset and a time."""
+    """Returns the selection in offsets, by partition; raises ModeError where it has both an offset and a time."""
     if selection.from_offset is not None and selection.from_time_ms is not None:
         raise ModeError("a range begins at an offset or at a time, not at both")
     if selection.until_offset is not None and selection.until_time_ms is not None:
@@ -46,7 +46,7 @@ def requested_ranges(
 def _offsets(
     source: TopicSource,
     partitions: Iterable[int],
-    log: dict[int, LogOffsets],
+    log: Mapping[int, LogOffsets],
     time_ms: int | None,
     offset: int | None,
 ) -> dict[int, int | None]:

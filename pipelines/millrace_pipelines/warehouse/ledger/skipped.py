@@ -1,11 +1,11 @@
-"""What a table goes on without, as a table of its own at `<table>__skipped`, a row for each range.
+"""The offset ranges that a table goes on without, as rows of another table at `<table>__skipped`.
 
-The truth is in the lineage of the commit that went on: in the same commit, the transaction `millrace/skipped` of the
-table counts such commits. The rows here are made of it afterwards, each exactly once, for this table's own transaction
-of that name says how many of those commits it has:
+The lineage of the commit that went on holds the truth; in the same commit, the transaction `millrace/skipped` of the
+table counts such commits. The rows are made from the lineage afterwards, each exactly once, for the transaction of that
+name in the table of skipped ranges counts the commits whose rows it has:
 
     crash before the commit          nothing was skipped
-    crash between commit and rows    the table's count is ahead: the next load, or whoever asks, writes the rows
+    crash between commit and rows    the table's count is ahead, and the next load or reload writes the rows
 
 A lease is held while they are written, so that upkeep of this table leaves the new file alone.
 """
@@ -43,20 +43,21 @@ SCHEMA = pa.schema(FIELDS)
 
 
 def skipped_location(table: str) -> str:
-    """Where the skipped ranges of a table are."""
+    """Returns the location of the table of skipped ranges."""
     return table.rstrip("/") + SKIPPED_SUFFIX
 
 
 def count_skips(table: Table) -> tuple[dict[str, int | None], dict[str, int]]:
-    """(version that a commit which skips something builds on, version that it sets)."""
+    """Returns what a commit that skips something expects and what it sets, by application id."""
     count = table.transaction_version(APP_ID)
     return {APP_ID: count}, {APP_ID: (count or 0) + 1}
 
 
 def publish_skipped(table: Table, fs: FileSystem) -> int:
-    """Write the rows of all commits that skipped something and are not here yet; how many rows there were to write.
+    """Writes the rows of commits that skipped something, as far as they are missing, and returns their number.
 
-    Raises StaleLedgerError where another does so at the same time.
+    Raises:
+        StaleLedgerError: Another process wrote them at the same time.
     """
     count = table.transaction_version(APP_ID)
     if count is None:

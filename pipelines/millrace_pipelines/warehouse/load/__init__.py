@@ -1,1 +1,1 @@
-"""Loads: from the plan over the Spark tasks that read a topic to the commit of rows and offsets."""
+"""Loads, reloads and replays: the Spark tasks that read a topic, their verification, the commit of rows and offsets."""

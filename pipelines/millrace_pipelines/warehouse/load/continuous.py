@@ -1,11 +1,11 @@
-"""Continuous loads: one session, one exactly-once load after the other, until told to stop.
+"""Continuous loads: one exactly-once load after the other in one session, until a signal to stop.
 
     load ─ lag left? ─ yes: load again
-                     └ no:  wait for the interval, or the word to stop
+                     └ no:  wait for the interval, or for the signal
 
-The word to stop lets the running load end. An error that a retry helps is retried, with a growing pause, so many times
-in a row; any other, or the last of them, ends the loop as it would have ended that load. Whatever ends it, the table
-has whole loads: the next loop goes on where it is.
+The signal lets the running load end. An error that may pass is retried, after pauses that grow, up to a number of
+attempts in a row; any other error, and that of the last attempt, ends the loop. Whatever ends it, the table holds whole
+loads, and the next loop goes on from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tenacity.stop import stop_when_event_set
 
 from millrace.client.answers import is_retriable
 from millrace_pipelines.warehouse.errors import LoadFailedError
-from millrace_pipelines.warehouse.load.options import LoadReport
+from millrace_pipelines.warehouse.load.report import LoadReport
 
 DEFAULT_INTERVAL_S = 10.0
 DEFAULT_ATTEMPTS = 8
@@ -36,7 +36,7 @@ MAX_PAUSE_S = 30.0
 
 
 class Failure(NamedTuple):
-    """A failed load: the so-manieth attempt in a row, and the pause before the next one."""
+    """A failed load, which attempt in a row it was, counted from 1, and the pause before the next one."""
 
     error: BaseException
     attempt: int
@@ -47,11 +47,11 @@ class ContinuousListener(Protocol):
     """Follows a loop of loads; `load.metrics` and the command line do."""
 
     def loaded(self, report: LoadReport) -> None:
-        """A load has ended, with or without something new."""
+        """Hears that a load has ended, with or without something new."""
         ...
 
     def failed(self, failure: Failure) -> None:
-        """A load has failed, and is tried again."""
+        """Hears that a load has failed and will be tried again."""
         ...
 
 
@@ -63,17 +63,17 @@ def load_continuously(
     interval_s: float = DEFAULT_INTERVAL_S,
     attempts: int = DEFAULT_ATTEMPTS,
 ) -> None:
-    """Load until `stop` is set.
+    """Loads until `stop` is set.
 
     Args:
         load: One exactly-once load.
-        stop: Ends the loop after the running load, and any pause at once; so does a failure then that might pass.
+        stop: Ends the loop after the running load, and any pause at once; an error that may pass then ends it quietly.
         listener: Follows the loop.
         interval_s: The pause where a load has left nothing for the next.
-        attempts: How often in a row a load may fail.
+        attempts: The number of failures in a row that ends the loop.
 
     Raises:
-        MillraceError: What a load raised: at once where no retry helps, else at the last attempt.
+        MillraceError: A load raised it: at once where no retry helps, else at the last attempt.
     """
     while not stop.is_set():
         try:
@@ -104,5 +104,5 @@ def _retrying(stop: threading.Event, listener: ContinuousListener, attempts: int
 
 
 def _may_pass(error: BaseException) -> bool:
-    """A task's failure says little of its cause, so it is tried again like one that says so of itself."""
+    """Returns whether a retry may help; a task's failure says little of its cause, so that it counts as one."""
     return isinstance(error, LoadFailedError) or is_retriable(error)

@@ -1,7 +1,8 @@
 """The load's one Spark job: a task for each range, its progress polled while it runs.
 
-Nothing here needs a SparkContext, so a session of Spark Connect serves as well; where there is one, its status tracker
-and an accumulator tell how far the job is, else Connect's own reports of progress.
+Nothing here needs a SparkContext, so that a session of Spark Connect serves as well. Progress comes from the context's
+status tracker and an accumulator where there is a context, else from Connect's own reports. A task runs in another
+process, perhaps on another machine, and therefore opens its own disk.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ OnProgress = Callable[[int, int], None]
 def run_tasks(
     spark: SparkSession, tasks: Sequence[OffsetRange], spec: LoadSpec, read: ReadRange, on_progress: OnProgress
 ) -> list[TaskResult]:
-    """Load every range in a task of its own.
+    """Loads each range in its own task and returns their answers.
 
     Args:
         spark: Where the tasks run.
         tasks: A range for each task.
         spec: What they share.
         read: Gives the records of a range, inside the task.
-        on_progress: Gets (tasks done, records in them) now and then, on another thread.
+        on_progress: Takes the number of finished tasks and of the records that they read, every POLL_INTERVAL_S, on
+            another thread.
 
     Raises:
         LoadFailedError: A task failed at all of its attempts.
@@ -62,7 +64,7 @@ def run_tasks(
 
 
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
-    """Run the job of a frame of RESULT and read what its tasks answer; LoadFailedError where it fails."""
+    """Runs the job of a frame of RESULT and returns what its tasks answer; raises LoadFailedError where it fails."""
     try:
         rows = frame.collect()
     except (PySparkException, Py4JError) as error:
@@ -80,7 +82,7 @@ def _followed(spark: SparkSession, load_id: str, records: Any, on_progress: OnPr
 
 @contextmanager
 def _reported(spark: Any, on_progress: OnProgress) -> Iterator[None]:
-    """Spark Connect says how many tasks are done, and nothing of what is in them."""
+    """Passes on what Spark Connect reports: the number of finished tasks, but not what they read."""
 
     def handle(*, stages: Any, **_: Any) -> None:
         on_progress(sum(stage.num_completed_tasks for stage in stages or ()), 0)
@@ -100,7 +102,7 @@ def _tasks_done(context: SparkContext, group: str) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """The task's own error out of Spark's report: the last line of the last Python traceback."""
+    """Returns the task's own error out of Spark's report: the last line of the last Python traceback."""
     lines = [line.strip() for line in str(error).splitlines()]
     raised = [line for line in lines if "Error: " in line and not line.startswith(("File", "org.", "at "))]
     return raised[-1] if raised else str(error)
@@ -108,7 +110,7 @@ def _cause(error: Exception) -> str:
 
 @contextmanager
 def _polled(poll: Callable[[], None]) -> Iterator[None]:
-    """Call `poll` now and then on a thread."""
+    """Calls `poll` every POLL_INTERVAL_S on a thread."""
     done = threading.Event()
 
     def run() -> None:

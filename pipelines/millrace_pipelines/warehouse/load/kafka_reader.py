@@ -1,13 +1,14 @@
 """Spark's own Kafka connector as the reader: the JVM fetches and decodes, the task writes as with Millrace's client.
 
 The connector must be on Spark's class path (`spark-sql-kafka-0-10` and what it needs). It cuts the ranges into tasks by
-itself and does not tell a task which range it has, nor why an offset has no record: so a task answers with the offsets
-that it met, and the driver puts the answers of one planned range together.
+itself and does not tell a task which range it has, nor why an offset has no record. So a task answers with the offsets
+that it met, and the driver joins the answers of each planned range.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 
@@ -36,8 +37,36 @@ def run_kafka_tasks(
     max_records_per_task: int,
     on_progress: OnProgress,
 ) -> list[TaskResult]:
-    """Load every range through the connector: an answer for each range. LoadFailedError where the job fails."""
+    """Loads every range through the connector and returns an answer for each.
 
+    A job has one range of each partition, for the connector names a partition's range only once: several ranges of a
+    partition are read one after the other.
+
+    Raises:
+        LoadFailedError: A job failed, or two of its tasks met the same offsets.
+    """
+    answers: list[TaskResult] = []
+    for spans in one_of_each_partition(ranges):
+        rows = _rows(spark, spans, source, max_records_per_task)
+        answers += _run_job(rows, spans, spec, on_progress)
+    return answers
+
+
+def one_of_each_partition(ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
+    """Returns the ranges in rounds: the first range of each partition, then the second of those that have one."""
+    rounds: list[list[OffsetRange]] = []
+    seen: Counter[int] = Counter()
+    for span in ranges:
+        if seen[span.partition] == len(rounds):
+            rounds.append([])
+        rounds[seen[span.partition]].append(span)
+        seen[span.partition] += 1
+    return rounds
+
+
+def _run_job(
+    rows: DataFrame, ranges: Sequence[OffsetRange], spec: LoadSpec, on_progress: OnProgress
+) -> list[TaskResult]:
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filled = (batch for batch in batches if batch.num_rows)
         for first in filled:
@@ -50,7 +79,7 @@ def run_kafka_tasks(
             )
             yield pa.RecordBatch.from_arrays([pa.array([answer.to_json()])], names=["result"])
 
-    frame = _rows(spark, ranges, source, max_records_per_task).mapInArrow(attempt, RESULT)
+    frame = rows.mapInArrow(attempt, RESULT)
     answers = collect_results(frame, spec.topic)
     on_progress(len(answers), sum(answer.records for answer in answers))
     return [_together(span, [answer for answer in answers if answer.range.partition == span.partition])
@@ -60,7 +89,7 @@ def run_kafka_tasks(
 def _rows(
     spark: SparkSession, ranges: Sequence[OffsetRange], source: TopicSource, max_records_per_task: int
 ) -> DataFrame:
-    """Partition, then the columns of a record."""
+    """Returns a frame of the ranges' records: the partition, then the columns of a record."""
     options = {
         "kafka.bootstrap.servers": source.bootstrap,
         "kafka.isolation.level": str(source.isolation),
@@ -77,13 +106,13 @@ def _rows(
 
 
 def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns behind the partition, as Millrace's own reader gives them."""
+    """Returns the columns behind the partition with the types that Millrace's own reader gives them."""
     columns = [column.cast(kind) for column, kind in zip(batch.columns[1:], RECORD_SCHEMA.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
 def _together(span: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
-    """One answer for a planned range; LoadFailedError where two tasks met the same offsets."""
+    """Joins the answers of a planned range; raises LoadFailedError where two tasks met the same offsets."""
     files = sorted((file for answer in answers for file in answer.files), key=lambda file: file.min_offset)
     for before, after in pairwise(files):
         if after.min_offset <= before.max_offset:

@@ -1,7 +1,8 @@
 """What a commit says of itself, as JSON in the table's history.
 
-Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and what it goes on
-without (`lost`); `ledger` names the ledger whose offsets it moved. Commits from before kinds are loads.
+Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and the offsets that
+it goes on without (`lost`); `ledger` names the ledger that it moved. A reload is a load of the ranges that it
+backfilled; those that it replaced move no ledger. Commits from before kinds are loads.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from dataclasses import asdict
 from typing import Any
 
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
-from millrace_pipelines.warehouse.load.options import LoadOptions, LoadReport
+from millrace_pipelines.warehouse.load.options import SourceOptions
+from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
 
 LOAD = "load"
 UNTOLD = ("table", "version", "group", "group_error", "upserted")
 
 
-def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, time_ms: int) -> dict[str, Any]:
-    """Of one load: all that its report says, where it comes from, and when."""
+def lineage_of_load(options: SourceOptions, ledger: Ledger, report: LoadReport, time_ms: int) -> dict[str, Any]:
+    """Returns all that a load's report says, where it comes from, and when."""
     facts = {name: fact for name, fact in asdict(report).items() if name not in UNTOLD}
     return facts | {
         "kind": LOAD,
@@ -31,6 +33,22 @@ def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, ti
     }
 
 
+def lineage_of_reload(options: SourceOptions, load_id: str, report: ReloadReport, time_ms: int) -> dict[str, Any]:
+    """Returns what a reload backfilled, as a load would say it, and what it replaced or left as it is."""
+    return {
+        "kind": LOAD,
+        "load_id": load_id,
+        "time_ms": time_ms,
+        "topic": options.topic,
+        "isolation": options.isolation,
+        "reader": options.reader,
+        "ranges": [asdict(span) for span in report.backfilled],
+        "lost": [],
+        "replaced": [asdict(span) for span in report.replaced],
+        "not_reloaded": [span._asdict() for span in report.lost],
+    }
+
+
 def loads_of(lineage: Iterable[Mapping[str, Any]], ledger: str) -> list[Mapping[str, Any]]:
-    """The loads that moved a ledger, oldest first."""
+    """Returns the loads that moved a ledger, oldest first."""
     return [one for one in lineage if one.get("kind", LOAD) == LOAD and one.get("ledger", ledger) == ledger]

@@ -1,10 +1,11 @@
 """A loop of loads in numbers, for Prometheus.
 
 millrace_load_lag_records{topic,partition}     readable offsets that the table lacks
-millrace_load_rows_total                       rows committed; dead letters likewise
+millrace_load_rows_total                       rows committed
+millrace_load_dead_letters_total               dead letters committed
 millrace_load_commits_total                    loads that committed something
 millrace_load_failures_total{error}            loads that failed and were tried again
-millrace_load_seconds                          of a load that committed, without the start of the session
+millrace_load_seconds                          duration of a load that committed, without the start of the session
 millrace_load_table_version                    the newest commit
 """
 
@@ -13,11 +14,11 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from millrace_pipelines.warehouse.load.continuous import Failure
-from millrace_pipelines.warehouse.load.options import LoadReport
+from millrace_pipelines.warehouse.load.report import LoadReport
 
 
 class LoadMetrics:
-    """Counts what a loop of loads tells, in a registry of its own."""
+    """Counts what a loop of loads reports, in its own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -35,12 +36,12 @@ class LoadMetrics:
         return Counter(name, text, registry=self.registry)
 
     def serve(self, host: str, port: int) -> int:
-        """Answer GET /metrics on a thread of its own; the port, which is a free one for 0."""
+        """Serves GET /metrics on a thread and returns the port; port 0 asks for a free one."""
         server, _ = start_http_server(port, host, self.registry)
         return int(server.server_port)
 
     def loaded(self, report: LoadReport) -> None:
-        """Count a load."""
+        """Counts a load."""
         for partition, lag in report.lag.items():
             self._lag.labels(report.topic, str(partition)).set(lag)
         if report.version is not None:
@@ -51,5 +52,5 @@ class LoadMetrics:
             self._version.set(report.version)
 
     def failed(self, failure: Failure) -> None:
-        """Count a failure, by the name of its error."""
+        """Counts a failure, by the name of its error."""
         self._failures.labels(type(failure.error).__name__).inc()

@@ -1,7 +1,7 @@
 """One load as an external process of Dagster: `python -m millrace_pipelines.warehouse.load.pipes_load` under Pipes.
 
-Extras: topic, table, bootstrap, and optionally schema (a path or null) and master (Spark's, or null). Reports one
-materialization whose metadata says what was done; an error ends the process with its message and status 1.
+The extras are topic, table, bootstrap, and optionally schema (a path or null) and master (Spark's, or null). The
+process reports one materialization, whose metadata says what was done; an error ends it with its message and status 1.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 from dagster_pipes import PipesContext, open_dagster_pipes
 
 from millrace_pipelines.warehouse.load.load import load_topic
-from millrace_pipelines.warehouse.load.options import LoadOptions, LoadReport
+from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import Step
+from millrace_pipelines.warehouse.load.report import LoadReport
 
 
 class PipesListener:
@@ -24,18 +25,18 @@ class PipesListener:
         self._done = 0
 
     def reached(self, step: Step) -> None:
-        """Say which step it is."""
+        """Writes the step into the log."""
         self._context.log.info("load: %s", step)
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Say how many tasks are done, when the number changes."""
+        """Writes the number of finished tasks into the log when it changes."""
         if done != self._done:
             self._done = done
             self._context.log.info("load: %d of %d tasks done, %d records read", done, total, records)
 
 
 def materialization_metadata(report: LoadReport) -> dict[str, Any]:
-    """What Dagster shows of a load."""
+    """Returns what Dagster shows of a load."""
     offsets = [
         {"partition": span.partition, "from_offset": span.from_offset, "until_offset": span.until_offset}
         | {"rows": span.rows, "dead_letters": span.dead_letters, "control": span.control, "aborted": span.aborted}
@@ -57,7 +58,7 @@ def materialization_metadata(report: LoadReport) -> dict[str, Any]:
 
 
 def load_options(extras: Mapping[str, Any]) -> LoadOptions:
-    """The options in a Pipes context's extras."""
+    """Returns the options that a Pipes context's extras give."""
     return LoadOptions(
         topic=extras["topic"],
         table=extras["table"],
@@ -68,7 +69,7 @@ def load_options(extras: Mapping[str, Any]) -> LoadOptions:
 
 
 def main() -> None:
-    """Load, and report the materialization."""
+    """Loads, and reports the materialization."""
     with open_dagster_pipes() as context:
         report = load_topic(load_options(context.extras), listener=PipesListener(context))
         context.report_asset_materialization(metadata=materialization_metadata(report))

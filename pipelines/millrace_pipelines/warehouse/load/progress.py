@@ -1,4 +1,4 @@
-"""What a load tells while it runs."""
+"""What a load, or a reload, reports while it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Step(StrEnum):
-    """The points of a load between which something lasting happens, in order."""
+    """The points of a load between which something durable happens, in order."""
 
     PLANNED = "planned"
     WRITTEN = "written"
@@ -17,22 +17,22 @@ class Step(StrEnum):
 
 
 class LoadListener(Protocol):
-    """Follows a load; an error raised by `reached` stops it like any other."""
+    """Follows a load; an error that `reached` raises stops it like any other."""
 
     def reached(self, step: Step) -> None:
-        """The load is at this step; called on its own thread."""
+        """Hears, on the load's thread, that it is at this step."""
         ...
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """So many tasks are finished, and have read so many records; called on a thread of its own."""
+        """Hears, on another thread, how many tasks are finished, and how many records they have read."""
         ...
 
 
 class SilentListener:
-    """Tells nobody."""
+    """A listener that ignores everything."""
 
     def reached(self, step: Step) -> None:
-        """Ignore it."""
+        """Ignores it."""
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Ignore it."""
+        """Ignores it."""

@@ -1,6 +1,6 @@
 """The table's offsets as those of a consumer group, for tools that show how far groups lag.
 
-The truth is in the table: nothing here is ever read back, and what goes wrong is told, not raised.
+The table holds the truth: the group's offsets are never read back, and an error is reported instead of raised.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ID_LETTERS = 8
 
 
 def group_name(table: Table) -> str:
-    """A name for people to recognize, with a part of the table's id, so that no two tables share it."""
+    """Returns a name that people recognize, with a part of the table's id so that no two tables share it."""
     return f"millrace-{os.path.basename(table.location.rstrip('/'))}-{table.id[:ID_LETTERS]}"
 
 
 def commit_group(bootstrap: str, group: str, topic: str, entries: Mapping[int, LedgerEntry]) -> str | None:
-    """Commit the next offsets under the group's name; returns why it could not be done, None where it was."""
+    """Commits the next offsets under the group's name; returns why that failed, or None."""
     offsets = {(topic, partition): GroupOffset(entry.next_offset, "") for partition, entry in entries.items()}
     try:
         with Cluster(bootstrap) as cluster:

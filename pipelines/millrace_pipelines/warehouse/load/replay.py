@@ -2,17 +2,17 @@
 
 Replays are numbered; each table keeps the number of the last one as application transaction `millrace/replay`.
 
-    1. rows    append the rows, and set N      compare-and-swap on N - 1; the lineage names every letter
-    2. letters mark them with N, and set N     compare-and-swap on N - 1; files that hold some are rewritten
+    1. rows       the rows are appended, and N is set      compare-and-swap on N - 1; the lineage names every letter
+    2. letters    they are marked with N, and N is set     compare-and-swap on N - 1; files that hold some are rewritten
 
     crash before 1     nothing is done; files that no commit names are garbage
-    crash between      the rows are at N, the letters at N - 1: whoever replays next, or lists letters, marks those that
-                       the rows' lineage names, and only then goes on
+    crash between      the rows are at N, the letters at N - 1: the next replay first marks the letters that the rows'
+                       lineage names, and a list of letters shows them as marked
     crash after 2      all is done
 
-So no letter is lost, none is appended twice, and of two replays at once one is refused. So is a replay beside which
-the rows were rewritten (`millrace/rewrites`): a reload may have made rows of its letters already. One commit takes at
-most MAX_LETTERS_PER_COMMIT letters; a replay of more makes several, one after the other.
+So no letter is lost and none is appended twice. Of two replays at the same time one is refused, and so is a replay
+during which the rows were rewritten (`millrace/rewrites`): a reload may have made rows of its letters already. One
+commit takes at most MAX_LETTERS_PER_COMMIT letters; a replay of more makes several commits, one after the other.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from millrace_pipelines.warehouse.load.task import rows_writer
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.payload.split import Splitter
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
 from millrace_pipelines.warehouse.tables.open import open_tables, own_schema, wanted_columns
 
 pc: Any = pyarrow.compute  # its stubs know no plain values
 
 MAX_LETTERS_PER_COMMIT = 50_000
-MODE_PROPERTY = "millrace.mode"
-APPEND = "append"
 WRITTEN, ROWS_COMMITTED, LETTERS_MARKED = "written", "rows committed", "letters marked"
 
 
@@ -71,7 +71,7 @@ class ReplayOptions:
         table: The rows' table.
         schema: Path of a corrected schema, which becomes the table's; None for the table's own.
         selection: Which letters.
-        dry_run: Decode only; change nothing.
+        dry_run: Whether letters are decoded only, and nothing is changed.
     """
 
     table: str
@@ -82,9 +82,9 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """What a replay did: of `selected` letters `replayed` are rows now, or would be; `staying` counts others by reason.
+    """What a replay did: of `selected` letters `replayed` became rows, or would; `staying` counts the others by reason.
 
-    `finished` is the number of an earlier replay whose marks were still to be made, None where there was none.
+    `finished` is the number of an earlier replay whose letters were marked only now; None where there was none.
     """
 
     table: str
@@ -100,19 +100,31 @@ class ReplayListener(Protocol):
     """Follows a replay; an error that it raises stops it."""
 
     def reached(self, step: str) -> None:
-        """The replay is at WRITTEN, ROWS_COMMITTED or LETTERS_MARKED."""
+        """Hears that the replay is at WRITTEN, ROWS_COMMITTED or LETTERS_MARKED."""
         ...
 
 
 class SilentReplay:
-    """Tells nobody."""
+    """A listener that ignores everything."""
 
     def reached(self, step: str) -> None:
-        """Ignore it."""
+        """Ignores it."""
 
 
-def replay(options: ReplayOptions, *, listener: ReplayListener | None = None) -> ReplayReport:
-    """Replay dead letters.
+def replay(
+    options: ReplayOptions,
+    *,
+    listener: ReplayListener | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> ReplayReport:
+    """Replays dead letters.
+
+    Args:
+        options: What to replay.
+        listener: Follows the replay.
+        fs: The disk; by default this machine's.
+        clock: The time; by default this machine's.
 
     Raises:
         TableNotFoundError: No table, or none with dead letters.
@@ -120,9 +132,9 @@ def replay(options: ReplayOptions, *, listener: ReplayListener | None = None) ->
         RegistryError: The schema registry can't be asked.
         StaleLedgerError: Another replay committed first; run again.
     """
-    fs, replay_id = OsFileSystem(), uuid.uuid4().hex
+    fs, replay_id = fs or OsFileSystem(), uuid.uuid4().hex
     with lease(options.table, replay_id, fs):
-        return _Replay(options, replay_id, listener or SilentReplay(), fs, SystemClock()).run()
+        return _Replay(options, replay_id, listener or SilentReplay(), fs, clock or SystemClock()).run()
 
 
 class _Replay:
@@ -168,9 +180,9 @@ class _Replay:
         )
 
     def _payload(self) -> Payload:
-        """The payload of the schema given, or of the table's; the table is brought to it unless this is a trial."""
+        """Returns the payload of the given schema, or of the table's, and brings the table to it but for a dry run."""
         rows = Table.load(self._location, self._fs)
-        if rows.configuration.get(MODE_PROPERTY, APPEND) != APPEND:
+        if mode_of(rows) is not Mode.APPEND:
             raise WarehouseError(
                 f"{self._location} keeps one row for each key, and a letter may be older than that: reload its range"
             )
@@ -186,7 +198,7 @@ class _Replay:
         return payload
 
     def _parts(self, dead_letters: Table) -> Iterator[list[pa.Table]]:
-        """The selected letters, enough for a commit at a time."""
+        """Yields the selected letters, as many at a time as a commit takes."""
         ledger = ledger_of(Table.load(self._location, self._fs))
         part: list[pa.Table] = []
         for letters in letters_of(dead_letters):
@@ -201,7 +213,7 @@ class _Replay:
             yield part
 
     def _replay(self, letters: list[pa.Table], payload: Payload) -> int | None:
-        """One commit's worth; the rows' new version, None where nothing is committed."""
+        """Replays the letters of one commit; returns the rows' new version, None where nothing is committed."""
         splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
         replayed: list[pa.Table] = []
         with rows_writer(self._location, self._id, 0, payload, self._fs, compression=self._compression) as writer:
@@ -247,13 +259,13 @@ class _Replay:
 
 
 def _by_ledger(letters: pa.Table) -> Iterator[pa.Table]:
-    """Offsets of different ledgers may be equal."""
+    """Yields the letters of each ledger apart, for offsets of different ledgers may be equal."""
     for ledger in pc.unique(letters.column("ledger")).to_pylist():
         yield letters.filter(pc.equal(letters.column("ledger"), ledger))
 
 
 def _passed(letters: pa.Table, refused: pa.Table) -> pa.Table:
-    """Those of some letters of one ledger that are not among the refused ones."""
+    """Returns the letters of one ledger that are not among the refused ones."""
     keys = [
         list(zip(*(one.column(name).to_pylist() for name in ("partition", "offset")), strict=True))
         for one in (letters, refused)

@@ -1,6 +1,6 @@
-"""What one Spark task does: fetch a range, decode it, write Parquet, answer with what it wrote.
+"""One Spark task: it fetches a range, decodes it, writes Parquet, and answers with what it wrote.
 
-Tasks repeat safely: each attempt writes files of its own, and the driver commits those of the one attempt whose answer
+A task is repeated safely: each attempt writes its own files, and the driver commits those of the attempt whose answer
 it got.
 """
 
@@ -30,7 +30,7 @@ from millrace_pipelines.warehouse.payload.rows_writer import RowsWriter
 from millrace_pipelines.warehouse.payload.split import Splitter
 
 ReadRange = Callable[[int, int, int], Iterator[ReadBlock]]
-"""Partition, from_offset, until_offset to records in the order of their offsets."""
+"""Takes partition, from_offset and until_offset; yields the records in the order of their offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class LoadSpec:
     """What all tasks of one load share.
 
     `known_letters` has, by partition, offsets that are dead letters already, by a load that stopped before its rows;
-    `ledger` names the ledger that the offsets belong to; `compression` is that of the rows' files.
+    `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files.
     """
 
     load_id: str
@@ -55,8 +55,9 @@ class LoadSpec:
 class TaskResult:
     """What one task read and wrote.
 
-    `control` and `aborted` count offsets passed over for a reason, `dead_letters` those read, written before or not,
-    `late` those rows and letters whose event time was late; `leader_epoch` is that of the last batch.
+    `control` and `aborted` count the offsets of markers and of aborted records, which give neither row nor letter;
+    `dead_letters` counts the letters that were read, whether written now or before; `late` counts the rows and letters
+    whose event time was late; `leader_epoch` is that of the last batch.
     """
 
     range: OffsetRange
@@ -72,16 +73,16 @@ class TaskResult:
 
     @property
     def rows(self) -> int:
-        """Rows in the files."""
+        """The number of rows in the files."""
         return sum(file.rows for file in self.files)
 
     def to_json(self) -> str:
-        """As it travels to the driver."""
+        """Returns it as the text that travels to the driver."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> TaskResult:
-        """As the driver reads it."""
+        """Returns the result that such a text says."""
         fields = json.loads(text)
         fields["range"] = OffsetRange(*fields["range"])
         for name in ("files", "dead_letter_files"):
@@ -90,7 +91,7 @@ class TaskResult:
 
 
 def load_range(span: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int, fs: FileSystem) -> TaskResult:
-    """Read the range and write its rows and dead letters; raises what reading and writing raise."""
+    """Reads the range and writes its rows and dead letters; raises what reading and writing raise."""
     records = control = aborted = dead_letters = late = value_bytes = 0
     leader_epoch = NO_LEADER_EPOCH
     known = spec.known_letters.get(span.partition, np.zeros(0, np.int64))
@@ -134,7 +135,7 @@ def rows_writer(
     *,
     compression: Compression = LOADED,
 ) -> RowsWriter:
-    """A writer of rows that come of a payload, or of the raw envelope."""
+    """Returns a writer of rows with a payload's columns, or with those of the raw envelope."""
     schema = ENVELOPE_SCHEMA if payload is None else payload.table_schema
 
     def open_file(span: int | None) -> DataFileWriter:

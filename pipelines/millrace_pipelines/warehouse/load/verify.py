@@ -1,11 +1,13 @@
-"""What the tasks answered, held against the plan before anything is committed."""
+"""Verification: what the tasks answered is held against the plan before anything is committed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
@@ -14,7 +16,7 @@ from millrace_pipelines.warehouse.load.task import TaskResult
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
-    """One partition's part of a load, in which every offset is told of.
+    """One partition's part of a load, in which every offset is accounted for.
 
         rows + dead_letters + control + aborted + compacted == until_offset - from_offset
 
@@ -32,25 +34,53 @@ class LoadedRange:
     compacted: int
 
     @property
+    def range(self) -> OffsetRange:
+        """The planned range."""
+        return OffsetRange(self.partition, self.from_offset, self.until_offset)
+
+    @property
     def absent(self) -> int:
-        """Offsets that give neither a row nor a dead letter."""
+        """The number of offsets that give neither a row nor a dead letter."""
         return self.control + self.aborted + self.compacted
 
 
+class Written(NamedTuple):
+    """What the tasks of a load wrote: their answers, and for each planned range that all of it is accounted for."""
+
+    results: tuple[TaskResult, ...]
+    ranges: tuple[LoadedRange, ...]
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The files of rows."""
+        return [file for result in self.results for file in result.files]
+
+    @property
+    def dead_letter_files(self) -> list[DataFile]:
+        """The files of dead letters."""
+        return [file for result in self.results for file in result.dead_letter_files]
+
+
 def verify_results(ranges: Sequence[OffsetRange], results: Sequence[TaskResult]) -> list[LoadedRange]:
-    """The loaded ranges by partition; LoadFailedError where tasks miss an offset, overlap or miscount."""
-    return [_verify_range(span, [result for result in results if result.range.partition == span.partition])
-            for span in ranges]  # fmt: skip
+    """Returns the ranges as loaded; raises LoadFailedError where tasks miss an offset, overlap or miscount."""
+    by_range = [[result for result in results if _begins_in(span, result.range)] for span in ranges]
+    if sum(map(len, by_range)) != len(results):
+        raise LoadFailedError("tasks answered for ranges that were not planned, or planned ranges overlap")
+    return [_verify_range(span, within) for span, within in zip(ranges, by_range, strict=True)]
 
 
 def with_epochs(following: Mapping[int, LedgerEntry], results: Sequence[TaskResult]) -> dict[int, LedgerEntry]:
-    """The ledger's entries with the leader epoch of the last batch that was read of each partition."""
+    """Returns the ledger's entries, each with the leader epoch of the last batch that was read of its partition."""
     entries = dict(following)
     for result in sorted(results, key=lambda result: result.range.from_offset):
-        if result.leader_epoch != NO_LEADER_EPOCH:
-            entry = entries[result.range.partition]
+        entry = entries.get(result.range.partition)
+        if entry is not None and result.leader_epoch != NO_LEADER_EPOCH:
             entries[result.range.partition] = replace(entry, leader_epoch=result.leader_epoch)
     return entries
+
+
+def _begins_in(span: OffsetRange, part: OffsetRange) -> bool:
+    return part.partition == span.partition and span.from_offset <= part.from_offset < span.until_offset
 
 
 def _verify_range(span: OffsetRange, results: Sequence[TaskResult]) -> LoadedRange:

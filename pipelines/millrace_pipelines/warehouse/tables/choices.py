@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """What becomes of a record that has the key of another: a row beside it, or in its place."""
+    """Whether a record with the key of another becomes a row beside it, or in its place."""
 
     APPEND = "append"
     UPSERT = "upsert"

@@ -1,4 +1,4 @@
-"""The tables that lie beside a table of rows and hold records of the same topic."""
+"""The tables beside a table of rows that hold records of the same topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millrace_pipelines.warehouse.errors import TableNotFoundError
 
 
 def companions(location: str, fs: FileSystem) -> list[str]:
-    """Where the dead letters of a table are, if it has any."""
+    """Returns the locations of the tables beside a table: that of its dead letters, if it has one."""
     candidates = [dead_letters_dir(location)]
     return [companion for companion in candidates if _is_table(companion, fs)]
 

@@ -1,15 +1,15 @@
-"""A table brought to the columns of a schema that changed, before rows of that schema are written.
+"""Schema evolution: a table is brought to the columns of a changed schema before rows of that schema are written.
 
     1. the declaration, a property of the table          what the table is to become
     2. the columns: added, or                             one commit of metadata
        widened, with all files rewritten                  one commit of metadata and files
     3. rows                                               the load's own commit
 
-Each step is a commit of its own. A crash leaves the table whole between two of them, and the next load, with or without
-a schema given, goes on from there: it reads the declaration and finds what columns are still to come.
+A crash leaves the table whole between two of these commits, and the next load, with or without a schema, goes on from
+there: it reads the declaration and finds which columns are missing.
 
-Widening without Delta's table feature for it, which few readers know, means to rewrite: every file is read and written
-once, one after the other, a row group at a time. Loads that run meanwhile are refused by the ledger and run again.
+Few readers know Delta's table feature for widened columns, so that columns are widened by a rewrite: every file is read
+and written once, one after the other, a row group at a time. Loads that run meanwhile are refused by the ledger.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BATCH_ROWS = 65_536
 
 
 def payload_columns(table: Table) -> pa.Schema:
-    """The columns of a table behind the envelope, without its partition columns."""
+    """Returns the columns of a table behind the envelope, without its partition columns."""
     others = {*ENVELOPE_COLUMNS, *table.partition_columns}
     return pa.schema([_plain(field) for field in table.schema if field.name not in others])
 
@@ -49,7 +49,7 @@ def _plain(field: pa.Field[Any]) -> pa.Field[Any]:
 
 
 def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, fs: FileSystem) -> None:
-    """Bring the table to a declaration and its columns, as far as it is not there yet.
+    """Brings the table to a declaration and its columns, as far as it differs from them.
 
     Raises:
         StaleLedgerError: Another commit came first; run again.
@@ -65,7 +65,7 @@ def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, f
 
 
 def _rewrite(table: Table, columns: pa.Schema, lineage: Mapping[str, Any], fs: FileSystem) -> None:
-    """All rows under the new columns, and the columns, in one commit."""
+    """Rewrites all rows under the new columns, and sets the columns, in one commit."""
     envelope = [field for field in table.schema if field.name in ENVELOPE_COLUMNS]
     partitioned = [field for field in table.schema if field.name in table.partition_columns]
     in_files = pa.schema([*envelope, *columns])

@@ -20,7 +20,7 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """One table; `dead_letters` is None where it has no table of them, `lag` where nobody asked or it can't be told."""
+    """One table; `dead_letters` is None where it has no table of them, `lag` where it is unknown or not requested."""
 
     location: str
     topic: str
@@ -33,7 +33,7 @@ class TableFacts:
 
 
 def find_tables(directory: str) -> list[str]:
-    """The places of all tables of topics in or below a folder or a bucket; those of dead letters belong to theirs."""
+    """Returns the locations of all tables of topics in or below a folder or a bucket, without those of dead letters."""
     bucket = bucket_at(directory)
     if bucket is None:
         return sorted(_tables_below(os.path.abspath(directory)))
@@ -42,14 +42,14 @@ def find_tables(directory: str) -> list[str]:
 
 
 def describe_table(location: str, bootstrap: str | None = None) -> TableFacts:
-    """What a table holds, by its log alone.
+    """Describes what a table holds, from its log alone.
 
     Args:
-        location: The table's.
-        bootstrap: HOST:PORT of a broker, to say how many readable offsets the table lacks.
+        location: The table's location.
+        bootstrap: HOST:PORT of a broker that is asked how many readable offsets the table lacks; None asks no broker.
 
     Raises:
-        TableNotFoundError: No table of Millrace at the location.
+        TableNotFoundError: There is no table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
     table = Table.load(location, OsFileSystem())
@@ -68,7 +68,7 @@ def describe_table(location: str, bootstrap: str | None = None) -> TableFacts:
 
 
 def lag_of(ledger: Ledger, bootstrap: str) -> dict[int, int] | None:
-    """By partition, how many readable offsets a table lacks; None where its topic is gone, or is another one now."""
+    """Returns by partition how many readable offsets a table lacks; None where its topic is gone or was recreated."""
     source = TopicSource(bootstrap, ledger.topic)
     try:
         description = describe_topic(source)
@@ -83,7 +83,7 @@ def lag_of(ledger: Ledger, bootstrap: str) -> dict[int, int] | None:
 
 
 def sum_of(lag: dict[int, int] | None) -> int | None:
-    """The lag of all partitions together."""
+    """Adds up the lag of all partitions; None where it is unknown."""
     return None if lag is None else sum(max(0, offsets) for offsets in lag.values())
 
 
@@ -119,7 +119,7 @@ def _is_loaded(directory: str) -> bool:
 
 
 def _totals(table: Table) -> tuple[int, int, int]:
-    """(rows, bytes, files)."""
+    """Returns (rows, bytes, files)."""
     actions = table.add_actions().select(["num_records", "size_bytes"]).to_pylist()
     rows = sum(action["num_records"] or 0 for action in actions)
     return rows, sum(action["size_bytes"] for action in actions), len(actions)

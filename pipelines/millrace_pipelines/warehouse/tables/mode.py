@@ -13,12 +13,12 @@ MODE_PROPERTY = "millrace.mode"
 
 
 def mode_properties(mode: Mode | None) -> dict[str, str]:
-    """What a new table of a mode says of it."""
+    """Returns the properties of a new table of a mode."""
     return {MODE_PROPERTY: str(Mode.UPSERT)} if mode is Mode.UPSERT else {}
 
 
 def mode_of(table: Table) -> Mode:
-    """A table's mode; ModeError for one that is not known."""
+    """Returns a table's mode; raises ModeError for an unknown one."""
     mode = table.configuration.get(MODE_PROPERTY, Mode.APPEND)
     try:
         return Mode(mode)
@@ -27,6 +27,6 @@ def mode_of(table: Table) -> Mode:
 
 
 def check_mode(table: Table, mode: Mode | None) -> None:
-    """Raise ModeError where a mode is asked for that is not the table's."""
+    """Raises ModeError where a mode is requested that is not the table's."""
     if mode is not None and mode is not mode_of(table):
-        raise ModeError(f"{table.location} was made for {mode_of(table)}, not {mode}; load into another table")
+        raise ModeError(f"{table.location} was created for {mode_of(table)}, not {mode}; load into another table")

@@ -1,4 +1,4 @@
-"""The tables of a load: made at the first one, held to their topic, and brought to the schema that is declared."""
+"""The tables of a load: created by the first load, kept to their topic, and brought to the declared schema."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMPRESSION_KIND = "compression"
 
 
 class LoadTables(NamedTuple):
-    """The rows' table, what gives its values their columns, and the dead letters' table where there is a payload."""
+    """The table of rows, the payload that gives values their columns, and the table of dead letters if there is one."""
 
     rows: Table
     payload: Payload | None
@@ -40,7 +40,7 @@ class LoadTables(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A declaration, and what the table is to become by it."""
+    """A declaration's payload, and the changes that bring the table to it."""
 
     payload: Payload
     evolution: Evolution
@@ -56,16 +56,16 @@ def open_tables(
     mode: Mode | None = None,
     compression: Compression | None = None,
 ) -> LoadTables:
-    """Load the tables, or make them, and bring them to the declared schema; without one, to the table's own.
+    """Loads the tables, or creates them, and brings them to the declared schema; without one, to the table's own.
 
-    Whether the ledger is that of the topic's present id is for `ledger.generation` to say.
+    It does not check whether the ledger belongs to the topic's current id; `ledger.generation` does.
 
     Raises:
         TopicRecreatedError: The table belongs to another topic.
         SchemaChangedError: A field's type does not fit its column.
         SchemaError: The declared schema can't be used, or asks for other partitions than the table has.
         RegistryError: The schema registry can't be asked.
-        ModeError: The table was made for another mode.
+        ModeError: The table was created for another mode.
         StaleLedgerError: Another commit came between; run again.
     """
     there = _existing(location, topic, fs)
@@ -84,7 +84,7 @@ def open_tables(
 
 
 def _choose_compression(table: Table, compression: Compression | None) -> None:
-    """Keep a choice that differs from the table's, in a commit of its own; StaleLedgerError where others commit."""
+    """Stores a choice that differs from the table's; raises StaleLedgerError where another commit comes first."""
     properties = compression_properties(compression)
     if compression is not None and table.configuration.get(COMPRESSION_PROPERTY) != compression:
         lineage = {"kind": COMPRESSION_KIND, "compression": str(compression)}
@@ -101,13 +101,13 @@ def _existing(location: str, topic: str, fs: FileSystem) -> Table | None:
 
 
 def own_schema(table: Table | None) -> PayloadSchema | None:
-    """The declaration that a table keeps; None for one of raw envelopes."""
+    """Returns the declaration that a table keeps; None for a table of raw envelopes."""
     text = None if table is None else table.configuration.get(PAYLOAD_SCHEMA_PROPERTY)
     return None if text is None else parse_payload_schema(text)
 
 
 def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> Wanted:
-    """What a table, or one that is not made yet, is to become by a schema; see `open_tables` for errors."""
+    """Returns what a schema makes of a table, or of one that is to be created; raises as `open_tables` does."""
     if table is not None:
         _check_partitions(schema, table)
     versions = versions_of(schema, topic)
@@ -119,7 +119,7 @@ def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> Wa
 
 
 def _check_partitions(schema: PayloadSchema, table: Table) -> None:
-    """A table is partitioned once and for all."""
+    """Raises SchemaError where the schema asks for other partitions, for a table keeps the partitions that it has."""
     asked = [] if schema.event_time is None else [schema.event_time.partition_field.name]
     own = own_schema(table)
     column = own and own.event_time and own.event_time.column
@@ -132,7 +132,7 @@ def _check_partitions(schema: PayloadSchema, table: Table) -> None:
 
 
 def _made(location: str, topic: str, properties: dict[str, str], wanted: Wanted | None, fs: FileSystem) -> Table:
-    """The table at its first load; where another load makes it at once, what that made."""
+    """Creates the table; returns what another load created if that was first."""
     columns: list[pa.Field[pa.DataType]] = list(ENVELOPE_FIELDS)
     partition_by: list[str] = []
     if wanted is not None:
@@ -146,7 +146,7 @@ def _made(location: str, topic: str, properties: dict[str, str], wanted: Wanted 
     )
     _check_topic(table, topic)
     if own_schema(table) != (wanted and wanted.payload.schema):
-        raise StaleLedgerError(f"{table.location} was made by another load just now, for another schema; run again")
+        raise StaleLedgerError(f"{table.location} was created by another load just now, for another schema; run again")
     return table
 
 

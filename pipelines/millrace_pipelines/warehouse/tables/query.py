@@ -1,4 +1,4 @@
-"""Tables read: as a Spark DataFrame by its file list, which needs no Delta jar, and by SQL in DuckDB."""
+"""Reading tables: as a Spark DataFrame from the list of files, which needs no Delta jar, and by SQL in DuckDB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def spark_table(spark: SparkSession, location: str) -> DataFrame:
-    """The rows of the table's newest version; TableNotFoundError where there is none."""
+    """Returns the rows of the table's newest version; raises TableNotFoundError where there is none."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # a query without Spark needs none of it
 
     table = Table.load(location, OsFileSystem())
@@ -36,14 +36,14 @@ def spark_table(spark: SparkSession, location: str) -> DataFrame:
 
 @contextmanager
 def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
-    """Run SQL over a table, or over all tables below a folder, in DuckDB; the result, as it is read.
+    """Runs SQL over a table, or over all tables below a folder, in DuckDB, and gives the result as it is read.
 
-    A table goes by the name of its folder, its dead letters by `<name>__dead_letters`. Of columns with one name the
-    later ones get a number: `id`, `id_1`.
+    A table has the name of its folder, its dead letters the name `<name>__dead_letters`. Of columns with the same name
+    the later ones get a number: `id`, `id_1`.
 
     Raises:
-        TableNotFoundError: No table of Millrace at the location or below.
-        QueryError: DuckDB refuses the query, and why.
+        TableNotFoundError: There is no table of Millrace at the location or below.
+        QueryError: DuckDB refuses the query; the message says why.
         SetupError: DuckDB is not installed.
     """
     require("a query", "query")
@@ -60,7 +60,7 @@ def query(location: str, sql: str) -> Iterator[pa.RecordBatchReader]:
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """The names, each once: one that was there before gets the first number that makes it new."""
+    """Returns the names, each once: a repeated one gets the first number that makes it new."""
     found: list[str] = []
     for name in names:
         taken = {*names, *found} if name in found else ()

@@ -1,9 +1,9 @@
-"""Compaction: many small files become few large ones, their rows the same.
+"""Compaction: many small files become few large ones with the same rows.
 
-Small is below three quarters of the target size; what is larger is left as it is. Small files are taken in the order of
-their partitions and offsets, so that the bounds in the log stay narrow, into bins of about the target size; a bin of
-one file is left too. As many bins as there are cores are written at once and committed together, so that a crash or a
-lost race costs no more than those. The ledger stays as it is, and readers of changes see none.
+A file is small below three quarters of the target size; larger ones are left as they are. Small files are put into bins
+of about the target size, in the order of their partitions and offsets, so that the bounds in the log stay narrow; a bin
+with one file is left too. As many bins as there are cores are written at once and committed together, so that a crash
+or a lost race costs no more than those. The ledger stays as it is, and readers of the table's changes see none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from millrace.clock import Clock, SystemClock
+from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
@@ -27,7 +27,7 @@ DEFAULT_TARGET_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
-    """What compaction did to one table; `version` is None where all files were good."""
+    """What compaction did to one table; `version` is None where there was nothing to compact."""
 
     table: str
     files_before: int = 0
@@ -40,7 +40,7 @@ class CompactionReport:
 
 
 def plan_compaction(files: Iterable[CurrentFile], target_bytes: int) -> list[list[CurrentFile]]:
-    """Bins of small files with the same partition values that together make about the target size, two at least."""
+    """Puts small files with the same partition values into bins of about the target size, of two files at least."""
     bins: list[list[CurrentFile]] = []
     for file in sorted((file for file in files if file.size_bytes < target_bytes * 3 // 4), key=_place):
         if bins and bins[-1][0].partition_values == file.partition_values and _size(bins[-1], file) <= target_bytes:
@@ -55,21 +55,20 @@ def _size(files: Iterable[CurrentFile], one_more: CurrentFile) -> int:
 
 
 def _place(file: CurrentFile) -> tuple[Any, ...]:
-    """Where a file stands among others: by its folder, then by its first partition and offset."""
+    """Returns the order of a file among others: by its folder, then by its first partition and offset."""
     folder = [(value is not None, value or "") for value in file.partition_values.values()]
     return folder, file.partitions or (0,), file.offsets or (0,), file.name
 
 
 def compact(
-    location: str, fs: FileSystem, *, target_bytes: int = DEFAULT_TARGET_BYTES, clock: Clock | None = None
+    location: str, fs: FileSystem, clock: Clock, *, target_bytes: int = DEFAULT_TARGET_BYTES
 ) -> CompactionReport:
-    """Compact a table's small files.
+    """Compacts a table's small files.
 
     Raises:
-        TableNotFoundError: No table in the directory.
+        TableNotFoundError: There is no table at the location.
         StaleLedgerError: Others rewrote the table at every attempt; what was committed before stays.
     """
-    clock = clock or SystemClock()
     started_ms = clock.monotonic_ms()
     report = CompactionReport(table=location)
     written: set[str] = set()
@@ -102,7 +101,7 @@ class _Wave:
         self.after: list[DataFile] = []
 
     def make(self, table: Table, operation_id: str) -> Rewrite | None:
-        """Write the bins of this version."""
+        """Writes the bins of this version."""
         files = [file for file in current_files(table) if file.name not in self._written]
         bins = plan_compaction(files, self._target_bytes)[: os.cpu_count()]
         if not bins:

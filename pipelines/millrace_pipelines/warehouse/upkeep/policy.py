@@ -1,17 +1,18 @@
-"""Upkeep by policy: what a table needs is done, the rest is left.
+"""Upkeep by policy: a table gets what it needs.
 
-    compaction     from so many small files on
-    checkpoint     from so many commits after the last one on
-    vacuum         of what is older than the retention
+    compaction     where there are at least `min_small_files` small files
+    checkpoint     at least `min_commits` commits after the last one
+    vacuum         always, of files that are older than the retention
 
-A table's dead letters are kept in the same way. Each step is safe beside a running load, and a whole thing of its own:
-what a crash leaves undone, the next upkeep does.
+A table's dead letters get the same. Each step is safe beside a running load and complete in itself; what a crash leaves
+undone, the next upkeep does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.rewrite import current_files
 from millrace_pipelines.warehouse.delta.table import Table
@@ -30,10 +31,10 @@ class UpkeepPolicy:
     """When something is done.
 
     Attributes:
-        target_bytes: How large compacted files become.
-        min_small_files: From how many small files on a table is compacted.
-        min_commits: From how many commits after the last checkpoint on there is another.
-        retention_hours: How old a file that no version names must be to go.
+        target_bytes: The size of compacted files.
+        min_small_files: The number of small files from which a table is compacted.
+        min_commits: The number of commits after the last checkpoint from which there is another.
+        retention_hours: The age from which a file that no version names is removed.
     """
 
     target_bytes: int = DEFAULT_TARGET_BYTES
@@ -44,7 +45,7 @@ class UpkeepPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepReport:
-    """What was done for one table; None for what it did not need."""
+    """What was done for one table; None for a step that it did not need."""
 
     table: str
     compaction: CompactionReport | None
@@ -52,27 +53,27 @@ class UpkeepReport:
     vacuum: VacuumReport
 
 
-def upkeep(location: str, fs: FileSystem, policy: UpkeepPolicy) -> list[UpkeepReport]:
-    """Do what a table and its dead letters need.
+def upkeep(location: str, fs: FileSystem, clock: Clock, policy: UpkeepPolicy) -> list[UpkeepReport]:
+    """Does what a table and its dead letters need.
 
     Raises:
-        TableNotFoundError: No table at the location.
+        TableNotFoundError: There is no table at the location.
         StaleLedgerError: Others rewrote the table at every attempt.
     """
     Table.load(location, fs)
-    return [_keep(each, fs, policy) for each in (location, *companions(location, fs))]
+    return [_keep(each, fs, clock, policy) for each in (location, *companions(location, fs))]
 
 
 def checkpoint(location: str, fs: FileSystem) -> int:
-    """Make a checkpoint of the newest version now; that version."""
+    """Writes a checkpoint of the newest version and returns that version."""
     table = Table.load(location, fs)
     table.create_checkpoint()
     return table.version
 
 
-def _keep(location: str, fs: FileSystem, policy: UpkeepPolicy) -> UpkeepReport:
+def _keep(location: str, fs: FileSystem, clock: Clock, policy: UpkeepPolicy) -> UpkeepReport:
     small = sum(len(files) for files in plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes))
-    done = compact(location, fs, target_bytes=policy.target_bytes) if small >= policy.min_small_files else None
+    done = compact(location, fs, clock, target_bytes=policy.target_bytes) if small >= policy.min_small_files else None
     table = Table.load(location, fs)
     is_due = table.version - (table.checkpoint_version() or 0) >= policy.min_commits
     return UpkeepReport(

@@ -1,12 +1,12 @@
-"""Taking away the files that no reader needs any more.
+"""Vacuum: files that no reader needs any more are removed.
 
     removed files     named by an older version only: kept until the retention has passed since their removal
     orphans           named by no version, left by a crash or a lost race: kept until they are as old as the retention,
                       and for as long as their operation holds a lease
 
 What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
-before a file goes, so that no power cut brings back a version that names it; and its name is gone for good when the
-report says so. A crash leaves some of the files; the next vacuum takes them.
+before a file is removed, so that no power cut brings back a version that names it, and the removal is durable when the
+report names the file. A crash leaves some of the files to the next vacuum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MIN_UNLEASED_RETENTION_HOURS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """What was taken away from one table, or would be; `running` counts files that were left to their operations."""
+    """What was removed from one table, or would be; `running` counts files that were left to running operations."""
 
     table: str
     files: tuple[str, ...]
@@ -38,11 +38,11 @@ class VacuumReport:
 def vacuum(
     location: str, fs: FileSystem, *, retention_hours: int = DEFAULT_RETENTION_HOURS, dry_run: bool = False
 ) -> VacuumReport:
-    """Take away removed files and orphans that are older than the retention.
+    """Deletes removed files and orphans that are older than the retention.
 
     Raises:
-        TableNotFoundError: No table at the location.
-        ModeError: The retention is too short for a store where leases can't be seen.
+        TableNotFoundError: There is no table at the location.
+        ModeError: The retention is too short for an object store, which has no leases.
     """
     store = store_at(location, fs)
     if not is_leased(store) and retention_hours < MIN_UNLEASED_RETENTION_HOURS:

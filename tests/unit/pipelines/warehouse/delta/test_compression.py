@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
@@ -67,7 +68,7 @@ def test_without_a_choice_loads_are_fast_and_compaction_is_small(tmp_path):
     for offset in (0, 1, 2):
         add(table, offset)
     assert codecs(table) == ["LZ4"] * 3
-    compact(table.location, FS)
+    compact(table.location, FS, SystemClock())
     table = opened(tmp_path / "t")
     assert codecs(table) == ["ZSTD"]
     add(table, 3)
@@ -82,7 +83,7 @@ def test_a_choice_holds_for_what_comes_after_it_and_for_compaction(tmp_path):
     assert version == 4  # made, a row, the choice, two rows: the same choice again is no commit
     table = Table.load(str(tmp_path / "t"), FS)
     assert codecs(table) == ["LZ4", "SNAPPY", "SNAPPY"]
-    compact(table.location, FS)
+    compact(table.location, FS, SystemClock())
     assert codecs(Table.load(table.location, FS)) == ["SNAPPY"]
 
 

@@ -31,7 +31,7 @@ def test_a_new_topic_needs_a_word():
         decide("new", ())
     change = decide("new", (), recreated=True)
     assert change.ledger == Ledger("events", "new", {})
-    assert change.given_up[0] == GivenUp(0, 20, None, "topic made anew")
+    assert change.given_up[0] == GivenUp(0, 20, None, "topic recreated")
 
 
 def test_a_cut_log_needs_a_word():

@@ -3,6 +3,7 @@
 import pyarrow.dataset as ds
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.leases import held_leases
@@ -62,7 +63,7 @@ def test_vacuum_and_compaction_leave_the_rows_that_are_being_written(table):
         publish_skipped(table, FS)
 
     def upkeep():
-        compact(location, FS)
+        compact(location, FS, SystemClock())
         left.append(vacuum(location, FS, retention_hours=0).running)
 
     skip(table, 3)

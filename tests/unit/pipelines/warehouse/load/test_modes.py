@@ -20,7 +20,7 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.ledger.plan_reload import RequestedRange, plan_reload
 from millrace_pipelines.warehouse.load.continuous import load_continuously
-from millrace_pipelines.warehouse.load.options import LoadReport
+from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.upkeep.compact import plan_compaction
 
 

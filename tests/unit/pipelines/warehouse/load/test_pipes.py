@@ -1,8 +1,9 @@
 """What a load tells Dagster."""
 
 from millrace_pipelines.warehouse.ledger.plan import LostRange
-from millrace_pipelines.warehouse.load.options import LoadOptions, LoadReport
+from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.pipes_load import load_options, materialization_metadata
+from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.verify import LoadedRange
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
@@ -28,7 +29,7 @@ def table(tmp_path):
         with DataFileWriter(directory, "load", 0, ENVELOPE_SCHEMA, FS, partition_values=HOURS) as writer:
             writer.write(pa.Table.from_pylist([row], ENVELOPE_SCHEMA))
             Table.load(directory, FS).commit([writer.finish()], expected={}, transactions={}, lineage={})
-    assert compact(directory, FS).files_before == 2
+    assert compact(directory, FS, SystemClock()).files_before == 2
     for path in there(directory):
         os.utime(path, (0, 0))
     return directory

@@ -1,0 +1,102 @@
+"""Files of a table written again without some of their rows, and how many rows are gone.
+
+The audit has to know what an erasure and a reload remove: loads say how many offsets of a partition give a row, and
+each commit that removes rows says under `absent` how many of these give none any more. Of dead letters only those count
+that are not replayed, for the others are among the rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.rewrite import BATCH_ROWS, CurrentFile, open_file, read_rows, writer
+from millrace_pipelines.warehouse.delta.table import Table
+
+Mask = np.typing.NDArray[np.bool_]
+FindRows = Callable[[pa.Table], Mask]
+"""Says of each row of a block whether it is meant."""
+
+
+def every_row(rows: pa.Table) -> Mask:
+    """Returns a mask of all rows of a block."""
+    return np.ones(rows.num_rows, np.bool_)
+
+
+class Removal(NamedTuple):
+    """A file that is written again without the rows that are gone; of these `is_counted` chooses the claimed ones."""
+
+    task: int
+    file: CurrentFile | DataFile
+    is_gone: FindRows
+    is_counted: FindRows = every_row
+
+
+class Remainder(NamedTuple):
+    """The files with the rows that are left, and how many claimed rows of each partition are gone."""
+
+    files: list[DataFile]
+    gone: Counter[int]
+
+
+def files_with(
+    table: Table, files: Sequence[CurrentFile], columns: Sequence[str], is_meant: FindRows, pool: Executor
+) -> list[CurrentFile]:
+    """Returns the files that have at least one row that is meant, as far as `columns` of them tell."""
+    has_rows = pool.map(partial(_has_rows, table, columns, is_meant), files)
+    return [file for file, has in zip(files, has_rows, strict=True) if has]
+
+
+def write_remainders(
+    table: Table, operation_id: str, fs: FileSystem, removals: Iterable[Removal], pool: Executor
+) -> Remainder:
+    """Writes what is left of each file, several at once; a file of which nothing is left has no successor."""
+    written = list(pool.map(partial(_write_remainder, table, operation_id, fs), removals))
+    return Remainder(
+        files=[file for file, _ in written if file is not None], gone=sum((gone for _, gone in written), Counter())
+    )
+
+
+def absent_offsets(counts: Mapping[int, int]) -> Iterator[dict[str, int]]:
+    """Yields what a lineage has under `absent`: by partition, how many more offsets give no row any more.
+
+    An audit takes them from what the loads say; they are negative where more offsets give a row than before.
+    """
+    for partition, offsets in sorted(counts.items()):
+        if offsets:
+            yield {"partition": partition, "offsets": offsets}
+
+
+def _has_rows(table: Table, columns: Sequence[str], is_meant: FindRows, file: CurrentFile) -> bool:
+    with open_file(table, file.name) as parquet:
+        batches = parquet.iter_batches(BATCH_ROWS, columns=list(columns))
+        return any(bool(is_meant(pa.Table.from_batches([batch])).any()) for batch in batches)
+
+
+def _write_remainder(
+    table: Table, operation_id: str, fs: FileSystem, removal: Removal
+) -> tuple[DataFile | None, Counter[int]]:
+    counts: Counter[int] = Counter()
+    with writer(table, operation_id, removal.task, fs, removal.file) as output:
+        for rows in read_rows(table, removal.file.name):
+            gone = removal.is_gone(rows)
+            counted = gone & _gives_a_row(rows) & removal.is_counted(rows)
+            counts.update(rows.column("partition").to_numpy()[counted].tolist())
+            output.write(rows.filter(pa.array(~gone)))
+        return output.finish(), counts
+
+
+def _gives_a_row(rows: pa.Table) -> Mask:
+    """Returns which rows stand for an offset: all of a table of rows, of dead letters those that are not replayed."""
+    if "replay" not in rows.column_names:
+        return every_row(rows)
+    waiting: Mask = rows.column("replay").is_null().to_numpy()
+    return waiting

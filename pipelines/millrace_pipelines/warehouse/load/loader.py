@@ -1,0 +1,195 @@
+"""The loader of offset ranges, which loads and reloads share: it reads what a plan names, and has it committed.
+
+    open ─ the caller's plan ─► Spark tasks: fetch, decode, write Parquet ─► verify ─► the caller's commit ─► publish
+
+A crash at any point leaves each table as it was, or with the whole commit; files that no commit names are garbage. Of
+two operations that exclude each other one commits, and the other raises StaleLedgerError, its files removed. What is
+published after the commit (the rows of skipped ranges, the group's offsets) follows from the table, and is made up for
+by the next load.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from millrace.clock import Clock
+from millrace.fs import FileSystem
+from millrace_pipelines.spark.choices import Reader
+from millrace_pipelines.spark.read import LogOffsets, TopicDescription, describe_topic, log_offsets, read_range
+from millrace_pipelines.spark.session import cores_of, spark_session
+from millrace_pipelines.warehouse.dead_letters.letters import Offsets
+from millrace_pipelines.warehouse.delta.compression import loaded_compression
+from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.ledger.ledger import ledger_of
+from millrace_pipelines.warehouse.ledger.plan import RangePlan, records_per_task, split_ranges
+from millrace_pipelines.warehouse.ledger.skipped import publish_skipped
+from millrace_pipelines.warehouse.load.commit import Commit, Committed
+from millrace_pipelines.warehouse.load.jobs import run_tasks
+from millrace_pipelines.warehouse.load.kafka_reader import run_kafka_tasks
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import LoadListener, Step
+from millrace_pipelines.warehouse.load.published_offsets import commit_group, group_name
+from millrace_pipelines.warehouse.load.same_log import check_same_logs
+from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
+from millrace_pipelines.warehouse.load.verify import Written, verify_results
+from millrace_pipelines.warehouse.payload.schema import PayloadSchema, read_payload_schema
+from millrace_pipelines.warehouse.tables.open import LoadTables, open_tables
+
+NO_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
+
+
+class Opened(NamedTuple):
+    """What a plan is made from: the topic, where its logs start and end, the declared schema, and the tables."""
+
+    description: TopicDescription
+    log: Mapping[int, LogOffsets]
+    schema: PayloadSchema | None
+    tables: LoadTables
+
+
+class Published(NamedTuple):
+    """The group whose offsets were committed, None where none was to be, and why they could not be."""
+
+    group: str | None = None
+    group_error: str | None = None
+
+
+class RangeLoader:
+    """Loads the ranges of one plan, under one id that names its files.
+
+    Args:
+        options: What is loaded where.
+        listener: Follows the load.
+        fs: The disk.
+        clock: The time.
+    """
+
+    def __init__(self, options: LoadOptions, listener: LoadListener, fs: FileSystem, clock: Clock) -> None:
+        self.options = options
+        self.load_id = uuid.uuid4().hex
+        self.fs = fs
+        self.clock = clock
+        self._listener = listener
+        self._location = store_at(options.table, fs).location
+        self._started_ms = clock.monotonic_ms()
+
+    def open(self) -> Opened:
+        """Opens the tables, or creates them, and asks the cluster for the topic and its logs.
+
+        The ledger is read before the logs' ends, so that a log that ends below it was truncated: it was not overtaken.
+
+        Raises:
+            UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
+            WarehouseError: The tables can't be used (`open_tables` names the errors).
+        """
+        options = self.options
+        schema = None if options.schema is None else read_payload_schema(options.schema)
+        description = describe_topic(options.source)
+        tables = open_tables(
+            self._location, options.topic, description.topic_id, schema, self.fs,
+            mode=options.mode, compression=options.compression,
+        )  # fmt: skip
+        publish_skipped(tables.rows, self.fs)
+        return Opened(description, log_offsets(options.source, description.partitions), schema, tables)
+
+    @contextmanager
+    def working(self, spark: SparkSession | None, what: str) -> Iterator[SparkSession]:
+        """Holds the lease on the table while files are written and committed; gives the session, or starts one."""
+        options = self.options
+        self._listener.reached(Step.PLANNED)
+        own = spark_session(f"{what} {options.topic}", options.master, options.spark_settings)
+        with nullcontext(spark) if spark else own as session, lease(self._location, self.load_id, self.fs):
+            self._started_ms = self.clock.monotonic_ms()
+            yield session
+
+    def seconds(self) -> float:
+        """Returns the seconds since the session was there."""
+        return (self.clock.monotonic_ms() - self._started_ms) / 1000
+
+    def write(
+        self, spark: SparkSession, opened: Opened, plan: RangePlan, known: Mapping[int, Offsets] = NO_LETTERS
+    ) -> Written:
+        """Has tasks write the plan's ranges, and verifies what they answer.
+
+        Args:
+            spark: Where the tasks run.
+            opened: What the plan was made from.
+            plan: What to read.
+            known: By partition, offsets whose dead letters are in their table already, and stay there.
+
+        Raises:
+            LoadFailedError: A task failed at all of its attempts, or offsets are not accounted for.
+            TopicRecreatedError, LogTruncatedError: The tasks read another log than the plan was made for.
+        """
+        with self._files_removed_on(BaseException, opened.tables):
+            results = self._run(spark, opened.tables, plan, known)
+            written = Written(tuple(results), tuple(verify_results(plan.ranges, results)))
+            check_same_logs(self.options.source, opened.description, plan)
+        self._listener.reached(Step.WRITTEN)
+        return written
+
+    def commit(self, tables: LoadTables, commit: Commit) -> Committed:
+        """Commits the dead letters, then the rows; raises what the commit raises."""
+        if tables.dead_letters is not None:
+            with self._files_removed_on(StaleLedgerError, tables):
+                commit.commit_dead_letters(tables.dead_letters)
+            self._listener.reached(Step.DEAD_LETTERS_COMMITTED)
+        with files_removed_on(StaleLedgerError, [tables.rows.location], self.load_id, self.fs):
+            committed = commit.commit_rows()
+        self._listener.reached(Step.COMMITTED)
+        return committed
+
+    def publish(self) -> Published:
+        """Tells others what the table says now: the rows of skipped ranges, and the offsets of a group."""
+        options, table = self.options, Table.load(self._location, self.fs)
+        publish_skipped(table, self.fs)
+        entries = ledger_of(table).partitions
+        if not options.commit_group or not entries:
+            return Published()
+        group = group_name(table) if options.group is None else options.group
+        error = commit_group(options.bootstrap, group, options.topic, entries)
+        self._listener.reached(Step.PUBLISHED)
+        return Published(group, error)
+
+    def _run(
+        self, spark: SparkSession, tables: LoadTables, plan: RangePlan, known: Mapping[int, Offsets]
+    ) -> list[TaskResult]:
+        options = self.options
+        spec = LoadSpec(
+            load_id=self.load_id,
+            topic=options.topic,
+            table=tables.rows.location,
+            dead_letters_table=dead_letters_dir(tables.rows.location),
+            payload=tables.payload,
+            known_letters=known,
+            ledger=ledger_of(tables.rows).name,
+            compression=loaded_compression(tables.rows.configuration),
+        )
+        max_records = records_per_task(plan.ranges, cores_of(spark), options.max_records_per_task)
+        tasks = split_ranges(plan.ranges, max_records)
+
+        def on_progress(done: int, records: int) -> None:
+            self._listener.tasks_done(done, len(tasks), records)
+
+        if Reader(options.reader) is Reader.SPARK_KAFKA:
+            return run_kafka_tasks(
+                spark, plan.ranges, spec, options.source, max_records_per_task=max_records, on_progress=on_progress
+            )
+        return run_tasks(spark, tasks, spec, partial(read_range, options.source), on_progress)
+
+    def _files_removed_on(self, kind: type[BaseException], tables: LoadTables) -> AbstractContextManager[None]:
+        """Removes this load's files from both tables where it is certain that it commits nothing to them any more."""
+        locations = [table.location for table in (tables.rows, tables.dead_letters) if table is not None]
+        return files_removed_on(kind, locations, self.load_id, self.fs)

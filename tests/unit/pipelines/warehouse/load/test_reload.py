@@ -1,0 +1,49 @@
+"""What a reload takes of a load's options, and how Spark's connector reads several ranges of one partition."""
+
+from dataclasses import replace
+
+import pytest
+
+from millrace_pipelines.warehouse.errors import LoadFailedError, ModeError
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.kafka_reader import one_of_each_partition
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.reload import reload_topic
+from millrace_pipelines.warehouse.load.task import TaskResult
+from millrace_pipelines.warehouse.load.verify import LoadedRange, verify_results, with_epochs
+
+OPTIONS = LoadOptions(topic="events", table="/nowhere/events", bootstrap="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("name", ["max_records_per_run", "accept_recreated_topic", "accept_truncated_log"])
+@pytest.mark.parametrize("selection", [Selection(), Selection(until_table_begins=True)])
+def test_an_option_that_a_reload_can_not_obey_is_refused_by_name(name, selection):
+    with pytest.raises(ModeError, match=f"^{name} is not for a reload: "):
+        reload_topic(replace(OPTIONS, **{name: 5}), selection)
+
+
+def answer(partition, from_offset, until_offset, leader_epoch=3):
+    return TaskResult(range=OffsetRange(partition, from_offset, until_offset), records=0, leader_epoch=leader_epoch)
+
+
+def test_two_ranges_of_a_partition_are_verified_apart():
+    ranges = [OffsetRange(0, 0, 10), OffsetRange(0, 10, 30), OffsetRange(1, 5, 6)]
+    results = [answer(0, 20, 30), answer(0, 0, 10), answer(0, 10, 20), answer(1, 5, 6)]
+    assert verify_results(ranges, results) == [LoadedRange(*span, 0, 0, 0, 0, span.offsets) for span in ranges]
+    with pytest.raises(LoadFailedError, match="partition 0: tasks end at 20, not at 30"):
+        verify_results(ranges, results[1:])
+    with pytest.raises(LoadFailedError, match="not planned"):
+        verify_results(ranges, [*results, answer(2, 0, 1)])
+
+
+def test_only_partitions_that_begin_take_the_leader_epoch_of_a_reload():
+    entries = with_epochs({1: LedgerEntry(5, 6)}, [answer(0, 0, 10), answer(1, 5, 6)])
+    assert {partition: entry.leader_epoch for partition, entry in entries.items()} == {1: 3}
+
+
+def test_the_connector_reads_one_range_of_each_partition_at_a_time():
+    first, second, other = OffsetRange(0, 0, 10), OffsetRange(0, 10, 30), OffsetRange(1, 5, 6)
+    assert one_of_each_partition([first, second, other]) == [[first, other], [second]]
+    assert one_of_each_partition([]) == []
