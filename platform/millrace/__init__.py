@@ -6,14 +6,14 @@ The clients are here by name, and imported when they are first used: `from millr
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from millrace.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from millrace.client.producer import Producer as Producer
     from millrace.client.producer import ProducerRecord as ProducerRecord
     from millrace.client.simple_consumer import SimpleConsumer as SimpleConsumer
-
-__version__ = "0.1.0"
 
 _CLIENTS = {
     "Producer": "millrace.client.producer",
@@ -22,7 +22,7 @@ _CLIENTS = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _CLIENTS:
         return getattr(import_module(_CLIENTS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,6 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from millrace import __version__
 from millrace.addresses import Address
 from millrace.errors import (
     AnswerLostError,
@@ -27,6 +26,7 @@ from millrace.errors import (
     MalformedRequestError,
     UnsupportedVersionError,
 )
+from millrace.version import __version__
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.cold import Direction, Fields, decode, encode_request
 from millrace.wire.encoder import INT16, INT32
