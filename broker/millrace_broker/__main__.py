@@ -18,7 +18,7 @@ from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.extras import require
 from millrace_broker.log_lines import LineFormatter
-from millrace_broker.options import BrokerOptions, parse_options
+from millrace_broker.startup.options import BrokerOptions, parse_options
 
 logger = logging.getLogger("millrace_broker")
 

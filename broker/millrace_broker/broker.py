@@ -22,8 +22,11 @@ from millrace.clock import Clock
 from millrace.config import MAX_INT
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
-from millrace_broker.admin_service import AdminService
-from millrace_broker.chores import Chores, broker_chores
+from millrace_broker.admin.chores import Chores, broker_chores
+from millrace_broker.admin.health import judge
+from millrace_broker.admin.maintenance import LogMaintenance
+from millrace_broker.admin.service import AdminService
+from millrace_broker.admin.vitals import Vitals
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.leader_epochs import raise_leader_epochs
 from millrace_broker.cluster.local_store import LocalStore
@@ -37,21 +40,18 @@ from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import APIS, warm_up
-from millrace_broker.health import judge
-from millrace_broker.identity import identified, registration
-from millrace_broker.maintenance import LogMaintenance
 from millrace_broker.metadata_publisher import MetadataPublisher, NewestView, cleaner_config
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
-from millrace_broker.options import BrokerOptions
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.startup.identity import identified, registration
+from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogConfig, LogManager
 from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
-from millrace_broker.vitals import Vitals
 
 logger = logging.getLogger(__name__)
 

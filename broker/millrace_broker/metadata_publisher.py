@@ -17,8 +17,8 @@ from millrace.errors import MillraceError
 from millrace_broker.cluster.config_manager import layers_of
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.cluster.view_changes import BecomeLeader, view_changes
-from millrace_broker.config import BrokerConfig
 from millrace_broker.handlers.api import Services
+from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.storage import CleanerConfig, LogCleaner, NewLog, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from pathlib import Path
 from millrace.config import ConfigKey, value_text
 from millrace_broker.cluster.config_sources import BROKER_KEYS
 from millrace_broker.cluster.group_configs import GROUP_KEYS
-from millrace_broker.kafka_properties import (
+from millrace_broker.properties.kafka_properties import (
     BROKER,
     EMPTY,
     GROUP,
@@ -26,8 +26,8 @@ from millrace_broker.kafka_properties import (
     VERSIONS,
     kafka_properties,
 )
+from millrace_broker.properties.without_effect import reason
 from millrace_broker.storage.config import TOPIC_CONFIG
-from millrace_broker.without_effect import reason
 
 KEYS: Mapping[str, Mapping[str, ConfigKey]] = {BROKER: BROKER_KEYS, TOPIC: TOPIC_CONFIG.keys, GROUP: GROUP_KEYS}
 FIRST_HEADING = "## Defaults that differ from Kafka's"

@@ -10,7 +10,7 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker
 from millrace.wire.api import ApiKey
-from millrace_broker.kafka_properties import EMPTY, NULL, REQUIRED, UNKNOWN, VERSIONS, kafka_properties
+from millrace_broker.properties.kafka_properties import EMPTY, NULL, REQUIRED, UNKNOWN, VERSIONS, kafka_properties
 from millrace_ops.configuration_page import KEYS
 from millrace_support.kafka_configs import read_definitions
 from millrace_support.raw import RawConnection

@@ -6,8 +6,8 @@ import http.client
 import pytest
 
 from millrace.clock import SystemClock
-from millrace_broker.admin import AdminEndpoint
-from millrace_broker.health import Health
+from millrace_broker.admin.endpoint import AdminEndpoint
+from millrace_broker.admin.health import Health
 
 
 async def status_with(token, header):

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millrace.errors import ErrorCode
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.state import State
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
 from millrace_broker.groups.group import Answer, CancelTimer, Committer, SetTimer, Store
 from millrace_broker.groups.records import read_group_value
+from millrace_broker.properties.group_config import GroupConfig
 
 START_MS = 1_700_000_000_000
 CLIENTS = st.integers(0, 4)

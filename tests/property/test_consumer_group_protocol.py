@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millrace.errors import FencedMemberEpochError, UnknownMemberIdError
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.group_config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.change import Change, Surroundings
 from millrace_broker.groups.consumer.events import Heartbeat
 from millrace_broker.groups.consumer.heartbeat import check_heartbeat, heartbeat, leave
 from millrace_broker.groups.consumer.member import NOTHING
 from millrace_broker.groups.consumer.records import GroupRecord, decode_key, decode_value, encode_key, encode_value
 from millrace_broker.groups.consumer.state import GroupState
+from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 CONFIG = ConsumerGroupConfig()
 NAMES = ("a", "b")

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millrace.errors import ErrorCode
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home
 from millrace_broker.groups.consumer.embedded_protocol import read_assignment
 from millrace_broker.groups.consumer.events import Heartbeat, Refusal
@@ -22,6 +21,7 @@ from millrace_broker.groups.consumer.records import GroupRecord, decode_key, dec
 from millrace_broker.groups.consumer.timers import Timer, TimerKind
 from millrace_broker.groups.events import Join, JoinProtocol, Sync
 from millrace_broker.groups.group import Answer, Store
+from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 PARTITIONS = 5
 TOPIC = TopicInfo("a", UUID(int=1), tuple(PartitionInfo(index, 1, 0, (1,), (1,)) for index in range(PARTITIONS)), {})

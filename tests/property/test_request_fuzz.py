@@ -22,7 +22,7 @@ from millrace.wire.cold import Direction, decode
 from millrace.wire.header import read_request_header
 from millrace_broker.broker import Broker
 from millrace_broker.handlers.api import Request
-from millrace_broker.options import parse_options
+from millrace_broker.startup.options import parse_options
 from millrace_support.random_requests import RequestFuzzer
 from millrace_support.random_words import TOPICS, Words
 

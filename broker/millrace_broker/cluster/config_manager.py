@@ -31,7 +31,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
-from millrace_broker.restrictions import check_unrestricted
+from millrace_broker.properties.restrictions import check_unrestricted
 from millrace_broker.storage.config import TOPIC_CONFIG
 
 logger = logging.getLogger(__name__)

@@ -21,16 +21,16 @@ from typing import NamedTuple
 
 from millrace.config import ConfigKey, ConfigType, value_text
 from millrace.errors import InvalidConfigError
-from millrace_broker.config import BROKER_CONFIG, BrokerConfig
-from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
-from millrace_broker.kafka_properties import BROKER
-from millrace_broker.restrictions import check_unrestricted, shown
+from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
+from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
+from millrace_broker.properties.kafka_properties import BROKER
+from millrace_broker.properties.restrictions import check_unrestricted, shown
+from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG
+from millrace_broker.properties.without_effect import keys_without_effect
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.delete_policies import PROPERTY as POLICIES
 from millrace_broker.storage.delete_policies import check_policies
-from millrace_broker.txn_config import TRANSACTION_CONFIG
-from millrace_broker.without_effect import keys_without_effect
 
 Properties = Mapping[str, str]
 OBEYED_KEYS: Mapping[str, ConfigKey] = {

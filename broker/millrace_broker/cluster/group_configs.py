@@ -15,9 +15,9 @@ from millrace.config import ConfigKey, ConfigTable, value_text
 from millrace.errors import InvalidRequestError
 from millrace.zk import paths
 from millrace_broker.cluster.config_sources import ConfigEntry, ConfigSource, ConfigSynonym, Properties
-from millrace_broker.group_config import OWN_CONFIG, ConsumerGroupConfig
-from millrace_broker.kafka_properties import GROUP
-from millrace_broker.without_effect import keys_without_effect
+from millrace_broker.properties.group_config import OWN_CONFIG, ConsumerGroupConfig
+from millrace_broker.properties.kafka_properties import GROUP
+from millrace_broker.properties.without_effect import keys_without_effect
 
 GROUP_KEYS: Mapping[str, ConfigKey] = {
     **OWN_CONFIG.keys,

@@ -18,7 +18,7 @@ from millrace_broker.cluster import topics as rules
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.view import PartitionInfo, TopicInfo
-from millrace_broker.config import BrokerConfig
+from millrace_broker.properties.broker_config import BrokerConfig
 
 CHANGE_TIMEOUT = timedelta(seconds=15)
 CheckConfig = Callable[[Mapping[str, str]], None]

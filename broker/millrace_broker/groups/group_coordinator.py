@@ -23,7 +23,6 @@ from millrace.internal_topics import OFFSETS_TOPIC
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.group import Group
 from millrace_broker.groups.offsets import expired
 from millrace_broker.groups.offsets_topic import topic_config
@@ -31,6 +30,7 @@ from millrace_broker.groups.records import fits
 from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Replay, Shard
 from millrace_broker.metrics import GroupCounts
+from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.replication.purgatory import CallLater
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.shards import LedShards

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace_broker.group_config import GroupConfig
+from millrace_broker.properties.group_config import GroupConfig
 
 
 def topic_config(config: GroupConfig) -> dict[str, str]:

@@ -23,13 +23,13 @@ from millrace.records.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader
 from millrace.records.compression import Codec
 from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import BatchProducer, NewRecord, decode_batch, encode_batch
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import records
 from millrace_broker.groups.group import Answer, CancelTimer, Effects, Group, SetTimer, Store, Succession
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, Record
 from millrace_broker.groups.transactional_offsets import TransactionalOffsets
 from millrace_broker.metrics import GroupCounts
+from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.replication.purgatory import CallLater, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import Then, when_replicated

@@ -15,7 +15,7 @@ from collections import Counter
 from functools import cache
 
 from millrace.descriptor_pool import NO_DESCRIPTOR
-from millrace_broker.config import BrokerConfig
+from millrace_broker.properties.broker_config import BrokerConfig
 
 
 class Admission:

@@ -21,11 +21,11 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.metrics import TransactionCounts
+from millrace_broker.properties.transaction_config import TransactionConfig
 from millrace_broker.replication.purgatory import CallLater, CallSoon
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txn_config import TransactionConfig
 from millrace_broker.txns.effects import Effects, Result
 from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.metadata import Producer

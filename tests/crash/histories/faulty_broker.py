@@ -12,9 +12,9 @@ from millrace.errors import ErrorCode, NotLeaderError
 from millrace.records.batch import NO_PRODUCER_ID, read_header, walk
 from millrace_broker.__main__ import main
 from millrace_broker.groups.offsets import Offsets
-from millrace_broker.options import parse_options
 from millrace_broker.replication import partition as partitions
 from millrace_broker.replication.partition import Partition
+from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import Log
 from millrace_broker.storage.producer_state_manager import ProducerStateManager
 from millrace_broker.txns.markers import MarkerWriter

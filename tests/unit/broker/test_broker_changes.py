@@ -8,12 +8,12 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
+from millrace_broker.admin.chores import Chore, repeat
 from millrace_broker.broker import Broker
-from millrace_broker.chores import Chore, repeat
 from millrace_broker.groups import commits
 from millrace_broker.handlers.api import Request
 from millrace_broker.handlers.k08_offset_commit import handle as commit_offsets
-from millrace_broker.options import parse_options
+from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import TopicPartition
 
 EVENTS = TopicPartition("events", 0)

@@ -6,8 +6,8 @@ import pytest
 
 from millrace.config import ConfigType
 from millrace.errors import InvalidConfigError
-from millrace_broker.kafka_properties import BROKER, LIVE, kafka_properties
-from millrace_broker.restrictions import restriction
+from millrace_broker.properties.kafka_properties import BROKER, LIVE, kafka_properties
+from millrace_broker.properties.restrictions import restriction
 from millrace_ops.configuration_page import KEYS, render
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"

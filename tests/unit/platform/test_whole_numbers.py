@@ -4,7 +4,7 @@ import pytest
 
 from millrace.config import MAX_LONG, whole_number
 from millrace.errors import InvalidConfigError
-from millrace_broker.options import parse_options
+from millrace_broker.startup.options import parse_options
 
 DIGITS = "9" * 5000  # more than Python's int() reads
 

@@ -24,7 +24,6 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.facts import GroupFacts
 from millrace_broker.groups.classic.members import Member
 from millrace_broker.groups.classic.state import State
@@ -39,6 +38,7 @@ from millrace_broker.groups.events import (
     SyncResult,
 )
 from millrace_broker.groups.group import Answer, CancelTimer, Committer, Effects, SetTimer, Store
+from millrace_broker.properties.group_config import GroupConfig
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 JOIN_TIMER = ("join",)

@@ -10,13 +10,13 @@ from typing import Self
 
 from millrace.errors import ErrorCode
 from millrace.records.batch import NO_TIMESTAMP
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.description import DescribedMember, Description
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, Members
 from millrace_broker.groups.classic.state import FROM, State
 from millrace_broker.groups.events import JoinProtocol
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.records import CommittedOffset, GroupMetadata, MemberMetadata, Record, group_record
+from millrace_broker.properties.group_config import GroupConfig
 
 CLASSIC = "classic"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.group_config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, MemberMetadata
 from millrace_broker.groups.consumer.metadata_hash import group_hash
 from millrace_broker.groups.consumer.reconciliation import reconcile
@@ -26,6 +25,7 @@ from millrace_broker.groups.consumer.records import (
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.consumer.target import new_targets
 from millrace_broker.groups.consumer.topic_pattern import matching
+from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 PATTERN_REFRESH_MIN_INTERVAL_MS = 10_000
 NO_VERSION = 0

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from millrace.errors import ErrorCode, InvalidConfigError
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer import timers
 from millrace_broker.groups.consumer.change import Surroundings
@@ -37,6 +36,7 @@ from millrace_broker.groups.consumer.facts import ConsumerGroupFacts
 from millrace_broker.groups.consumer.timers import Timer
 from millrace_broker.groups.events import Join, Leaving, Sync, Ticket
 from millrace_broker.groups.group import Committer, Effects, Store, Succession
+from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from millrace.errors import ErrorCode, GroupError, GroupIdNotFoundError
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer.consumer_group import ConsumerGroup, Home
 from millrace_broker.groups.consumer.events import Heartbeat, Refusal
@@ -18,6 +17,7 @@ from millrace_broker.groups.group import Group
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.groups.shard import Replay, Shard
+from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 
 class ConsumerGroups:

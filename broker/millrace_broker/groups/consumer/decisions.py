@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, MillraceError
-from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer import classic_members, timers
 from millrace_broker.groups.consumer.change import Change, Surroundings
@@ -36,6 +35,7 @@ from millrace_broker.groups.consumer.timers import TimerKind
 from millrace_broker.groups.events import UNKNOWN_MEMBER, Join, JoinResult, Sync, SyncResult
 from millrace_broker.groups.group import Answer, Effect, Effects
 from millrace_broker.groups.records import Record
+from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 
 class Situation(NamedTuple):

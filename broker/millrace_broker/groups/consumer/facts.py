@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from millrace.errors import ErrorCode
-from millrace_broker.group_config import CONSUMER
 from millrace_broker.groups.consumer.records import encoded
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.records import CommittedOffset, Record
+from millrace_broker.properties.group_config import CONSUMER
 
 FIRST_COMMIT_VERSION_WITH_EPOCH = 9
 

@@ -22,7 +22,6 @@ from millrace.errors import (
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
 )
-from millrace_broker.group_config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.change import Change
 from millrace_broker.groups.consumer.events import NOT_SAID, Heartbeat, HeartbeatAnswer
 from millrace_broker.groups.consumer.member import (
@@ -35,6 +34,7 @@ from millrace_broker.groups.consumer.member import (
 from millrace_broker.groups.consumer.records import Kind
 from millrace_broker.groups.consumer.topic_pattern import check_pattern
 from millrace_broker.groups.records import MAX_STRING_BYTES, fits
+from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 T = TypeVar("T")
 FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1

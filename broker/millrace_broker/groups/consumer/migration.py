@@ -15,7 +15,6 @@ from collections.abc import Collection, Sequence
 
 from millrace.errors import CorruptRecordError, GroupIdNotFoundError
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from millrace_broker.groups.classic.members import Member as ClassicMember
@@ -40,6 +39,7 @@ from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.events import JoinProtocol
 from millrace_broker.groups.records import GroupMetadata
 from millrace_broker.groups.records import MemberMetadata as KeptMember
+from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 CANNOT = "classic group {} can't become a consumer group: {}"
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from millrace_broker.group_config import ConsumerGroupConfig
 from millrace_broker.groups.consumer.member import Member, MemberState
 from millrace_broker.groups.group import CancelTimer, Effects, SetTimer
+from millrace_broker.properties.group_config import ConsumerGroupConfig
 
 
 class TimerKind(StrEnum):

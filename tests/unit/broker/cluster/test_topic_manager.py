@@ -16,7 +16,7 @@ from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.config import BrokerConfig
+from millrace_broker.properties.broker_config import BrokerConfig
 
 AT_ONCE = timedelta(0)
 LONG = timedelta(minutes=5)

@@ -3,10 +3,10 @@
 import pytest
 
 from millrace.wire.encoder import Encoder
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.offsets import Offsets, expired
 from millrace_broker.groups.records import CommittedOffset, GroupMetadata, MemberMetadata, OffsetKey
+from millrace_broker.properties.group_config import GroupConfig
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS

@@ -16,8 +16,6 @@ from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.config import BrokerConfig
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import commits, membership, overview
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.events import Join, JoinProtocol
@@ -25,6 +23,8 @@ from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.records import CommittedOffset, OffsetKey, offset_record
 from millrace_broker.groups.replay import simple_group
+from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogManager, TopicPartition

@@ -3,8 +3,8 @@
 import pytest
 
 from millrace.errors import InvalidConfigError
-from millrace_broker.config import BrokerConfig
 from millrace_broker.net.admission import Admission
+from millrace_broker.properties.broker_config import BrokerConfig
 
 
 def limits(connections, per_ip, overrides=""):

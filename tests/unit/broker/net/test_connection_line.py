@@ -10,7 +10,7 @@ from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_broker.broker import Broker
 from millrace_broker.net.connection import MAX_PENDING_BYTES
-from millrace_broker.options import parse_options
+from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import TopicPartition
 
 REQUESTS, PARTITIONS = 1000, 400

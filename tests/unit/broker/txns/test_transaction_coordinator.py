@@ -15,16 +15,16 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.config import BrokerConfig
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups import commits
 from millrace_broker.groups.commits import Commit
 from millrace_broker.groups.group import Committer
 from millrace_broker.groups.group_coordinator import GroupCoordinator
+from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.properties.transaction_config import TransactionConfig
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import LogManager, TopicPartition
-from millrace_broker.txn_config import TransactionConfig
 from millrace_broker.txns.admission import ClientSupport, admit
 from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.metadata import Producer

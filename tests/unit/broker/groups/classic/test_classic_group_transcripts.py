@@ -21,11 +21,11 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
-from millrace_broker.group_config import GroupConfig
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.events import Join, JoinProtocol, JoinResult, Leaving, Sync
 from millrace_broker.groups.group import Answer, CancelTimer, Committer, SetTimer, Store
 from millrace_broker.groups.records import read_group_value
+from millrace_broker.properties.group_config import GroupConfig
 
 TRANSCRIPTS = sorted((Path(__file__).parents[4] / "transcripts" / "classic").glob("*.txt"))
 START_MS = 1_700_000_000_000

@@ -8,7 +8,6 @@ import pytest
 
 from millrace.errors import ErrorCode, StorageError
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups import membership
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
@@ -27,6 +26,7 @@ from millrace_broker.groups.records import CommittedOffset, OffsetKey
 from millrace_broker.groups.replay import REPLAYERS
 from millrace_broker.groups.shard import Shard
 from millrace_broker.metrics import GroupCounts
+from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.storage import LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
 

@@ -26,7 +26,6 @@ import pytest
 from millrace.errors import ErrorCode
 from millrace.wire.encoder import Encoder
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.group_config import ConsumerGroupConfig, GroupConfig
 from millrace_broker.groups import membership
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -39,6 +38,7 @@ from millrace_broker.groups.group import Answer, CancelTimer, SetTimer, Store, S
 from millrace_broker.groups.offsets import Offsets
 from millrace_broker.groups.records import GROUP_KEY_VERSION, key_version, read_group_value
 from millrace_broker.groups.replay import REPLAYERS
+from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 TRANSCRIPTS = sorted((Path(__file__).parents[4] / "transcripts" / "consumer").glob("*.txt"))
 START_MS = 1_700_000_000_000

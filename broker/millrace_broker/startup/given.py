@@ -14,7 +14,7 @@ from typing import NamedTuple
 from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
 from millrace_broker.cluster.config_sources import BROKER_KEYS
-from millrace_broker.restrictions import RESTRICTIONS, check_unrestricted, restriction
+from millrace_broker.properties.restrictions import RESTRICTIONS, check_unrestricted, restriction
 
 logger = logging.getLogger(__name__)
 

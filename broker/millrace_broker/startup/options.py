@@ -22,14 +22,19 @@ from millrace import __version__, kernel
 from millrace.addresses import Address, parse_listen_address
 from millrace.config import ConfigTable
 from millrace.errors import InvalidConfigError
-from millrace_broker.config import BROKER_CONFIG, BrokerConfig
-from millrace_broker.given import Given, broker_id_of, read_given
-from millrace_broker.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig, GroupConfig
-from millrace_broker.listeners import PLAINTEXT, Listener, parse_listener
+from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
+from millrace_broker.properties.group_config import (
+    CONSUMER_GROUP_CONFIG,
+    GROUP_CONFIG,
+    ConsumerGroupConfig,
+    GroupConfig,
+)
+from millrace_broker.properties.listeners import PLAINTEXT, Listener, parse_listener
+from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
+from millrace_broker.startup.given import Given, broker_id_of, read_given
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, LogConfig
 from millrace_broker.storage.delete_policies import check_policies
-from millrace_broker.txn_config import TRANSACTION_CONFIG, TransactionConfig
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_ADMIN = "127.0.0.1:0"

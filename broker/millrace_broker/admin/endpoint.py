@@ -28,7 +28,7 @@ from prometheus_client.registry import Collector
 from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, SetupError
-from millrace_broker.health import Health
+from millrace_broker.admin.health import Health
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

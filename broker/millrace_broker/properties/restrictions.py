@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from millrace.errors import InvalidConfigError
-from millrace_broker.kafka_properties import BROKER, kafka_properties
-from millrace_broker.listeners import check_plaintext, check_protocol_map
+from millrace_broker.properties.kafka_properties import BROKER, kafka_properties
+from millrace_broker.properties.listeners import check_plaintext, check_protocol_map
 
 # Properties of listeners, of which some values restrict.
 LISTENER_CHECKS = {

@@ -13,7 +13,7 @@ from millrace.addresses import Address
 from millrace.errors import InvalidConfigError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.cluster.view import BrokerInfo
-from millrace_broker.options import BrokerOptions
+from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage.meta_properties import read_broker_id
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from millrace.clock import Clock
+from millrace_broker.admin.health import Facts, Folder
 from millrace_broker.cluster.store import MetadataStore
-from millrace_broker.health import Facts, Folder
 from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import DirHealth
 

@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
-from millrace_broker.health import Facts, Folder, judge
+from millrace_broker.admin.health import Facts, Folder, judge
+from millrace_broker.admin.vitals import REFUSAL_LASTS_MS, Vitals
 from millrace_broker.storage import DirHealth
-from millrace_broker.vitals import REFUSAL_LASTS_MS, Vitals
 from millrace_support.clock import ManualClock
 
 ONE = Folder("/one", None, 1 << 30, refuses_appends=False)

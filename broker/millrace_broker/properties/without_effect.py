@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from millrace.config import ConfigKey
-from millrace_broker.kafka_properties import kafka_properties, key_without_effect
-from millrace_broker.restrictions import restriction
+from millrace_broker.properties.kafka_properties import kafka_properties, key_without_effect
+from millrace_broker.properties.restrictions import restriction
 
 # Why a property has no effect here, by the beginning of its name; the longest that fits counts.
 REASONS = {

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
+from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.handlers.api import Services
-from millrace_broker.maintenance import LogMaintenance
-from millrace_broker.options import BrokerOptions
+from millrace_broker.startup.options import BrokerOptions
 
 logger = logging.getLogger(__name__)
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.fs import FileSystem, write_file_durably
+from millrace_broker.admin.health import Health
+from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.handlers.api import Services
-from millrace_broker.health import Health
-from millrace_broker.maintenance import LogMaintenance
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
-from millrace_broker.options import BrokerOptions
+from millrace_broker.startup.options import BrokerOptions
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-    from millrace_broker.admin import AdminEndpoint
+    from millrace_broker.admin.endpoint import AdminEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +88,12 @@ class AdminService:
             await self._endpoint.stop()
 
     def _new_endpoint(self) -> AdminEndpoint:
-        from millrace_broker.admin import AdminEndpoint  # noqa: PLC0415
+        from millrace_broker.admin.endpoint import AdminEndpoint  # noqa: PLC0415
 
         return AdminEndpoint(self._clock, self._health, self._state)
 
 
 def _collectors(metrics: RequestMetrics, services: Services, server: Server) -> tuple[Collector, ...]:
-    from millrace_broker.collectors import broker_collectors  # noqa: PLC0415
+    from millrace_broker.admin.collectors import broker_collectors  # noqa: PLC0415
 
     return broker_collectors(metrics, services, lambda: server.connection_count, lambda: server.memory.used_bytes)

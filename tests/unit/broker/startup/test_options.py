@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InvalidConfigError
-from millrace_broker.options import parse_options
+from millrace_broker.startup.options import parse_options
 
 # The uncommented lines of config/server.properties as Kafka 3.9 ships it.
 SHIPPED = """
