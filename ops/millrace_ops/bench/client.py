@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
@@ -87,6 +87,15 @@ def _beside(name: str, rates: dict[str, float]) -> list[Figure]:
     ]
 
 
+class Valued(Protocol):
+    """A record of any client's."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value."""
+        ...
+
+
 def _produce_millrace(bootstrap: str, topic: str, values: list[bytes]) -> None:
     with Producer(
         broker_list=bootstrap, producer_type="async", queue_time=LINGER_MS, batch_bytes=BATCH_BYTES
@@ -99,7 +108,7 @@ def _produce_millrace(bootstrap: str, topic: str, values: list[bytes]) -> None:
 def _produce_confluent(bootstrap: str, topic: str, values: list[bytes]) -> None:
     import confluent_kafka  # noqa: PLC0415 -- loaded by whoever measures it
 
-    settings: dict[str, Any] = {
+    settings: dict[str, str | int | bool] = {
         "bootstrap.servers": bootstrap,
         "linger.ms": LINGER_MS,
         "enable.idempotence": True,
@@ -188,10 +197,10 @@ def _consume_aiokafka(bootstrap: str, topic: str, values: list[bytes]) -> None:
     asyncio.run(consume())
 
 
-def _count(wanted: int, records: Any) -> None:
+def _count(wanted: int, records: Iterable[Valued]) -> None:
     got = 0
     for record in records:
-        got += len(record.value) > 0
+        got += bool(record.value)
         if got == wanted:
             return
     raise ClientError(f"{got} of {wanted} records came")

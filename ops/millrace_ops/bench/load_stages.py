@@ -12,7 +12,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from millrace.records.arrow import decode_to_arrow
 from millrace.records.batch import walk
 from millrace_ops.bench.figures import Samples
 from millrace_ops.bench.load_topics import PARTITIONS, Topic
+from millrace_pipelines.arrow import Column
 from millrace_pipelines.spark.read import FETCH_MAX_BYTES, TopicSource, read_range
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
@@ -79,7 +81,7 @@ def _fetch(bootstrap: str, topic: str, records: int) -> Iterator[bytes]:
             yield fetched
 
 
-def _task(bootstrap: str, topic: str, records: int, answer: Any) -> None:
+def _task(bootstrap: str, topic: str, records: int, answer: Connection) -> None:
     span = OffsetRange(0, 0, records)
     read = partial(read_range, TopicSource(bootstrap, topic))
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
@@ -109,7 +111,7 @@ def _write(topic: str, blocks: list[pa.RecordBatch]) -> float:
 
 
 def _envelope(topic: str, records: pa.RecordBatch) -> pa.Table:
-    constants: list[pa.Array[Any]] = [
+    constants: list[Column] = [
         pa.repeat(pa.scalar(topic, pa.string()), records.num_rows),
         pa.repeat(pa.scalar(0, pa.int32()), records.num_rows),
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import cycle, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millrace.client.admin import Admin
 from millrace.client.answers import check
@@ -76,7 +76,7 @@ def _flights() -> Iterator[NewRecord]:
 
 
 def _append(cluster: Cluster, topic: str, partition: int, batch: bytes) -> None:
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "transactional_id": None,
         "acks": -1,
         "timeout": PRODUCE_TIMEOUT_MS,

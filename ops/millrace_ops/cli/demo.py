@@ -18,12 +18,14 @@ def demo(
 
     336,776 flights are loaded twice under Dagster, and every figure is checked; exit status 0 if all are right.
     """
+    from millrace.clock import SystemClock
+    from millrace.fs import OsFileSystem
     from millrace_ops.demo.demo import run_demo
     from millrace_ops.demo.flights import read_airlines
     from millrace_ops.demo.report import print_outcome
 
     console = Console()
-    outcome = run_demo(directory, console)
+    outcome = run_demo(directory, console, OsFileSystem(), SystemClock())
     print_outcome(console, outcome, read_airlines())
     if not outcome.is_right:
         raise typer.Exit(1)

@@ -39,6 +39,8 @@ def up(
     master: Annotated[str, typer.Option(help="The Spark master that loads run on.")] = "local[*,3]",
 ) -> None:
     """Run ZooKeeper, a broker and Dagster, until Ctrl-C."""
+    from millrace.clock import SystemClock
+    from millrace.fs import OsFileSystem
     from millrace_ops.platform.platform import Platform, PlatformOptions
 
     options = PlatformOptions(
@@ -52,7 +54,7 @@ def up(
     )
     console = Console()
     try:
-        with Platform(options) as platform:
+        with Platform(options, OsFileSystem(), SystemClock()) as platform:
             with console.status("starting ZooKeeper, the broker and Dagster"):
                 platform.start()
             print("Millrace is up")

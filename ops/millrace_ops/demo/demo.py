@@ -16,7 +16,9 @@ from importlib.resources import files
 import pyarrow as pa
 from rich.console import Console
 
+from millrace.clock import Clock
 from millrace.errors import PlatformError, SetupError
+from millrace.fs import FileSystem
 from millrace_ops.demo.count import count_by_carrier
 from millrace_ops.demo.figures import Figure, Outcome, carrier_counts
 from millrace_ops.demo.flights import events, months, read_flights
@@ -37,18 +39,18 @@ MARKER = ".millrace-demo"
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.bytes": str(8 << 20)}
 
 
-def run_demo(directory: str, console: Console) -> Outcome:
-    """Tell the whole story in a fresh directory.
+def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock) -> Outcome:
+    """Runs the whole demo in a fresh directory and returns what it found.
 
     Raises:
-        SetupError: the directory holds something else than an earlier demo; Java or a package is missing.
-        PlatformError: a process ended, or a run of Dagster's failed.
+        SetupError: The directory holds something else than an earlier demo; Java or a package is missing.
+        PlatformError: A process ended, or a run of Dagster's failed.
     """
     make_fresh_directory(directory)
-    steps = Steps(console)
+    steps = Steps(console, clock)
     options = PlatformOptions(directory=directory, listen="127.0.0.1:0", admin="127.0.0.1:0", dagster_port=0)
-    with Platform(options) as platform, steps.shown():
-        outcome = _Demo(platform, steps).run()
+    with Platform(options, fs, clock) as platform, steps.shown():
+        outcome = _Demo(platform, steps, clock).run()
         with steps.step("stop everything"):
             platform.stop()
     return outcome
@@ -68,9 +70,10 @@ def make_fresh_directory(directory: str) -> None:
 class _Demo:
     """One telling."""
 
-    def __init__(self, platform: Platform, steps: Steps) -> None:
+    def __init__(self, platform: Platform, steps: Steps, clock: Clock) -> None:
         self._platform = platform
         self._steps = steps
+        self._clock = clock
         self._figures: list[Figure] = []
 
     def run(self) -> Outcome:
@@ -136,22 +139,22 @@ class _Demo:
     def _run_in_dagster(self, assets: list[str], partition: str | None, step: Step) -> RunState:
         """Launch a run and follow it to its end; PlatformError where it does not succeed in time."""
         api = DagsterApi(self._platform.addresses.dagster or "")
-        deadline = time.monotonic() + RUN_TIMEOUT_S
+        deadline_ms = self._clock.monotonic_ms() + int(RUN_TIMEOUT_S * 1000)
         while partition is not None and partition not in api.partitions(TABLE_ASSET):
             step.note("waiting for Dagster to find the topic")
-            self._pause(deadline, "Dagster did not find the topic")
+            self._pause(deadline_ms, "Dagster did not find the topic")
         run = api.run(api.launch(assets, partition))
         while not run.is_finished:
             step.note(run.message or run.status.lower())
-            self._pause(deadline, f"the run {run.run_id} is still {run.status.lower()}")
+            self._pause(deadline_ms, f"the run {run.run_id} is still {run.status.lower()}")
             run = api.run(run.run_id)
         if run.status != "SUCCESS":
             raise PlatformError(f"the run of {', '.join(assets)} ended with {run.status.lower()}: {run.failure}")
         return run
 
-    def _pause(self, deadline: float, problem: str) -> None:
+    def _pause(self, deadline_ms: int, problem: str) -> None:
         self._platform.supervisor.check()
-        if time.monotonic() > deadline:
+        if self._clock.monotonic_ms() > deadline_ms:
             raise PlatformError(f"{problem} after {RUN_TIMEOUT_S:g} s")
         time.sleep(POLL_INTERVAL_S)
 

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from millrace.clock import Clock, SystemClock
+from millrace.clock import Clock
 
 BAR_WIDTH = 24
 
@@ -40,8 +40,8 @@ class Step:
 class Steps:
     """All steps so far, with the seconds that each took."""
 
-    def __init__(self, console: Console, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(self, console: Console, clock: Clock) -> None:
+        self._clock = clock
         self.seconds: dict[str, float] = {}
         self._progress = Progress(
             SpinnerColumn(finished_text="[green]✓"),

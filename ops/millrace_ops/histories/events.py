@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Required, TypedDict, cast
 
 from millrace.errors import SetupError
 
@@ -132,18 +132,32 @@ def _reason(error: Exception) -> str:
     return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
 
 
+class Event(TypedDict, total=False):
+    """A line of a history, as JSON has it."""
+
+    process: Required[str]
+    event: Required[str]
+    time_ns: int
+    action: str
+    steps: list[list[object]]
+    partitions: list[str]
+    committing_ns: int
+
+
 class _Reader:
     """Pairs beginnings and ends."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._begun: dict[str, tuple[int, Event]] = {}
         self._done: list[Operation] = []
         self._count = 0
         self._time_ns = 0
 
-    def take(self, event: dict[str, Any]) -> None:
-        if not isinstance(event, dict):
+    def take(self, line: object) -> None:
+        """Takes the event of the next line; KeyError, TypeError or ValueError where it makes no sense."""
+        if not isinstance(line, dict):
             raise TypeError("an event is an object")
+        event = cast("Event", line)
         process, kind, time_ns = event["process"], event["event"], event["time_ns"]
         if time_ns < self._time_ns:
             raise ValueError("its time is before that of the line above")
@@ -156,7 +170,7 @@ class _Reader:
         else:
             raise ValueError(f"process {process} has nothing that could end")
 
-    def _begin(self, process: str, event: dict[str, Any]) -> None:
+    def _begin(self, process: str, event: Event) -> None:
         if process in self._begun:
             raise ValueError(f"process {process} is not done with what it began before")
         _operation(self._count, event, None)  # what makes no sense is found here, where its line is known
@@ -168,13 +182,13 @@ class _Reader:
         return sorted(self._done + unended, key=lambda operation: operation.index)
 
 
-def _operation(index: int, begun: dict[str, Any], ended: dict[str, Any] | None) -> Operation:
-    end = ended or {}
+def _operation(index: int, begun: Event, ended: Event | None) -> Operation:
+    end: Event = ended or {"process": begun["process"], "event": Outcome.INFO}
     return Operation(
         index=index,
         process=begun["process"],
         action=Action(begun["action"]),
-        outcome=Outcome(end["event"]) if ended else Outcome.INFO,
+        outcome=Outcome(end["event"]),
         invoked_ns=begun["time_ns"],
         completed_ns=end.get("time_ns"),
         committing_ns=end.get("committing_ns"),
@@ -183,7 +197,7 @@ def _operation(index: int, begun: dict[str, Any], ended: dict[str, Any] | None) 
     )
 
 
-def _step(words: list[Any]) -> Step:
+def _step(words: list[object]) -> Step:
     match words:
         case ["send", str(partition), str() | int() as value]:
             return Send(partition, value)
@@ -200,7 +214,7 @@ def _step(words: list[Any]) -> Step:
     raise ValueError(f"no step of an operation: {json.dumps(words)}")
 
 
-def _record(words: Any) -> tuple[int, Value]:
+def _record(words: object) -> tuple[int, Value]:
     match words:
         case [int(offset), str() | int() as value]:
             return offset, value

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import IO, Any
+from typing import IO
 
 from millrace_ops.histories.events import Action, Outcome, Owning, Poll, Send, Step
 
@@ -39,7 +39,7 @@ class Recorder:
         self, process: str, outcome: Outcome, steps: Iterable[Step] = (), *, committing_ns: int | None = None
     ) -> None:
         """What the process had begun has ended; call this after the client has answered."""
-        event: dict[str, Any] = {"process": process, "event": outcome} | _listed("steps", map(_words, steps))
+        event: dict[str, object] = {"process": process, "event": outcome} | _listed("steps", map(_words, steps))
         self._write(event if committing_ns is None else event | {"committing_ns": committing_ns})
         with self._progress:
             self.done[self._begun.pop(process)] += outcome is Outcome.OK
@@ -51,12 +51,12 @@ class Recorder:
             wanted = self.done + Counter(more)
             return self._progress.wait_for(lambda: self.done >= wanted, timeout_s)
 
-    def _write(self, event: dict[str, Any]) -> None:
+    def _write(self, event: dict[str, object]) -> None:
         with self._progress:
             self._file.write(json.dumps({"time_ns": time.monotonic_ns()} | event) + "\n")
 
 
-def _listed(name: str, things: Iterable[object]) -> dict[str, Any]:
+def _listed(name: str, things: Iterable[object]) -> dict[str, object]:
     listed = list(things)
     return {name: listed} if listed else {}
 

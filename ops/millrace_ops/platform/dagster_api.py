@@ -1,4 +1,4 @@
-"""Dagster's GraphQL API, as far as the platform asks it: is it up, launch a run, how did the run go.
+"""Dagster's GraphQL API, as far as the platform asks it: whether it is up, to launch a run, and how a run went.
 
 Dagster's own UI speaks the same API, so what is launched here is what a click there launches.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.error import URLError
-from urllib.request import Request, urlopen
+from typing import Any, TypeAlias
 
 from millrace.errors import PlatformError
+from millrace.json_values import Json
+from millrace_pipelines.http import ServiceUnreachableError, post_json
+
+Answer: TypeAlias = Mapping[str, Any]
+"""An object in GraphQL's answer, of the fields that its query names."""
 
 TIMEOUT_S = 30.0
 LOCATION_NAME = "millrace"
@@ -71,10 +74,12 @@ class RunState:
     """What is known of a run.
 
     Attributes:
-        figures: the numbers in the metadata of each materialized asset, by asset and label.
-        checks: the verdict of each asset check.
-        message: the last line that the run itself logged.
-        failure: why it failed, where it did.
+        run_id: Dagster's id of it.
+        status: Dagster's word for how far it is.
+        figures: The numbers in the metadata of each materialized asset, by asset and label.
+        checks: The verdict of each asset check.
+        message: The last line that the run itself logged.
+        failure: Why it failed, if it did.
     """
 
     run_id: str
@@ -86,7 +91,7 @@ class RunState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the run has ended."""
         return self.status in FINISHED
 
 
@@ -97,10 +102,10 @@ class DagsterApi:
         self.url = url
 
     def is_ready(self) -> bool:
-        """Whether the code location is loaded and the daemons beat; PlatformError where it can't be loaded."""
+        """Returns whether the code location is loaded and the daemons beat; PlatformError where it can't be loaded."""
         try:
             answer = self._query(IS_LOADED)
-        except OSError:
+        except ServiceUnreachableError:
             return False
         entries = answer["workspaceOrError"]["locationEntries"]
         for entry in entries:
@@ -113,14 +118,14 @@ class DagsterApi:
         )
 
     def partitions(self, asset: str) -> list[str]:
-        """The partitions of an asset that Dagster knows now."""
+        """Returns the partitions of an asset that Dagster knows now."""
         node = self._query(PARTITIONS, {"asset": {"path": [asset]}})["assetNodeOrError"]
         keys: list[str] = node["partitionKeys"]
         return keys
 
     def launch(self, assets: Sequence[str], partition: str | None = None) -> str:
-        """Queue a run that materializes assets, with their checks; returns its id. PlatformError where refused."""
-        parameters = {
+        """Queues a run that materializes assets, with their checks; returns its id. PlatformError where refused."""
+        parameters: Json = {
             "selector": {
                 "repositoryLocationName": LOCATION_NAME,
                 "repositoryName": REPOSITORY_NAME,
@@ -139,25 +144,22 @@ class DagsterApi:
         return run_id
 
     def run(self, run_id: str) -> RunState:
-        """The state of a run now."""
+        """Returns the state of a run now."""
         return parse_run(run_id, self._query(RUN, {"runId": run_id}))
 
-    def _query(self, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
-        body = json.dumps({"query": query, "variables": variables or {}}).encode()
-        request = Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})  # noqa: S310  our own webserver
-        try:
-            with urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
-                answer = json.load(response)
-        except URLError as error:
-            raise ConnectionError(f"{self.url}: {error.reason}") from error
-        if answer.get("errors"):
-            raise PlatformError(f"Dagster: {answer['errors'][0]['message']}")
-        data: dict[str, Any] = answer["data"]
+    def _query(self, query: str, variables: dict[str, Json] | None = None) -> Answer:
+        url = f"{self.url}/graphql"
+        body: Json = {"query": query, "variables": variables or {}}
+        advice = "is Dagster's webserver up? Its log is webserver.log"
+        answer = post_json(url, body, timeout_s=TIMEOUT_S, advice=advice, use_proxy=False)
+        data = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(answer, dict) or answer.get("errors") or not isinstance(data, dict):
+            raise PlatformError(f"{url}: Dagster refused the query: {json.dumps(answer)[:1000]}")
         return data
 
 
-def parse_run(run_id: str, answer: Mapping[str, Any]) -> RunState:
-    """The answer to the query of a run; PlatformError where there is no such run."""
+def parse_run(run_id: str, answer: Answer) -> RunState:
+    """Returns the state in the answer to the query of a run; PlatformError where there is no such run."""
     run = answer["runOrError"]
     if run["__typename"] != "Run":
         raise PlatformError(f"Dagster does not know the run {run_id}")
@@ -176,7 +178,7 @@ def parse_run(run_id: str, answer: Mapping[str, Any]) -> RunState:
     )
 
 
-def _figures(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _figures(entries: Sequence[Answer]) -> dict[str, float]:
     figures: dict[str, float] = {}
     for entry in entries:
         if "intRepr" in entry:
@@ -186,7 +188,7 @@ def _figures(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return figures
 
 
-def _failure(events: Sequence[Mapping[str, Any]]) -> str:
+def _failure(events: Sequence[Answer]) -> str:
     steps = [event["error"]["message"] for event in events if event.get("error")]
     runs = [event["message"] for event in events if event["__typename"] == "RunFailureEvent"]
     first: str = (steps or runs or [""])[0]

@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from millrace.addresses import parse_listen_address
+from millrace.clock import Clock
 from millrace.errors import SetupError
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem
 from millrace.ports import LOOPBACK, free_port
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import fail_lost_runs, write_instance
@@ -81,10 +82,11 @@ class Platform:
 
     addresses: Addresses
 
-    def __init__(self, options: PlatformOptions) -> None:
+    def __init__(self, options: PlatformOptions, fs: FileSystem, clock: Clock) -> None:
         self._options = options
+        self._fs = fs
         self.directory = os.path.abspath(options.directory)
-        self.supervisor = Supervisor(self.path("logs"))
+        self.supervisor = Supervisor(self.path("logs"), clock)
 
     def __enter__(self) -> Self:
         self._lock_fd = self._locked()
@@ -97,7 +99,7 @@ class Platform:
         try:
             self.supervisor.__exit__(kind, error, traceback)
         finally:
-            os.close(self._lock_fd)
+            self._fs.close(self._lock_fd)
 
     def path(self, name: str) -> str:
         """A part's folder in the platform's."""
@@ -148,12 +150,11 @@ class Platform:
 
     def _locked(self) -> int:
         """The folder's lock: ZooKeeper would let a second server write among the files of the first."""
-        fs = OsFileSystem()
-        fd = fs.open(self.path(LOCK), create=True)
+        fd = self._fs.open(self.path(LOCK), create=True)
         try:
-            fs.lock(fd)
+            self._fs.lock(fd)
         except BlockingIOError:
-            fs.close(fd)
+            self._fs.close(fd)
             raise SetupError(f"{self.directory}: another platform runs in this folder ({LOCK})") from None
         return fd
 

@@ -18,14 +18,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self, TypeAlias
 
-from millrace.clock import Clock, SystemClock
+from millrace.clock import Clock
 from millrace.errors import PlatformError
 from millrace_ops.platform.process import ChildProcess
 
 POLL_INTERVAL_S = 0.05
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +44,12 @@ class Service:
 class Supervisor:
     """The children of one platform; a context manager that stops them all at its end."""
 
-    def __init__(self, log_dir: str, clock: Clock | None = None) -> None:
+    def __init__(self, log_dir: str, clock: Clock) -> None:
         os.makedirs(log_dir, exist_ok=True)
         self._log_dir = log_dir
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._groups: list[list[tuple[Service, ChildProcess]]] = []
-        self._former_handlers: dict[signal.Signals, Any] = {}
+        self._former_handlers: dict[signal.Signals, Handler] = {}
         self._stop_requested = False
 
     def __enter__(self) -> Self:

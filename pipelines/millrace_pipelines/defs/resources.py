@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, Literal
-from urllib.request import Request, urlopen
 
 import dagster as dg
 
 from millrace.client import Cluster
+from millrace_pipelines.http import ServiceUnreachableError, post_json
 
 CLIENT_TIMEOUT_S = 20.0
 MAINTENANCE_TIMEOUT_S = 600.0
@@ -46,8 +45,10 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         return path if os.path.isfile(path) else None
 
     def maintain(self, action: Literal["retention", "verify"]) -> dict[str, Any]:
-        """Have the broker do its maintenance now; the report it answers with. OSError where it doesn't."""
-        request = Request(f"{self.admin_url}/maintenance/{action}", method="POST")  # noqa: S310  the operator's own address
-        with urlopen(request, timeout=MAINTENANCE_TIMEOUT_S) as response:  # noqa: S310
-            report: dict[str, Any] = json.load(response)
+        """Asks the broker for maintenance and returns its report; ServiceUnreachableError where it does not do it."""
+        url = f"{self.admin_url}/maintenance/{action}"
+        advice = "is the broker up, and is this the address of its admin endpoint (MILLRACE_ADMIN_URL)?"
+        report = post_json(url, timeout_s=MAINTENANCE_TIMEOUT_S, advice=advice)
+        if not isinstance(report, dict):
+            raise ServiceUnreachableError(f"{url}: the answer is no report: {str(report)[:200]}; {advice}")
         return report

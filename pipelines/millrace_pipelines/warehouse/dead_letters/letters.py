@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.data_file import row_blocks
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, former_ledgers, ledger_of
-from millrace_pipelines.warehouse.payload.arrow import Flags
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 
 pc: Any = pyarrow.compute  # its stubs know no plain values

@@ -12,13 +12,13 @@ import pyarrow.compute
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.dead_letters.letters import letters_in
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.payload.arrow import Flags
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 
 pc: Any = pyarrow.compute  # its stubs know no plain values

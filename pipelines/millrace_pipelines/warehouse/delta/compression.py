@@ -1,4 +1,4 @@
-"""How the data files of a table are compressed: fast where a load waits for it, small where files come to rest.
+"""How the data files of a table are compressed: fast where a load waits for it, small where files stay.
 
     written by              without a choice of the table's     millrace.compression = <codec>
     loads, upserts          lz4                                 <codec>
@@ -36,17 +36,17 @@ LEVELS = {Compression.ZSTD: 1, Compression.GZIP: 6}
 
 
 def compression_properties(compression: Compression | None) -> dict[str, str]:
-    """What a table says of a choice; nothing where none was made."""
+    """Returns the property that keeps a choice; none where none was made."""
     return {} if compression is None else {COMPRESSION_PROPERTY: str(compression)}
 
 
 def loaded_compression(properties: Mapping[str, str]) -> Compression:
-    """That of the files which loads write into a table of these properties; WarehouseError for an unknown one."""
+    """Returns the codec of the files that loads write, for a table's properties; WarehouseError for an unknown one."""
     return _chosen(properties, LOADED)
 
 
 def settled_compression(properties: Mapping[str, str]) -> Compression:
-    """That of the files in which rows are put together, or which are written anew; WarehouseError likewise."""
+    """Returns the codec of files that compaction or a rewrite makes; WarehouseError for an unknown one."""
     return _chosen(properties, SETTLED)
 
 

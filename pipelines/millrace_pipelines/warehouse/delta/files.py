@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -21,12 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem
+from millrace_pipelines.arrow import Columns
 from millrace_pipelines.warehouse.delta.compression import LEVELS, LOADED, Compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile, statistics_of
 from millrace_pipelines.warehouse.delta.store import store_at
 
 ROW_GROUP_BYTES = 64 << 20
-DICTIONARY_COLUMNS: Any = ["topic", "partition"]
+DICTIONARY_COLUMNS = ["topic", "partition"]
 GROWING_COLUMNS = ("offset", "timestamp")
 COLUMNS_WITHOUT_STATISTICS = frozenset({"key", "value", "headers", "error", "reason", "load_id", "ledger"})
 FILE_PREFIX = "part-"
@@ -35,18 +36,18 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 def file_prefix(load_id: str) -> str:
-    """What the names of all files of one load begin with."""
+    """Returns what the names of all files of one load begin with."""
     return f"{FILE_PREFIX}{load_id}-"
 
 
 def operation_of(name: str) -> str:
-    """The id of the load, or other operation, that wrote a file; empty where the name is not of this kind."""
+    """Returns the id of the load, or other operation, that wrote a file; empty where the name is not of this kind."""
     operation_id, dash, _ = name.rpartition("/")[2].removeprefix(FILE_PREFIX).partition("-")
     return operation_id if dash else ""
 
 
 def remove_files_of_load(location: str, load_id: str, fs: FileSystem) -> None:
-    """Take away the files of a load that is known not to be committed."""
+    """Removes the files of a load that is known not to be committed."""
     store = store_at(location, fs)
     for name in store.names():
         if name.rpartition("/")[2].startswith(file_prefix(load_id)):
@@ -54,7 +55,7 @@ def remove_files_of_load(location: str, load_id: str, fs: FileSystem) -> None:
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
-    """The folder of a table's partition, as Hive names it, with its last `/`; empty without partition columns."""
+    """Returns the folder of a table's partition, as Hive names it, with its last `/`; empty for no columns."""
     return "".join(
         f"{quote(column, safe='')}={NULL_FOLDER if value is None else quote(value, safe='')}/"
         for column, value in values.items()
@@ -62,9 +63,9 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
 
 
 class DataFileWriter:
-    """Writes one Parquet file in row groups of about ROW_GROUP_BYTES; makes no file where no row comes.
+    """Writes one Parquet file in row groups of about ROW_GROUP_BYTES; makes no file where there is no row.
 
-    As a context manager: an error inside takes the unfinished file away.
+    As a context manager, it removes the unfinished file where an error is raised inside.
 
     Args:
         location: The table's.
@@ -112,7 +113,7 @@ class DataFileWriter:
             self._store.remove(self._name)
 
     def write(self, table: pa.Table) -> None:
-        """Add rows, whose columns are exactly the schema's."""
+        """Adds rows, whose columns are exactly the schema's."""
         if table.num_rows == 0:
             return
         if OFFSET in table.column_names:
@@ -125,7 +126,7 @@ class DataFileWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of rows that wait in memory for their row group."""
+        """The bytes of the rows that wait in memory for their row group."""
         return self._pending_bytes
 
     @property
@@ -134,7 +135,7 @@ class DataFileWriter:
         return self._writer is not None
 
     def finish(self) -> DataFile | None:
-        """Close and sync the file; None where there were no rows."""
+        """Closes, syncs and returns the file; None where there were no rows."""
         if self._pending:
             self._write_row_group()
         if self._writer is None:
@@ -166,7 +167,7 @@ class DataFileWriter:
 
 
 def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem) -> DataFile:
-    """Write a table of some rows to one file; ValueError for none."""
+    """Writes a table of rows to one file; ValueError where it has none."""
     with DataFileWriter(location, load_id, 0, rows.schema, fs) as writer:
         writer.write(rows)
         file = writer.finish()
@@ -175,22 +176,21 @@ def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem) -> D
     return file
 
 
-def _bounds(column: Any) -> tuple[int, int]:
-    bounds: Any = pc.min_max(column).as_py()
-    return bounds["min"], bounds["max"]
+def _bounds(column: Columns) -> tuple[int, int]:
+    bounds = pc.min_max(column)
+    return bounds["min"].as_py(), bounds["max"].as_py()
 
 
 def _open_writer(
     sink: pa.NativeFile, schema: pa.Schema, compression: Compression, footers: list[pq.FileMetaData]
 ) -> pq.ParquetWriter:
-    """Dictionaries only where values repeat by nature, differences where they grow; statistics where they are used."""
-    codec: Any = str(compression)
+    """Opens a writer: dictionaries where values repeat, differences where they grow, statistics where they are used."""
     return pq.ParquetWriter(
         sink,
         schema,
-        compression=codec,
+        compression=str(compression),  # type: ignore[arg-type]  # one of Parquet's codecs
         compression_level=LEVELS.get(compression),
-        use_dictionary=DICTIONARY_COLUMNS,
+        use_dictionary=DICTIONARY_COLUMNS,  # type: ignore[arg-type]  # the stub knows no names
         column_encoding={name: "DELTA_BINARY_PACKED" for name in GROWING_COLUMNS if name in schema.names},
         write_statistics=[name for name in schema.names if name not in COLUMNS_WITHOUT_STATISTICS],
         metadata_collector=footers,

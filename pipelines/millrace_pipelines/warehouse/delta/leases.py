@@ -2,13 +2,13 @@
 
     DIR/_running/<operation id>.lease      locked for as long as the operation runs
 
-Whoever writes data files holds a lease from before the first file until after the commit, or after the files are taken
-away. The lock ends with its process, so a lease that can be locked belongs to a crashed one. A file that no commit
-names is garbage exactly if its operation holds no lease; asked in this order:
+An operation that writes data files holds a lease from before the first file until after the commit, or until its files
+are removed. The lock ends with its process, so a lease that can be locked belongs to a crashed one. A file that no
+commit names is garbage exactly if its operation holds no lease; this is asked in three steps:
 
     1. list the files         a file's lease is older than the file
-    2. list the held leases   whose lease is gone has committed, or never will
-    3. load the table         what it names now stays
+    2. list the held leases   an operation without a lease has committed, or never will
+    3. load the table         the files that it names now stay
 
 A lease gets its name only once it is locked, so that it is never seen unlocked while its operation lives. Readers of
 Delta tables pass over names that begin with an underscore.
@@ -29,13 +29,13 @@ LEASE_SUFFIX = ".lease"
 
 
 def is_leased(store: Store) -> bool:
-    """Whether a table has leases: in a folder it has, in an object store, which knows no locks, it has not."""
+    """Returns whether a table has leases: those in a folder do, those in an object store, which has no locks, don't."""
     return store.location == store.root
 
 
 @contextmanager
 def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[None]:
-    """Hold an operation's lease on a table that is there, and on the dead letters beside it."""
+    """Holds an operation's lease on a table that exists, and on the dead letters beside it."""
     store = store_at(location, fs)
     if not is_leased(store) or not fs.exists(store.root):
         yield
@@ -55,9 +55,9 @@ def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[None]:
 
 
 def held_leases(location: str, fs: FileSystem) -> set[str]:
-    """The ids of the operations that are running on a table; leases of crashed ones are taken away.
+    """Returns the ids of the operations that run on a table, and removes the leases of crashed ones.
 
-    Whoever writes dead letters may hold the lease of the table of rows.
+    An operation that writes dead letters may hold the lease of the table of rows.
     """
     store = store_at(location, fs)
     if not is_leased(store):

@@ -1,4 +1,4 @@
-"""Where dead letters are."""
+"""Where a table's dead letters are: beside it, under its name with a suffix."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ DEAD_LETTERS_SUFFIX = "__dead_letters"
 
 
 def dead_letters_dir(table_dir: str) -> str:
-    """Where a table's dead letters are."""
+    """Returns the folder of a table's dead letters."""
     return table_dir.rstrip("/") + DEAD_LETTERS_SUFFIX

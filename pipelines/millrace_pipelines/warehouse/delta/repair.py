@@ -1,4 +1,4 @@
-"""What a power cut may leave at the end of a table's log, and how it is taken away.
+"""What a power cut may leave at the end of a table's log, and how it is removed.
 
 delta-rs writes a commit under another name and links it into its place without a sync; the sync comes after, here. A
 power cut between the two may leave the newest commit, or a checkpoint, with its name and without its bytes:
@@ -7,7 +7,7 @@ power cut between the two may leave the newest commit, or a checkpoint, with its
     torn, or full of zeros   the table can't be read; no load has been told that it was committed: it is removed
     torn checkpoint          the table can't be read from it; every commit is still there: it is removed
 
-Nothing was built on such a commit, for whoever loads a table to write to it syncs its newest commit first.
+Nothing was built on such a commit, for every process that loads a table to write to it syncs its newest commit first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECKPOINT_SUFFIX = ".checkpoint.parquet"
 
 
 def remove_torn_end(directory: str, fs: FileSystem) -> list[str]:
-    """Remove the newest commit and the newest checkpoint of a local table if they are torn; the names removed."""
+    """Removes the newest commit and the newest checkpoint of a local table if they are torn; returns their names."""
     log = os.path.join(directory, LOG_DIRECTORY)
     names = fs.listdir(log) if fs.exists(log) else []
     commits = [name for name in names if name.endswith(COMMIT_SUFFIX)]

@@ -1,4 +1,4 @@
-"""Copy-on-write: files of a table replaced by others, in one commit (erasure, upsert, reload, compaction).
+"""Copy-on-write: one commit replaces files of a table by others (erasure, upsert, reload, compaction).
 
     lease ─ load the table ─ write what stays and what comes ─ commit: added, removed, rewrites + 1 ─ lease ends
 
@@ -6,10 +6,10 @@
     millrace/rewrites    how many commits have removed files
 
 The compare-and-swap on that count keeps two rewrites from removing the same file: delta-rs lets a second one pass where
-the first only compacted, and its rows would be there twice. A load that appends does not count, and is not
-disturbed: it removes nothing, and a rewrite takes nothing from it.
+the first only compacted, and its rows would be there twice. A load that appends neither counts nor is disturbed: it
+removes nothing, and a rewrite takes nothing from it.
 
-A crash leaves the table as it was or with the whole rewrite; a rewrite that lost its race takes its files away, and is
+A crash leaves the table as it was or with the whole rewrite. A rewrite that lost its race removes its files, and is
 made again on the version after.
 """
 
@@ -19,18 +19,19 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from millrace.fs import FileSystem, OsFileSystem
+from millrace.fs import FileSystem
+from millrace_pipelines.arrow import Column, Columns, nulls_of
 from millrace_pipelines.warehouse.delta.compression import Compression, settled_compression
 from millrace_pipelines.warehouse.delta.data_file import row_blocks
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.snapshot import AddedFile, Lineage
 from millrace_pipelines.warehouse.delta.table import DataFile, RemovedFile, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 
@@ -40,7 +41,7 @@ BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentFile:
-    """A data file that a version names; the least and greatest offset and partition of its rows, where noted."""
+    """A data file that a version names; the least and greatest offset and partition of its rows, if the log says so."""
 
     name: str
     size_bytes: int
@@ -52,18 +53,18 @@ class CurrentFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What one commit takes away and puts in its place."""
+    """What one commit removes, and what it adds in its place."""
 
     added: Sequence[DataFile]
     removed: Sequence[CurrentFile]
-    lineage: Mapping[str, Any]
+    lineage: Lineage
     data_change: bool = True
     expected: Mapping[str, int | None] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
 
 
 MakeRewrite = Callable[[Table, str], Rewrite | None]
-"""Writes the files of a rewrite under an operation id; None where nothing is to be done."""
+"""Writes the files of a rewrite under an operation id, and returns the rewrite; None where nothing is to be done."""
 
 
 @retry(
@@ -73,7 +74,7 @@ MakeRewrite = Callable[[Table, str], Rewrite | None]
     reraise=True,
 )
 def rewrite(location: str, fs: FileSystem, make: MakeRewrite) -> int | None:
-    """Make a rewrite of the newest version and commit it; the table's version after it, None where nothing was done.
+    """Makes a rewrite of the newest version, commits it and returns the version that it made; None for no rewrite.
 
     Raises:
         StaleLedgerError: Others rewrote the table first, at every attempt.
@@ -81,7 +82,7 @@ def rewrite(location: str, fs: FileSystem, make: MakeRewrite) -> int | None:
     table = Table.load_to_write(location, fs)
     operation_id = uuid.uuid4().hex
     with lease(location, operation_id, fs):
-        with files_removed_on(BaseException, [location], operation_id, fs), _overtaken_by_vacuum(table):
+        with files_removed_on(BaseException, [location], operation_id, fs), _overtaken_by_vacuum(table, fs):
             made = make(table, operation_id)
         if made is None:
             return None
@@ -90,7 +91,7 @@ def rewrite(location: str, fs: FileSystem, make: MakeRewrite) -> int | None:
 
 
 def commit_rewrite(table: Table, made: Rewrite) -> int:
-    """Commit a rewrite of exactly this version of a table; StaleLedgerError where another one came first."""
+    """Commits a rewrite of exactly this version of a table; StaleLedgerError where another one came first."""
     counted, counts = table.count_rewrites()
     try:
         return table.commit(
@@ -108,12 +109,12 @@ def commit_rewrite(table: Table, made: Rewrite) -> int:
 
 
 @contextmanager
-def _overtaken_by_vacuum(table: Table) -> Iterator[None]:
-    """A file that is not there any more was removed by a rewrite since, and taken away by a vacuum."""
+def _overtaken_by_vacuum(table: Table, fs: FileSystem) -> Iterator[None]:
+    """Raises _OvertakenError for a file that is gone: a rewrite since then removed it, and vacuum deleted it."""
     try:
         yield
     except FileNotFoundError as error:
-        if Table.load(table.location, OsFileSystem()).version == table.version:
+        if Table.load(table.location, fs).version == table.version:
             raise
         raise _OvertakenError(f"{table.location}: another rewrite came first: {error}") from error
 
@@ -123,14 +124,14 @@ def _removed(file: CurrentFile) -> RemovedFile:
 
 
 class _OvertakenError(StaleLedgerError):
-    """Another rewrite came first, the ledger is as it was: made again on the version after, it may pass."""
+    """Another rewrite came first, but the ledger is as it was: on the version after, this rewrite may pass."""
 
 
 @contextmanager
 def files_removed_on(
     kind: type[BaseException], locations: Iterable[str], operation_id: str, fs: FileSystem
 ) -> Iterator[None]:
-    """Take an operation's files in some tables away where it is certain that it commits none of them any more."""
+    """Removes an operation's files from some tables on an error after which it surely commits none of them."""
     try:
         yield
     except kind:
@@ -140,13 +141,13 @@ def files_removed_on(
 
 
 def current_files(table: Table) -> list[CurrentFile]:
-    """The data files of this version with what the log says of them, by name."""
+    """Returns the data files of this version with what the log says of them, by name."""
     values = table.partition_values()
     files = [_current_file(action, values) for action in table.add_actions().to_pylist()]
     return sorted(files, key=lambda file: file.name)
 
 
-def _current_file(action: Mapping[str, Any], values: Mapping[str, Mapping[str, str | None]]) -> CurrentFile:
+def _current_file(action: AddedFile, values: Mapping[str, Mapping[str, str | None]]) -> CurrentFile:
     name = unquote(action["path"])
     return CurrentFile(
         name=name,
@@ -158,24 +159,24 @@ def _current_file(action: Mapping[str, Any], values: Mapping[str, Mapping[str, s
     )
 
 
-def _bounds(action: Mapping[str, Any], column: str) -> tuple[int, int] | None:
+def _bounds(action: AddedFile, column: str) -> tuple[int, int] | None:
     low, high = action.get(f"min.{column}"), action.get(f"max.{column}")
     return None if low is None or high is None else (low, high)
 
 
 def file_schema(table: Table) -> pa.Schema:
-    """The columns that a table's files have: all but those that are folders."""
+    """Returns the columns that a table's files have: all but those whose values are folders."""
     folders = set(table.partition_columns)
     return pa.schema([column for column in table.schema if column.name not in folders])
 
 
 def open_file(table: Table, name: str) -> pq.ParquetFile:
-    """One of a table's files, whether a version names it or not."""
+    """Opens one of a table's files, whether a version names it or not."""
     return pq.ParquetFile(f"{table.root}/{name}", filesystem=table.filesystem)
 
 
 def read_rows(table: Table, name: str) -> Iterator[pa.Table]:
-    """A data file's rows in blocks, as the columns that files have now: null where it is older than a column."""
+    """Yields a data file's rows in blocks, with the columns that files have now: null where the file is older."""
     schema = file_schema(table)
     with open_file(table, name) as file:
         columns = [column for column in schema.names if column in file.schema_arrow.names]
@@ -184,12 +185,12 @@ def read_rows(table: Table, name: str) -> Iterator[pa.Table]:
 
 
 def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with exactly a schema's columns."""
+    """Returns the rows with exactly a schema's columns, null where they have none of a name."""
     if rows.schema.equals(schema):
         return rows
     present = set(rows.schema.names)
-    columns: list[Any] = [
-        rows.column(column.name).cast(column.type) if column.name in present else pa.nulls(rows.num_rows, column.type)
+    columns: list[Column | Columns] = [
+        rows.column(column.name).cast(column.type) if column.name in present else nulls_of(column.type, rows.num_rows)
         for column in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -204,7 +205,7 @@ def writer(
     *,
     compression: Compression | None = None,
 ) -> DataFileWriter:
-    """A writer of rows that belong where those of another file do; by default compressed as files that come to rest."""
+    """Returns a writer of rows that belong into another file's partition, by default compressed as settled files."""
     return DataFileWriter(
         table.location,
         operation_id,

@@ -24,7 +24,7 @@ from millrace.fs import FileSystem
 LOG_DIRECTORY = "_delta_log"
 S3 = "s3"
 STAGED = "#"
-"""In the names under which delta-rs writes what then gets its own."""
+"""Stands in the temporary names under which delta-rs writes its log's files."""
 
 
 class Store:
@@ -54,28 +54,28 @@ class Store:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder."""
+        """Whether the table is a folder."""
         return self._disk is not None
 
     def path(self, name: str) -> str:
-        """The path of a table's file, for `filesystem`."""
+        """Returns the path of a table's file, for `filesystem`."""
         return f"{self.root}/{name}"
 
     def make(self) -> None:
-        """Make the table's folder, if it needs one."""
+        """Makes the table's folder, if it needs one."""
         if self._disk is not None:
             self._disk.mkdir(self.root)
 
     @contextmanager
     def output(self, name: str) -> Iterator[pa.NativeFile]:
-        """A new file to write, whole once the context ends; folders between are made."""
+        """Opens a new file to write, which is whole once the context ends; folders between are made."""
         if self._disk is not None and "/" in name:
             self._disk.mkdir(os.path.dirname(self.path(name)))
         with self.filesystem.open_output_stream(self.path(name)) as stream:
             yield stream
 
     def sync(self, name: str) -> None:
-        """Wait until a file, its name, and the names of the folders above it are on the disk."""
+        """Waits until a file, its name, and the names of the folders above it are on the disk."""
         if self._disk is None:
             return
         path = self.path(name)
@@ -85,12 +85,12 @@ class Store:
             self._disk.fsync_dir(path)
 
     def sync_made(self) -> None:
-        """Wait until the name of the table's folder is on the disk."""
+        """Waits until the name of the table's folder is on the disk."""
         if self._disk is not None:
             self._disk.fsync_dir(os.path.dirname(self.root))
 
     def sync_commit(self, version: int) -> None:
-        """Wait until a commit's file, its checkpoint, and their names are on the disk."""
+        """Waits until a commit's file, its checkpoint, and their names are on the disk."""
         if self._disk is None:
             return
         log = self.path(LOG_DIRECTORY)
@@ -101,16 +101,16 @@ class Store:
         self._disk.fsync_dir(log)
 
     def size_bytes(self, name: str) -> int | None:
-        """How large a file is; None where there is none."""
+        """Returns the size of a file; None where there is none."""
         [info] = self.filesystem.get_file_info([self.path(name)])
         return info.size if info.type is pafs.FileType.File else None
 
     def remove(self, name: str) -> None:
-        """Remove a file; FileNotFoundError where there is none."""
+        """Removes a file; FileNotFoundError where there is none."""
         self.filesystem.delete_file(self.path(name))
 
     def remove_durably(self, names: Iterable[str]) -> None:
-        """Remove files that may be gone already; their names are off the disk when this returns."""
+        """Removes files that may be gone already; their names are off the disk when this returns."""
         folders = set()
         for name in names:
             if self.size_bytes(name) is not None:
@@ -121,7 +121,7 @@ class Store:
                 self._disk.fsync_dir(folder)
 
     def names(self) -> list[str]:
-        """Every file of the table's folder outside of its log, sorted; none where there is no folder."""
+        """Returns the names of all files outside of the table's log, sorted; none where there is no folder."""
         selector = pafs.FileSelector(self.root, recursive=True, allow_not_found=True)
         found = [info.path for info in self.filesystem.get_file_info(selector) if info.type is pafs.FileType.File]
         names = [path.removeprefix(f"{self.root}/") for path in found]
@@ -129,7 +129,7 @@ class Store:
 
 
 def store_at(location: str, disk: FileSystem) -> Store:
-    """The store of a table's location; WarehouseError for a kind of address that is not served."""
+    """Returns the store of a table's location; WarehouseError for a kind of address that is not served."""
     address = urlsplit(location)
     if len(address.scheme) < 2 or "://" not in location:
         path = os.path.abspath(location)
@@ -145,7 +145,7 @@ def store_at(location: str, disk: FileSystem) -> Store:
 
 
 def bucket_at(location: str) -> tuple[pafs.FileSystem, str] | None:
-    """The file system of a bucket and the path in it; None for a folder of this machine.
+    """Returns the file system of a bucket and the path in it; None for a folder of this machine.
 
     Raises:
         WarehouseError: A kind of address that is not served.
@@ -165,7 +165,7 @@ def _s3() -> pafs.FileSystem:
 
 
 def _delta_options() -> dict[str, str]:
-    """A commit is a put that fails where the object is there; plain http only where the endpoint says so."""
+    """Returns what delta-rs is told: a commit fails if its object exists; plain HTTP only for such an endpoint."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     return {"conditional_put": "etag"} | ({"allow_http": "true"} if endpoint.startswith("http://") else {})
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace_pipelines.warehouse.payload.arrow import (
+from millrace_pipelines.arrow import (
     Column,
     Columns,
     Field,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
-from millrace_pipelines.warehouse.payload.arrow import Field
 
 LETTER_FIELDS: list[Field] = [
     pa.field("error", pa.string()),

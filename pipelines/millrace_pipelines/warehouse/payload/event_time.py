@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.arrow import Columns, Field, Flags, Places
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import Columns, Field, Flags, Places
 from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal, refused_where
 
 KEYS = {"column", "granularity", "earliest", "latest", "late_after", "late", "max_partitions"}

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaChangedError
-from millrace_pipelines.warehouse.payload.arrow import Field
 from millrace_pipelines.warehouse.payload.conform import is_lossless
 from millrace_pipelines.warehouse.payload.types import children, column_of, list_of, loosened, map_of, type_text
 

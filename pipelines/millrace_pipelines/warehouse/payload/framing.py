@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from millrace.errors import RecordError
 from millrace.records.varint import decode_varint
-from millrace_pipelines.warehouse.payload.arrow import Flags, Places, data_of, octets_of, offsets_of, slices
+from millrace_pipelines.arrow import Flags, Places, data_of, octets_of, offsets_of, slices
 
 FRAME_BYTES = 5
 MAGIC = 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.payload.arrow import Flags, Places, places_array
+from millrace_pipelines.arrow import Flags, Places, places_array
 
 
 class Reason(StrEnum):

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
-from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import (
+from millrace_pipelines.arrow import (
     Field,
     Places,
     flags_of,
@@ -23,6 +21,8 @@ from millrace_pipelines.warehouse.payload.arrow import (
     places_array,
     values_of,
 )
+from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
+from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.conform import conform
 from millrace_pipelines.warehouse.payload.framing import read_frames, split_message_indexes, unframed
 from millrace_pipelines.warehouse.payload.json.decoder import JsonDecoder

@@ -14,9 +14,9 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from millrace_pipelines.arrow import Places
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
-from millrace_pipelines.warehouse.payload.arrow import Places
 
 MAX_PENDING_BYTES = 128 << 20
 MAX_OPEN_FILES = 16

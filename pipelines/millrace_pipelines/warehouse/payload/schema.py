@@ -22,9 +22,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import Field
 from millrace_pipelines.warehouse.payload.event_time import EventTime, parse_event_time
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import compile_proto
 from millrace_pipelines.warehouse.payload.registry.files import read_text

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import Field
 from millrace_pipelines.warehouse.payload.avro.decoder import avro_decoder
 from millrace_pipelines.warehouse.payload.evolution import merged
 from millrace_pipelines.warehouse.payload.json.schema import json_schema_fields

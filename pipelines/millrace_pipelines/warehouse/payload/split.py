@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from millrace_pipelines.arrow import Column, Places, binaries, combined
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS
-from millrace_pipelines.warehouse.payload.arrow import Column, Places, binaries, combined
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.event_time import Placed
 from millrace_pipelines.warehouse.payload.outcome import Refusal

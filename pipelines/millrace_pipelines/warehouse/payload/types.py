@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import Field
 
 PRIMITIVES: Mapping[str, pa.DataType] = {
     "string": pa.string(),

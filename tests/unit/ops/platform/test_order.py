@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.errors import PlatformError
 from millrace_ops.platform.process import session_members
 from millrace_ops.platform.supervisor import Service, Supervisor
@@ -37,7 +38,7 @@ def journal(tmp_path):
 
 
 def test_children_start_in_order_and_stop_in_reverse(tmp_path, journal):
-    with Supervisor(str(tmp_path / "logs")) as supervisor:
+    with Supervisor(str(tmp_path / "logs"), SystemClock()) as supervisor:
         for name in ("zookeeper", "broker", "dagster"):
             supervisor.start(service(name, SERVE, str(journal), name))
         supervisor.check()
@@ -48,7 +49,7 @@ def test_children_start_in_order_and_stop_in_reverse(tmp_path, journal):
 
 
 def test_services_of_one_start_are_all_ready_when_it_returns(tmp_path, journal):
-    with Supervisor(str(tmp_path / "logs")) as supervisor:
+    with Supervisor(str(tmp_path / "logs"), SystemClock()) as supervisor:
         children = supervisor.start(*(service(name, SERVE, str(journal), name) for name in ("a", "b")))
         assert [child.name for child in children] == ["a", "b"]
         assert sorted(journal.read_text().splitlines()) == ["a serves", "b serves"]
@@ -57,12 +58,12 @@ def test_services_of_one_start_are_all_ready_when_it_returns(tmp_path, journal):
 def test_a_child_that_dies_while_starting_is_named_with_its_last_lines(tmp_path):
     code = "import sys; print('no port for me', file=sys.stderr); sys.exit(3)"
     expected = r"broker ended with status 3[^\n]*broker\.log:\nno port for me"
-    with Supervisor(str(tmp_path)) as supervisor, pytest.raises(PlatformError, match=expected):
+    with Supervisor(str(tmp_path), SystemClock()) as supervisor, pytest.raises(PlatformError, match=expected):
         supervisor.start(service("broker", code))
 
 
 def test_a_child_that_dies_later_ends_the_wait_and_the_others_are_stopped(tmp_path, journal):
-    with Supervisor(str(tmp_path / "logs")) as supervisor:
+    with Supervisor(str(tmp_path / "logs"), SystemClock()) as supervisor:
         [other] = supervisor.start(service("zookeeper", SERVE, str(journal), "zookeeper"))
         [child] = supervisor.start(service("broker", SERVE, str(journal), "broker"))
         os.kill(child.pid, signal.SIGKILL)
@@ -75,14 +76,14 @@ def test_a_child_that_dies_later_ends_the_wait_and_the_others_are_stopped(tmp_pa
 def test_a_child_that_is_never_ready(tmp_path):
     code = "import time; print('thinking', flush=True); time.sleep(600)"
     expected = r"slow is not ready after 0\.5 s"
-    with Supervisor(str(tmp_path)) as supervisor, pytest.raises(PlatformError, match=expected):
+    with Supervisor(str(tmp_path), SystemClock()) as supervisor, pytest.raises(PlatformError, match=expected):
         supervisor.start(service("slow", code, ready_timeout_s=0.5))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_signal_ends_the_wait_in_good_order(tmp_path, journal, number):
     before = signal.getsignal(number)
-    with Supervisor(str(tmp_path / "logs")) as supervisor:
+    with Supervisor(str(tmp_path / "logs"), SystemClock()) as supervisor:
         supervisor.start(service("broker", SERVE, str(journal), "broker"))
         os.kill(os.getpid(), number)
         with pytest.raises(KeyboardInterrupt):
@@ -93,11 +94,12 @@ def test_a_stop_signal_ends_the_wait_in_good_order(tmp_path, journal, number):
 
 SUPERVISE = """
 import sys
+from millrace.clock import SystemClock
 from millrace_ops.platform.supervisor import Service
 from millrace_ops.platform.supervisor import Supervisor
 
 CHILD = "import signal, time; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, flush=True); time.sleep(600)"
-with Supervisor(sys.argv[1]) as supervisor:
+with Supervisor(sys.argv[1], SystemClock()) as supervisor:
     command = (sys.executable, "-c", CHILD)
     [child] = supervisor.start(Service(name="child", command=command, is_ready=lambda child: child.read_log().strip()))
     print(child.read_log())

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.payload.arrow import Flags, Octets, Places, data_of, octets_of, offsets_of, slices
+from millrace_pipelines.arrow import Flags, Octets, Places, data_of, octets_of, offsets_of, slices
 from millrace_pipelines.warehouse.payload.outcome import Reason, Refusal
 
 Integers = npt.NDArray[np.int64]

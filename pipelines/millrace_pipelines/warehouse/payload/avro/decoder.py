@@ -17,8 +17,8 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 from fastavro.types import NamedSchemas
 
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import Field
 from millrace_pipelines.warehouse.payload.avro import nested, values
 from millrace_pipelines.warehouse.payload.avro.block import Block
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, joined

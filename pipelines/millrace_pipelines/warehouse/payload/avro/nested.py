@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.payload.arrow import (
+from millrace_pipelines.arrow import (
     Column,
     Field,
     Flags,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.records.arrow import TIMESTAMP_TYPE
-from millrace_pipelines.warehouse.payload.arrow import Column, Places, nulls_of, places_array, values_of
+from millrace_pipelines.arrow import Column, Places, nulls_of, places_array, values_of
 from millrace_pipelines.warehouse.payload.avro.block import Block
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.types import type_text

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from millrace_pipelines.warehouse.payload.arrow import (
+from millrace_pipelines.arrow import (
     Column,
     Field,
     Octets,

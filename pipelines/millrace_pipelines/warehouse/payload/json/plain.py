@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millrace import kernel
 from millrace.records.arrow import TIMESTAMP_TYPE
-from millrace_pipelines.warehouse.payload.arrow import Column, Field, Places, data_of, memory_of, offsets_of
+from millrace_pipelines.arrow import Column, Field, Places, data_of, memory_of, offsets_of
 from millrace_pipelines.warehouse.payload.outcome import Part
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from millrace.json_values import Json
 from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import Field
 from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, check_names, list_of, map_of
 
 FORMATS: Mapping[str, pa.DataType] = {"date-time": TIMESTAMP_TYPE, "date": pa.date32()}

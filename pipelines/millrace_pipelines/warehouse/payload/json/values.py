@@ -14,8 +14,8 @@ from typing import NoReturn, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from millrace_pipelines.arrow import Field, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import Field, values_of
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.types import children, column_of, type_text
 

@@ -26,8 +26,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.arrow import Column, Field, list_column, map_column, offsets_array, values_of
 from millrace_pipelines.warehouse.errors import SchemaError
-from millrace_pipelines.warehouse.payload.arrow import Column, Field, list_column, map_column, offsets_array, values_of
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, Reason, Refusal, UnfitError, joined
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
 from millrace_pipelines.warehouse.payload.types import MAX_DEPTH, check_names, list_of, map_of

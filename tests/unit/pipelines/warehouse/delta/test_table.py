@@ -11,12 +11,14 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta import files
+from millrace_pipelines.warehouse.delta.data_file import RemovedFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, read_ledger, swap
+from millrace_support.clock import ManualClock
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
@@ -52,6 +54,19 @@ def write(directory, table, load_id="load"):
 def commit(table, file, next_offset):
     expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, next_offset)})
     return table.commit([file], expected=expected, transactions=transactions, lineage={"to": next_offset})
+
+
+def test_a_commit_has_the_time_of_the_clock(tmp_path):
+    make(tmp_path)
+    clock = ManualClock(1_700_000_000_000)
+    table = Table.load_to_write(str(tmp_path), FS, clock)
+    first = write(tmp_path, rows([0]))
+    commit(table, first, 1)
+    clock.advance(5)
+    table.commit([], expected={}, transactions={}, lineage={}, removed=[RemovedFile(name=first.name)])
+    log = [json.loads(line) for path in sorted(tmp_path.glob("_delta_log/*.json")) for line in path.open()]
+    assert [action["add"]["modificationTime"] for action in log if "add" in action] == [1_700_000_000_000]
+    assert [action["remove"]["deletionTimestamp"] for action in log if "remove" in action] == [1_700_000_000_005]
 
 
 class RecordingFileSystem(OsFileSystem):

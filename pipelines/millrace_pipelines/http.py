@@ -1,0 +1,49 @@
+"""JSON over HTTP from the platform's own services: one request and its answer, bounded in time, without redirects.
+
+A proxy that the environment names (HTTP_PROXY, NO_PROXY) is used where the caller says so: a service of this machine is
+asked without one.
+"""
+
+from __future__ import annotations
+
+import httpx
+
+from millrace.errors import PlatformError
+from millrace.json_values import Json
+
+CONNECT_TIMEOUT_S = 10.0
+SHOWN_BYTES = 200
+
+
+class ServiceUnreachableError(PlatformError):
+    """A service did not answer, or its answer is no success; a later attempt may pass."""
+
+    retriable = True
+
+
+def post_json(url: str, body: Json = None, *, timeout_s: float, advice: str, use_proxy: bool = True) -> Json:
+    """Sends a POST request and returns the JSON of its answer.
+
+    Args:
+        url: The whole address.
+        body: What is sent, as JSON; None for nothing.
+        timeout_s: How long the answer may take once the service is connected.
+        advice: What to look at where the request fails; it ends the error's message.
+        use_proxy: Whether a proxy that the environment names is used.
+
+    Raises:
+        ServiceUnreachableError: No answer, one that is no success, or no JSON; it names the URL.
+    """
+    timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+    try:
+        response = httpx.post(url, json=body, timeout=timeout, trust_env=use_proxy)
+    except httpx.HTTPError as error:
+        raise ServiceUnreachableError(f"{url}: {type(error).__name__}: {error}; {advice}") from error
+    if not response.is_success:
+        shown = response.content[:SHOWN_BYTES]
+        raise ServiceUnreachableError(f"{url}: status {response.status_code}: {shown!r}; {advice}")
+    try:
+        answer: Json = response.json()
+    except ValueError as error:
+        raise ServiceUnreachableError(f"{url}: the answer is no JSON: {error}; {advice}") from error
+    return answer

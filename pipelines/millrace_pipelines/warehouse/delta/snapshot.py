@@ -1,0 +1,177 @@
+"""One version of a Delta table, as it is read: columns, files, properties, transactions, and its commits' lineage.
+
+A commit says of itself what it did, as JSON under `millrace.lineage` in the log. "Snapshot" is the word of the Delta
+transaction log protocol for a version with all that it holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+from deltalake import DeltaTable
+
+from millrace.errors import WarehouseError
+from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
+
+LINEAGE_KEY = "millrace.lineage"
+HISTORY_ATTEMPTS = 100
+
+Lineage: TypeAlias = Mapping[str, Any]
+"""What a commit says of itself: a JSON object, whose shape the operation that made the commit knows."""
+
+AddedFile: TypeAlias = Mapping[str, Any]
+"""What the log has of a file, as delta-rs flattens it: `path`, `size_bytes`, `num_records`, `min.<column>`, …"""
+
+
+class Snapshot:
+    """A version of a table; reading it never sees a later commit until `refresh`.
+
+    Raises:
+        WarehouseError: The log can't be read.
+    """
+
+    def __init__(self, store: Store, delta: DeltaTable) -> None:
+        self._store = store
+        self._delta = delta
+        self._transactions: dict[tuple[int, str], int | None] = {}
+
+    @property
+    def location(self) -> str:
+        """An absolute path, or `s3://…`."""
+        return self._store.location
+
+    @property
+    def root(self) -> str:
+        """The table's folder, for `filesystem`."""
+        return self._store.root
+
+    @property
+    def version(self) -> int:
+        """The number of the newest commit that this object knows."""
+        return self._delta.version()
+
+    @property
+    def id(self) -> str:
+        """The table's own id, given when it was made."""
+        return str(self._delta.metadata().id)
+
+    @property
+    def name(self) -> str | None:
+        """The table's name in its metadata."""
+        return self._delta.metadata().name
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self._delta.metadata().configuration
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return pa.schema(self._delta.schema())  # type: ignore[arg-type]  # delta-rs exports it by Arrow's C interface
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns whose values are folders."""
+        return self._delta.metadata().partition_columns
+
+    @property
+    def filesystem(self) -> pafs.FileSystem:
+        """Where pyarrow finds `files`."""
+        return self._store.filesystem
+
+    def dataset(self) -> ds.Dataset:
+        """Returns the rows of this version, for pyarrow and all that reads its datasets."""
+        dataset: ds.Dataset = self._delta.to_pyarrow_dataset()
+        return dataset
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Returns the version of an application's last transaction, None before its first.
+
+        delta-rs is asked once for each version of the table.
+        """
+        asked = self.version, app_id
+        if asked not in self._transactions:
+            self._transactions[asked] = self._delta.transaction_version(app_id)
+        return self._transactions[asked]
+
+    def refresh(self) -> None:
+        """Moves on to the newest version."""
+        self._delta.update_incremental()
+
+    def files(self) -> list[str]:
+        """Returns the paths of the data files of this version, for `filesystem`."""
+        return [self._store.path(name) for name in self.file_names()]
+
+    def file_names(self) -> list[str]:
+        """Returns the names of the data files of this version, as in `DataFile` and `RemovedFile`."""
+        return sorted(unquote(str(path)) for path in self.add_actions().column("path").to_pylist())
+
+    def add_actions(self) -> pa.Table:
+        """Returns the files of this version with sizes, partition values and statistics, as delta-rs flattens them."""
+        return pa.table(self._delta.get_add_actions(flatten=True))
+
+    def partition_values(self) -> dict[str, dict[str, str | None]]:
+        """Returns the values of the partition columns as Delta writes them, by file name."""
+        names = self.partition_columns
+        actions = self.add_actions().select(["path", *(f"partition.{name}" for name in names)]).to_pylist()
+        return {
+            unquote(str(action["path"])): {name: _partition_text(action[f"partition.{name}"]) for name in names}
+            for action in actions
+        }
+
+    def unneeded_files(self, retention_hours: int) -> list[str]:
+        """Returns the names of files that this version doesn't name, removed or written at least that long ago."""
+        return sorted(self._delta.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True))
+
+    def checkpoint_version(self) -> int | None:
+        """Returns the version of the last checkpoint, None before the first."""
+        if self._store.size_bytes(f"{LOG_DIRECTORY}/_last_checkpoint") is None:
+            return None
+        with self.filesystem.open_input_file(self._store.path(f"{LOG_DIRECTORY}/_last_checkpoint")) as file:
+            return int(json.loads(file.read())["version"])
+
+    def lineage(self) -> list[Lineage]:
+        """Returns what each commit up to this version said of itself, oldest first, with the `version` that it made."""
+        commits = [commit for commit in reversed(self._history()) if LINEAGE_KEY in commit]
+        return [{**self._lineage_of(commit), "version": commit["version"]} for commit in commits]
+
+    def _lineage_of(self, commit: Mapping[str, Any]) -> Lineage:
+        try:
+            lineage = json.loads(commit[LINEAGE_KEY])
+        except ValueError:
+            lineage = None
+        if not isinstance(lineage, dict):
+            raise WarehouseError(f"{self.location}: {LINEAGE_KEY} of version {commit['version']} is no JSON object")
+        return lineage
+
+    def _history(self) -> Sequence[Mapping[str, Any]]:
+        """Returns the commits up to this version, newest first.
+
+        The history that delta-rs returns has commits, too, that came while it was read, and its versions are then
+        counted from the wrong one: it is read until no commit came between.
+        """
+        for _ in range(HISTORY_ATTEMPTS):
+            newest = self._newest()
+            history = newest.history()
+            if self._newest().version() == newest.version():
+                return [commit for commit in history if commit["version"] <= self.version]
+        raise WarehouseError(f"{self.location}: commits come faster than its history can be read")
+
+    def _newest(self) -> DeltaTable:
+        return DeltaTable(self.location, storage_options=self._store.storage_options)
+
+
+def _partition_text(value: object) -> str | None:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, date):
+        return value.isoformat()
+    return None if value is None else str(value)
