@@ -15,7 +15,7 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, await_markers
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace_broker.storage.repair import check_segment, find_segments
+from millrace_broker.storage.recovery.repair import check_segment, find_segments
 
 TOPIC = "moved"
 FOLDER = f"{TOPIC}-0"

@@ -10,7 +10,7 @@ from millrace.errors import StorageError
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogConfig, LogManager, TopicPartition
-from millrace_broker.storage.segment_swap import finish_swaps
+from millrace_broker.storage.segments.segment_swap import finish_swaps
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 

@@ -7,7 +7,7 @@ import pytest
 
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import LogManager, NewLog, TopicPartition
-from millrace_broker.storage.meta_properties import FEW
+from millrace_broker.storage.data_dirs.meta_properties import FEW
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 

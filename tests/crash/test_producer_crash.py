@@ -9,8 +9,8 @@ from millrace.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker, decode_marker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
-from millrace_broker.storage.producer_state import ProducerEntry, with_batch, with_marker
-from millrace_broker.storage.transaction_index import AbortedTransaction
+from millrace_broker.storage.producers.producer_state import ProducerEntry, with_batch, with_marker
+from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
 

@@ -8,8 +8,8 @@ from millrace.records.batch import HEADER, HEADER_BYTES, PLACE, is_transactional
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.replication.produced import batches_of, check_base_offset, is_plain_batch
 from millrace_broker.storage import LogConfig
-from millrace_broker.storage.placement import _place_batches, place
-from millrace_broker.storage.validation import validate_produced
+from millrace_broker.storage.batches.placement import _place_batches, place
+from millrace_broker.storage.batches.validation import validate_produced
 
 CONFIG = LogConfig()
 VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=3)

@@ -10,7 +10,7 @@ from millrace.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, read_head
 from millrace.records.compression import Codec
 from millrace.records.record import NO_PRODUCER, BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
-from millrace_broker.storage.producer_state import ProducerEntry, check_batch, find_duplicate, with_batch
+from millrace_broker.storage.producers.producer_state import ProducerEntry, check_batch, find_duplicate, with_batch
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 

@@ -13,7 +13,7 @@ timestamp  answer
    t ≥ 0   the first offset whose timestamp is t or later; none if there is no such record
    other   UNSUPPORTED_VERSION, and so is a special value in a version from before it was added
 
-Version 0 knows only -1, -2 and timestamps, which it compares with a segment's newest record (`storage.offsets_before`).
+Version 0 knows only -1, -2 and timestamps, which it compares with a segment's newest record (`offsets_before`).
 Records that the reader may not see yet are not found. A partition that is named twice is INVALID_REQUEST.
 """
 

@@ -14,7 +14,7 @@ from millrace.errors import InvalidConfigError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.cluster.view import BrokerInfo
 from millrace_broker.startup.options import BrokerOptions
-from millrace_broker.storage.meta_properties import read_broker_id
+from millrace_broker.storage.data_dirs.meta_properties import read_broker_id
 
 
 def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]) -> BrokerOptions:

@@ -1,23 +1,37 @@
-"""Log storage: segmented logs on the disk, in Kafka's own layout (docs/formats/data-directory.md).
+"""Log storage: segmented logs on the disk, in Kafka's own layout (docs/logs.md, docs/formats/data-directory.md).
 
-`LogManager` opens the data folders, `Log` is one partition. A record passes `Log.append`, `validation` and
-`LogSegment`; a read passes `Log.read`, `SegmentSequence`, `OffsetIndex` and `LogSegment`. After a crash, `loading`
-opens a log again, and `producer_state_manager` restores what the log knows of its producers. `cleaner` compacts logs.
+Others import from here, and what is not a log's own work from the modules of this folder. The rooms, from the top:
+
+| room | what happens there |
+|---|---|
+| `cleaner` | compaction |
+| `manager` | `LogManager`: all logs of a broker, opened and closed together |
+| `moves` | a log goes to another data folder while it is served |
+| `data_dirs` | the data folders, their checkpoints, and which logs are in them |
+| `log` | `Log`: one partition, appended to, read, rolled, synced, cut by retention |
+| `recovery` | a log is opened after a crash, checked, repaired |
+| `producers` | what a log knows of its producers |
+| `segments` | one stretch of a log, with its indexes |
+| `batches` | rules for batches, their places, walks over them |
+
+A room imports those below it alone (`make lint`). An append passes `Log`, `LeaderAppend`, `SegmentWriter` and
+`LogSegment`; a read passes `Log`, `LogReader`, `LogSegment` and `OffsetIndex`.
 """
 
 from __future__ import annotations
 
+from millrace_broker.storage.batches.placement import LogAppendInfo
+from millrace_broker.storage.batches.validation import uncompressed_limit_bytes
 from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
+from millrace_broker.storage.data_dirs.new_log import NewLog
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.health import DirHealth
-from millrace_broker.storage.leader_append import AppendOutcome
-from millrace_broker.storage.log import Log
-from millrace_broker.storage.log_copy import LogCopy
-from millrace_broker.storage.log_slice import LogSlice
-from millrace_broker.storage.manager import LogManager
-from millrace_broker.storage.new_log import NewLog
-from millrace_broker.storage.placement import LogAppendInfo
+from millrace_broker.storage.log.leader_append import AppendOutcome
+from millrace_broker.storage.log.log import Log
+from millrace_broker.storage.log.log_slice import LogSlice
+from millrace_broker.storage.manager.log_manager import LogManager
+from millrace_broker.storage.moves.log_copy import LogCopy
 from millrace_broker.storage.reports import (
     CompactionReport,
     Finding,
@@ -26,8 +40,7 @@ from millrace_broker.storage.reports import (
     RetentionReport,
     VerifyReport,
 )
-from millrace_broker.storage.transaction_index import AbortedTransaction
-from millrace_broker.storage.validation import uncompressed_limit_bytes
+from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 
 __all__ = [
     "BROKER_CONFIG",

@@ -21,10 +21,10 @@ from millrace.fs import FileSystem
 from millrace.internal_topics import TRANSACTION_TOPIC
 from millrace.records.record import decode_batch
 from millrace_broker.storage import TopicPartition
+from millrace_broker.storage.batches.scan import Placed, scan_headers
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import LOG_SUFFIX, parse_partition_dir
 from millrace_broker.storage.reports import Finding
-from millrace_broker.storage.scan import Placed, scan_headers
 from millrace_broker.txns.metadata import TransactionMetadata
 from millrace_broker.txns.records import read_key, read_value
 from millrace_broker.txns.state import OPEN

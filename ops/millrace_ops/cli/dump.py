@@ -137,7 +137,7 @@ def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
 
 def _batches(fs: FileSystem, fd: int, show_record: ShowRecord | None) -> Iterator[Line]:
     from millrace.errors import RecordError
-    from millrace_broker.storage.scan import walk_batches
+    from millrace_broker.storage.batches.scan import walk_batches
 
     end = 0
     try:
@@ -190,7 +190,7 @@ DECODERS: dict[str, ShowRecord] = {OFFSETS_TOPIC: group_record_of, TRANSACTION_T
 
 
 def _offset_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
-    from millrace_broker.storage.offset_index import OffsetIndex
+    from millrace_broker.storage.segments.offset_index import OffsetIndex
 
     for number, (relative_offset, position) in enumerate(_entries(fs, fd, OffsetIndex.ENTRY)):
         yield {"entry": number, "offset": base_offset + relative_offset, "log_position": position}
@@ -198,7 +198,7 @@ def _offset_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
 
 
 def _time_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
-    from millrace_broker.storage.time_index import TimeIndex
+    from millrace_broker.storage.segments.time_index import TimeIndex
 
     for number, (timestamp, relative_offset) in enumerate(_entries(fs, fd, TimeIndex.ENTRY)):
         yield {"entry": number, "max_timestamp": timestamp, "offset": base_offset + relative_offset}

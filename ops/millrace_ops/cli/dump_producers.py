@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def snapshot_lines(content: bytes) -> Iterator[dict[str, Any]]:
     """The producers of a snapshot, or what is wrong with it."""
     from millrace.errors import CorruptRecordError
-    from millrace_broker.storage.producer_snapshot import decode_snapshot
+    from millrace_broker.storage.producers.producer_snapshot import decode_snapshot
 
     try:
         entries = decode_snapshot(content)
@@ -33,7 +33,7 @@ def snapshot_lines(content: bytes) -> Iterator[dict[str, Any]]:
 
 def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[dict[str, Any]]:
     """The aborted transactions of a segment, then what is wrong: their markers lie in it, one after the other."""
-    from millrace_broker.storage.transaction_index import ENTRY, VERSION
+    from millrace_broker.storage.segments.transaction_index import ENTRY, VERSION
 
     whole = len(content) // ENTRY.size * ENTRY.size
     entries = list(ENTRY.iter_unpack(content[:whole]))
@@ -58,6 +58,6 @@ def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[dict[s
 
 
 def _damage(number: int, damage: str) -> dict[str, Any]:
-    from millrace_broker.storage.transaction_index import ENTRY
+    from millrace_broker.storage.segments.transaction_index import ENTRY
 
     return {"position": number * ENTRY.size, "damage": damage}

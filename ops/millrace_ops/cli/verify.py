@@ -23,7 +23,7 @@ from millrace_ops.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millrace_broker.storage.repair import SegmentRepair, SegmentReport
+    from millrace_broker.storage.recovery.repair import SegmentRepair, SegmentReport
     from millrace_broker.storage.reports import Finding
     from millrace_ops.cli.verify_batches import PartitionReport
 
@@ -74,7 +74,7 @@ def _verify_broker(bootstrap: str, topics: Sequence[str], *, as_json: bool) -> N
 
 
 def _verify_files(paths: Sequence[Path], *, repair: bool, as_json: bool) -> NoReturn:
-    from millrace_broker.storage import repair as offline
+    from millrace_broker.storage.recovery import repair as offline
     from millrace_broker.txns.hanging import find_hanging
 
     fs = ReadOnlyFileSystem()

@@ -16,7 +16,7 @@ from millrace_broker.replication import partition as partitions
 from millrace_broker.replication.partition import Partition
 from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import Log
-from millrace_broker.storage.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.transaction import Transaction
 

@@ -48,8 +48,8 @@ from millrace.records.batch import (
 from millrace.records.compression import codec_of, compress, decompress
 from millrace.records.record import MAX_DELTA, MIN_DELTA
 from millrace.records.varint import encode_varint
+from millrace_broker.storage.batches.record_slices import RecordSlice, record_slices
 from millrace_broker.storage.cleaner.offset_map import OffsetMap
-from millrace_broker.storage.record_slices import RecordSlice, record_slices
 
 Pace = Callable[[Iterator[RecordSlice]], Iterator[RecordSlice]]
 

@@ -28,13 +28,13 @@ from millrace.errors import StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from millrace.records.compression import codec_of, decompress
+from millrace_broker.storage.batches.record_slices import record_slices
 from millrace_broker.storage.cleaner.batches import CleaningRules, RecordCounts, cleaned, offsets_only
 from millrace_broker.storage.cleaner.offset_map import OffsetMap
 from millrace_broker.storage.cleaner.transactions import CleanedTransactions
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.filenames import CLEANED_FILE_SUFFIX
-from millrace_broker.storage.record_slices import record_slices
-from millrace_broker.storage.segment import LogSegment
+from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.throttle import Throttle
 
 READ_BYTES = 128 << 10

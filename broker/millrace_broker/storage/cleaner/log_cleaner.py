@@ -43,13 +43,13 @@ from millrace_broker.storage.cleaner.offset_map import OffsetMap
 from millrace_broker.storage.cleaner.transactions import CleanedTransactions
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import CLEANER_OFFSET_CHECKPOINT, TopicPartition
-from millrace_broker.storage.log import Log
-from millrace_broker.storage.manager import LogManager
+from millrace_broker.storage.log.log import Log
+from millrace_broker.storage.manager.log_manager import LogManager
 from millrace_broker.storage.reports import CompactionReport
-from millrace_broker.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
-from millrace_broker.storage.segment_sequence import facts_of
+from millrace_broker.storage.segments.segment import MAX_RELATIVE_OFFSET, LogSegment
+from millrace_broker.storage.segments.segment_sequence import facts_of
+from millrace_broker.storage.segments.time_index import TimeIndex
 from millrace_broker.storage.throttle import Throttle, short_turns
-from millrace_broker.storage.time_index import TimeIndex
 
 logger = logging.getLogger(__name__)
 

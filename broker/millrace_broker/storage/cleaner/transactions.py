@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from millrace.records.batch import BatchHeader
 from millrace.records.control import ControlType, decode_marker
-from millrace_broker.storage.transaction_index import AbortedTransaction
+from millrace_broker.storage.segments.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:

@@ -15,7 +15,7 @@ from millrace.records.message_set import encode_message_set
 from millrace.records.record import BatchProducer, NewRecord, Record, decode_records, encode_batch
 from millrace_broker.replication.produced import batches_of, in_codec_of_topic
 from millrace_broker.storage import LogConfig
-from millrace_broker.storage.validation import validate_produced
+from millrace_broker.storage.batches.validation import validate_produced
 
 CONFIG = LogConfig()
 BATCH = encode_batch([NewRecord(b"v", b"k", 7)])

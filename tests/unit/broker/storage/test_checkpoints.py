@@ -5,9 +5,9 @@ import pytest
 from millrace.errors import InconsistentClusterIdError, StorageError
 from millrace.fs import read_file
 from millrace_broker.storage.checkpoints import read_offsets, write_offsets
+from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir, read_topic_id, write_topic_id
 from millrace_broker.storage.filenames import TopicPartition
-from millrace_broker.storage.leader_epochs import LeaderEpochs
-from millrace_broker.storage.meta_properties import claim_data_dir, read_topic_id, write_topic_id
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_support.crash_fs import CrashFileSystem
 
 

@@ -416,7 +416,7 @@ def test_retention_while_a_log_is_compacted_makes_the_pass_end() -> None:
     fill(log, 60, keys=60)
     group = log.closed_segments[:2]
     log.apply_retention()
-    from millrace_broker.storage.segment import LogSegment
+    from millrace_broker.storage.segments.segment import LogSegment
 
     new = LogSegment(store.fs, log.directory, group[0].base_offset, log.config, ".cleaned")
     assert not log.replace_segments(group, new)

@@ -1,0 +1,124 @@
+"""Walks over the batches of a file, from one batch boundary to the next, with reads of bounded size."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError
+from millrace.fs import FileSystem
+from millrace.records.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+    read_header,
+)
+from millrace.records.checksum import crc32c
+
+HEADERS_CHUNK_BYTES = 8 << 10
+BATCHES_CHUNK_BYTES = 256 << 10  # still in the processor's cache when its CRC is computed
+
+Placed = tuple[int, BatchHeader]
+
+_EXTENT = struct.Struct(">qi4xb6xi")  # base offset, batch length, magic, last offset delta
+
+
+class FoundBatch(NamedTuple):
+    """The position of a batch, and the chunk of the file in which it was found: part of the batch, or more."""
+
+    position: int
+    size_bytes: int
+    next_offset: int
+    chunk: bytes
+    chunk_position: int
+
+
+def scan_headers(
+    fs: FileSystem, fd: int, position: int, end: int, chunk_bytes: int = HEADERS_CHUNK_BYTES
+) -> Iterator[Placed]:
+    """Yields (position, header) of the batches that lie whole between `position` and `end`; CRCs are not checked.
+
+    Raises RecordError where there is no batch.
+    """
+    chunk, chunk_position = b"", position
+    while end - position >= HEADER_BYTES:
+        if position + HEADER_BYTES > chunk_position + len(chunk):
+            chunk, chunk_position = fs.pread(fd, min(chunk_bytes, end - position), position), position
+            if len(chunk) < HEADER_BYTES:
+                raise CorruptRecordError(f"the file ends at {position + len(chunk)}, expected {end}")
+        header = read_header(chunk, position - chunk_position, chunk_position)
+        if position + header.size_bytes > end:
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+def find_batch(fs: FileSystem, fd: int, position: int, end: int, offset: int) -> FoundBatch | None:
+    """Finds the first batch whose last offset is not below `offset`; None without one. Raises as `scan_headers`."""
+    chunk, chunk_position, chunk_end = b"", position, position
+    while end - position >= HEADER_BYTES:
+        if position + HEADER_BYTES > chunk_end:
+            chunk, chunk_position = fs.pread(fd, min(HEADERS_CHUNK_BYTES, end - position), position), position
+            chunk_end = position + len(chunk)
+            if len(chunk) < HEADER_BYTES:
+                raise CorruptRecordError(f"the file ends at {chunk_end}, expected {end}")
+        base_offset, length, magic, last_offset_delta = _EXTENT.unpack_from(chunk, position - chunk_position)
+        if magic != MAGIC_V2 or length < HEADER_BYTES - LOG_OVERHEAD_BYTES or last_offset_delta < 0:
+            read_header(chunk, position - chunk_position, chunk_position)  # says what is wrong
+        size_bytes = LOG_OVERHEAD_BYTES + length
+        if position + size_bytes > end:
+            return None
+        if base_offset + last_offset_delta >= offset:
+            return FoundBatch(position, size_bytes, base_offset + last_offset_delta + 1, chunk, chunk_position)
+        position += size_bytes
+    return None
+
+
+def walk_batches(fs: FileSystem, fd: int, end: int) -> Iterator[tuple[int, BatchHeader, bool]]:
+    """Yields (position, header, whether the CRC holds) of each batch up to `end`, which must be a batch's end.
+
+    Raises RecordError where there is no batch, or one that is cut short.
+    """
+    chunk, chunk_position, position = memoryview(b""), 0, 0
+    while position < end:
+        start = position - chunk_position
+        if start + HEADER_BYTES > len(chunk):
+            chunk, chunk_position, start = _chunk(fs, fd, position, end), position, 0
+        header = read_header(chunk, start, chunk_position)
+        size_bytes = LOG_OVERHEAD_BYTES + header.batch_length
+        stop = start + size_bytes
+        if stop > len(chunk):
+            if position + size_bytes > end:
+                raise CorruptRecordError(f"a batch of {size_bytes} bytes with {end - position} bytes left")
+            if size_bytes <= BATCHES_CHUNK_BYTES:
+                chunk, chunk_position, start, stop = _chunk(fs, fd, position, end), position, 0, size_bytes
+        crc = crc32c(chunk[start + ATTRIBUTES_POSITION : stop])
+        if stop > len(chunk):
+            crc = _crc(fs, fd, chunk_position + len(chunk), position + size_bytes, crc)
+        yield position, header, crc == header.crc
+        position += size_bytes
+
+
+def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
+    """Reads as much as is read at a time, at least a header. CorruptRecordError where the file is shorter."""
+    if end - position < HEADER_BYTES:
+        raise CorruptRecordError(f"{end - position} bytes are too few for a batch")
+    wanted = min(BATCHES_CHUNK_BYTES, end - position)
+    chunk = fs.pread(fd, wanted, position)
+    if len(chunk) < wanted:
+        raise CorruptRecordError(f"the file ends at {position + len(chunk)}, expected {end}")
+    return memoryview(chunk)
+
+
+def _crc(fs: FileSystem, fd: int, position: int, end: int, crc: int) -> int:
+    """Returns the CRC-32C that `crc` becomes at the end of a batch that is larger than a chunk."""
+    while position < end:
+        part = fs.pread(fd, min(BATCHES_CHUNK_BYTES, end - position), position)
+        if not part:
+            raise CorruptRecordError(f"the file ends at {position}, expected {end}")
+        crc = crc32c(part, crc)
+        position += len(part)
+    return crc

@@ -1,0 +1,179 @@
+"""One data folder: its lock, its owner, its clean-shutdown marker and what its checkpoints say.
+
+Two brokers never share a folder: `.lock` is held with `flock` from `open` to `close`, and goes with the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from millrace.errors import DataDirInUseError, StorageError
+from millrace.fs import FileSystem, write_file_durably
+from millrace_broker.storage.checkpoints import read_offsets, write_offsets
+from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import (
+    CLEAN_SHUTDOWN,
+    DELETED_DIR_SUFFIX,
+    LOCK,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    TopicPartition,
+    parse_future_dir,
+    parse_partition_dir,
+)
+from millrace_broker.storage.health import DirHealth
+
+Offsets = Mapping[TopicPartition, int]
+
+# As Kafka writes it where ZooKeeper coordinates; that the file is there is all that is ever read of it.
+CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+
+
+class DataDir:
+    """A folder that holds partitions' folders."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self.path = os.path.normpath(path)
+        self.is_clean = False
+        self.recovery_points: Offsets = {}
+        self.log_start_offsets: Offsets = {}
+        self.high_watermarks: Offsets = {}
+        self.log_count = 0  # of logs that are here, and of those on their way here
+        self.interrupted_moves: list[TopicPartition] = []  # of logs that were on their way here
+        self.health = DirHealth(self.path)
+        self._fs = fs
+        self._lock_fd: int | None = None
+        self._unopened: set[TopicPartition] | None = set()
+
+    def open(self, *, cluster_id: str, broker_id: int) -> None:
+        """Lock the folder, making it if need be, check whose it is, and read its marker and checkpoints.
+
+        Nothing of a folder that is there is changed yet: `begin` comes before the first change. Raises StorageError,
+        DataDirInUseError where another broker holds the folder, and InconsistentClusterIdError.
+        """
+        with storage_errors(self.path):
+            self._fs.mkdir(self.path)
+            self._fs.fsync_dir(os.path.dirname(self.path) or ".")
+            self._lock()
+        claim_data_dir(self._fs, self.path, cluster_id=cluster_id, broker_id=broker_id)
+        self.recovery_points = read_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT))
+        self.log_start_offsets = read_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT))
+        self.high_watermarks = read_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT))
+        marker = self._join(CLEAN_SHUTDOWN)
+        with storage_errors(marker):
+            self.is_clean = self._fs.exists(marker)
+
+    def begin(self) -> None:
+        """Remove the marker: from now on the folder may be changed, and a crash means recovery. StorageError."""
+        if self.is_clean:
+            marker = self._join(CLEAN_SHUTDOWN)
+            with storage_errors(marker):
+                self._fs.unlink(marker)
+                self._fs.fsync_dir(self.path)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the folder is locked by this broker, and so may be changed by it."""
+        return self._lock_fd is not None
+
+    @property
+    def is_online(self) -> bool:
+        """Whether nothing in it has failed."""
+        return self.health.reason is None
+
+    def take_offline(self, reason: str) -> None:
+        """It could not be opened: unlock it, and remember what it holds, so that no log is made a second time."""
+        self.health.fail(reason)
+        self.close()
+        try:
+            self._unopened = {topic_partition for topic_partition, _ in (*self.partition_dirs(), *self.copies())}
+        except StorageError:
+            self._unopened = None
+
+    def may_hold_unopened(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition that is not open may lie here."""
+        return self._unopened is None or topic_partition in self._unopened
+
+    def partition_dirs(self) -> Iterator[tuple[TopicPartition, str]]:
+        """Each partition's folder, deleted ones left out."""
+        return self._parsed_names(parse_partition_dir)
+
+    def copies(self) -> Iterator[tuple[TopicPartition, str]]:
+        """Each folder that a log is, or was, being copied to."""
+        return self._parsed_names(parse_future_dir)
+
+    def _parsed_names(self, parse: Callable[[str], TopicPartition | None]) -> Iterator[tuple[TopicPartition, str]]:
+        with storage_errors(self.path):
+            names = self._fs.listdir(self.path)
+        for name in names:
+            topic_partition = parse(name)
+            if topic_partition is not None:
+                yield topic_partition, self._join(name)
+
+    def remove_deleted_dirs(self) -> int:
+        """Remove the folders of partitions that were deleted before; returns how many."""
+        with storage_errors(self.path):
+            names = [name for name in self._fs.listdir(self.path) if name.endswith(DELETED_DIR_SUFFIX)]
+            for name in names:
+                remove_tree(self._fs, self._join(name))
+        return len(names)
+
+    def write_checkpoints(self, recovery_points: Offsets, log_start_offsets: Offsets) -> None:
+        """Replace both checkpoints; StorageError."""
+        write_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT), recovery_points)
+        self.recovery_points = recovery_points
+        write_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT), log_start_offsets)
+        self.log_start_offsets = log_start_offsets
+
+    def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Let the checkpoints say nothing of partitions that are about to be made; StorageError.
+
+        What they say is of older logs of those names: a crash would have it hold for the new ones.
+        """
+        if any(one in self.recovery_points or one in self.log_start_offsets for one in topic_partitions):
+            gone = frozenset(topic_partitions)
+            self.write_checkpoints(
+                {key: offset for key, offset in self.recovery_points.items() if key not in gone},
+                {key: offset for key, offset in self.log_start_offsets.items() if key not in gone},
+            )
+
+    def write_high_watermarks(self, high_watermarks: Offsets) -> None:
+        """Replace `replication-offset-checkpoint`; StorageError."""
+        write_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT), high_watermarks)
+        self.high_watermarks = high_watermarks
+
+    def mark_clean(self) -> None:
+        """Say that everything in the folder is synced."""
+        marker = self._join(CLEAN_SHUTDOWN)
+        with storage_errors(marker):
+            write_file_durably(self._fs, marker, CLEAN_SHUTDOWN_CONTENT)
+
+    def close(self) -> None:
+        """Let another broker have the folder."""
+        if self._lock_fd is not None:
+            self._fs.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _lock(self) -> None:
+        fd = self._fs.open(self._join(LOCK), create=True)
+        try:
+            self._fs.lock(fd)
+        except BlockingIOError:
+            self._fs.close(fd)
+            raise DataDirInUseError(f"{self.path}: another broker holds this folder ({LOCK})") from None
+        self._lock_fd = fd
+
+    def _join(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+def remove_tree(fs: FileSystem, path: str) -> None:
+    """Remove a partition's folder, which holds files only; fine if it is gone. OSError passes."""
+    if not fs.exists(path):
+        return
+    for name in fs.listdir(path):
+        fs.unlink(os.path.join(path, name))
+    fs.rmdir(path)

@@ -1,0 +1,85 @@
+"""What the next start must know of logs: recovery points, log start offsets, high watermarks, by data folder.
+
+Any thread may write them, one at a time: `lock` is held meanwhile, and by whatever else changes what they speak of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from threading import Lock
+
+from millrace.errors import StorageError
+from millrace_broker.storage.data_dirs.data_dir import DataDir
+from millrace_broker.storage.data_dirs.data_dirs import DataDirs
+from millrace_broker.storage.data_dirs.log_table import LogTable
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class LogCheckpoints:
+    """Writes the checkpoints of every data folder that is online."""
+
+    def __init__(self, dirs: DataDirs, table: LogTable) -> None:
+        self.lock = Lock()
+        self._dirs = dirs
+        self._table = table
+
+    def high_watermark(self, topic_partition: TopicPartition) -> int:
+        """Returns what the last checkpoint says of a log, within what the log holds; its start offset without one."""
+        log = self._table.logs[topic_partition]
+        known = self._dirs.of_log(log.directory).high_watermarks.get(topic_partition, 0)
+        return min(max(known, log.log_start_offset), log.log_end_offset)
+
+    def write_all(self) -> None:
+        """Writes recovery points and log start offsets. StorageError after all folders were tried."""
+        self.each_online_dir(self.write)
+
+    def write(self, data_dir: DataDir) -> None:
+        """Writes recovery points and log start offsets of one folder's logs. The caller holds `lock`. StorageError."""
+        self._write(data_dir, self._table.in_dir(data_dir))
+
+    def write_with_arriving(self, data_dir: DataDir, topic_partition: TopicPartition) -> None:
+        """Writes all that is known of a log into the checkpoints of the folder that it is about to move to.
+
+        The caller holds `lock`. StorageError.
+        """
+        self._write(data_dir, {**self._table.in_dir(data_dir), topic_partition: self._table.logs[topic_partition]})
+        watermark = self.high_watermark(topic_partition)
+        data_dir.write_high_watermarks({**data_dir.high_watermarks, topic_partition: watermark})
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Writes high watermarks, where one has moved; those of logs that are not named stay.
+
+        StorageError after all folders were tried.
+        """
+
+        def write(data_dir: DataDir) -> None:
+            known = {**data_dir.high_watermarks, **high_watermarks}
+            here = {key: known[key] for key in self._table.in_dir(data_dir) if key in known}
+            if here != data_dir.high_watermarks:
+                data_dir.write_high_watermarks(here)
+
+        self.each_online_dir(write)
+
+    def each_online_dir(self, work: Callable[[DataDir], None]) -> None:
+        """Does `work` for each folder that is online, under `lock`; StorageError after all were tried."""
+        failures: list[StorageError] = []
+        with self.lock:
+            for data_dir in self._dirs.all:
+                if data_dir.is_held and data_dir.is_online:
+                    try:
+                        work(data_dir)
+                    except StorageError as error:
+                        logger.error("%s: %s", data_dir.path, error)  # noqa: TRY400 -- the first one is raised below
+                        failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _write(self, data_dir: DataDir, logs: Mapping[TopicPartition, Log]) -> None:
+        data_dir.write_checkpoints(
+            {key: log.recovery_point for key, log in logs.items()},
+            {key: log.log_start_offset for key, log in logs.items() if log.starts_inside_segment},
+        )

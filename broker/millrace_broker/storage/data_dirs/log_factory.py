@@ -1,0 +1,71 @@
+"""The three ways in which a broker comes to a log: it is found at the start, it is made, or it was copied.
+
+The data folder's checkpoints say of a log that is found how much of it is synced; of the others all is known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from millrace.clock import Clock
+from millrace.errors import StorageError
+from millrace.fs import FileSystem
+from millrace_broker.storage.data_dirs.data_dir import DataDir
+from millrace_broker.storage.data_dirs.log_table import LogEntry
+from millrace_broker.storage.data_dirs.meta_properties import make_partition_dirs, read_topic_id
+from millrace_broker.storage.data_dirs.new_log import LogConfigs, NewLog
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.log.log import Log
+
+
+class LogFactory:
+    """Opens and makes logs in data folders."""
+
+    def __init__(self, fs: FileSystem, clock: Clock, configs: LogConfigs) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._configs = configs
+
+    def open(self, data_dir: DataDir, topic_partition: TopicPartition, directory: str) -> LogEntry:
+        """Opens a log that is found in a data folder, with the broker's default settings. StorageError."""
+        log = Log(
+            self._fs,
+            self._clock,
+            directory,
+            topic_partition,
+            self._configs.default,
+            recovery_point=data_dir.recovery_points.get(topic_partition, 0),
+            log_start_offset=data_dir.log_start_offsets.get(topic_partition, 0),
+            clean=data_dir.is_clean,
+            health=data_dir.health,
+        )
+        try:
+            return LogEntry(topic_partition, log, read_topic_id(self._fs, directory))
+        except StorageError:
+            log.abandon()
+            raise
+
+    def make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[LogEntry]:
+        """Makes the folders of logs, durably, and then yields each log. InvalidConfigError, StorageError."""
+        places = [
+            (each, self._configs.of(each), os.path.join(data_dir.path, str(each.topic_partition))) for each in wanted
+        ]
+        make_partition_dirs(self._fs, data_dir.path, {directory: each.topic_id for each, _, directory in places})
+        for (topic_partition, topic_id, _), config, directory in places:
+            log = Log(self._fs, self._clock, directory, topic_partition, config, health=data_dir.health)
+            yield LogEntry(topic_partition, log, topic_id)
+
+    def open_copy(self, log: Log, directory: str, data_dir: DataDir) -> Log:
+        """Opens the copy of a log, which holds all that the log does. StorageError."""
+        return Log(
+            self._fs,
+            self._clock,
+            directory,
+            log.topic_partition,
+            log.config,
+            recovery_point=log.log_end_offset,
+            log_start_offset=log.log_start_offset,
+            clean=True,
+            health=data_dir.health,
+        )

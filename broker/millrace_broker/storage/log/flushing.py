@@ -1,0 +1,111 @@
+"""Taking a log to the disk: what a flush syncs, and the recovery point that it moves (docs/durability.md).
+
+    recovery point                 log end offset
+          |  unsynced segments           |
+          [ closed ][ closed ][ active …
+             batches and indexes  batches
+
+A closed segment is synced once, with its indexes, and sealed. Of the active one only the batches are synced: whatever
+the recovery point, it is walked after a crash. Then come the producers' snapshots, then the folder's names, and only
+then does the recovery point move, so a crash at any step costs nothing below it.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from millrace.clock import Clock
+from millrace.errors import StorageError
+from millrace.fs import FileSystem
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.segments.segment import LogSegment
+
+
+class Flushing:
+    """The flushes of one log. They exclude one another, and the log's end, by `lock`."""
+
+    __slots__ = ("_clock", "_fs", "_last_flush_ms", "_producers", "_segments", "lock", "recovery_point")
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        segments: LogSegments,
+        producers: ProducerStateManager,
+        *,
+        recovery_point: int,
+    ) -> None:
+        self.lock = Lock()
+        self.recovery_point = recovery_point
+        self._fs = fs
+        self._clock = clock
+        self._segments = segments
+        self._producers = producers
+        self._last_flush_ms = clock.monotonic_ms()
+
+    def is_due(self, now_ms: int, flush_ms: int) -> bool:
+        """Returns whether `flush_ms` have passed (monotonic `now_ms`), or a closed segment waits to be synced."""
+        segments, recovery_point = self._segments, self.recovery_point
+        if recovery_point >= segments.end_offset or segments.health.reason is not None:
+            return False
+        return now_ms - self._last_flush_ms >= flush_ms or recovery_point < segments.now.active.base_offset
+
+    def flush(self) -> None:
+        """Syncs all that is appended so far; a closed log has nothing to flush. StorageError."""
+        with self.lock:
+            if not self._segments.is_closed:
+                self._flush(closing=False)
+
+    def finish(self) -> None:
+        """Syncs and seals the whole log, which is about to be closed; the caller holds `lock`. StorageError."""
+        segments, active = self._segments, self._segments.now.active
+        active.finish()
+        with storage_errors(segments.directory):
+            segments.names_changed |= self._producers.take_snapshot(segments.end_offset)
+        self._flush(closing=True)
+        if not active.is_sealed:
+            raise StorageError(f"{segments.directory}: no room for the indexes")
+
+    def _flush(self, *, closing: bool) -> None:
+        health, directory = self._segments.health, self._segments.directory
+        if health.reason is not None:
+            raise StorageError(f"{directory}: offline: {health.reason}")
+        end = self._segments.end_offset  # read before the segments, which hold all that is below it
+        segments = self._segments.now
+        self._last_flush_ms = self._clock.monotonic_ms()
+        for segment in segments[segments.floor_index(self.recovery_point - 1) :]:
+            if not segment.is_sealed and segment.retain():
+                try:
+                    if not self._sync(segment, is_growing=segment is segments.active and not closing):
+                        end = min(end, segment.next_offset)
+                finally:
+                    segment.release()
+        with health.guard(directory):
+            self._producers.sync_snapshots()
+            self._sync_names()
+        self.recovery_point = max(self.recovery_point, end)
+
+    def _sync_names(self) -> None:
+        if self._segments.names_changed:
+            self._segments.names_changed = False  # before the sync: a roll meanwhile sets it again
+            try:
+                self._fs.fsync_dir(self._segments.directory)
+            except OSError:
+                self._segments.names_changed = True
+                raise
+
+    def _sync(self, segment: LogSegment, *, is_growing: bool) -> bool:
+        """Syncs a segment; returns false where the disk has no room for its indexes, which a crash must have rebuilt.
+
+        The indexes of a growing segment may wait: whatever the recovery point, it is walked after a crash.
+        """
+        with self._segments.health.guard(segment.path):
+            has_room = segment.write_indexes()
+            if is_growing or not has_room:
+                segment.sync_batches()
+            else:
+                segment.sync()
+                segment.seal()
+        return is_growing or has_room

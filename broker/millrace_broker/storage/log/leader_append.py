@@ -1,0 +1,150 @@
+"""Appending as the leader of a partition: what is sent is checked, gets the next offsets, and is written.
+
+What came together is written together: a run of valid appends is one write, as long as the active segment has room for
+it. An append that is invalid fails alone. A run has batches of at most one idempotent producer, each following on the
+one before, so that the first batch's check holds for all of them.
+
+Belongs to the log's own thread. This is the hottest path of the broker: each call per batch that is added here shows in
+`millrace bench storage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace.clock import Clock
+from millrace.config import MAX_INT, MAX_LONG
+from millrace.errors import MillraceError
+from millrace.fs import Buffer
+from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
+from millrace.records.control import EndTransactionMarker, encode_marker
+from millrace_broker.storage.batches.append_time import stamped
+from millrace_broker.storage.batches.placement import Append, LogAppendInfo, place, the_place
+from millrace_broker.storage.batches.validation import check_records, looks_at_records, validate_produced
+from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
+from millrace_broker.storage.log.flushing import Flushing
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.log.segment_writer import SegmentWriter
+from millrace_broker.storage.producers.producer_state import Turn, next_turn
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+
+AppendOutcome = LogAppendInfo | MillraceError
+
+
+class LeaderAppend:
+    """Appends to one log what producers and coordinators send."""
+
+    __slots__ = (
+        "_clock", "_config", "_flushing", "_looks_at_records", "_producers", "_segments", "_stamps_append_time",
+        "_syncs_by_count", "_writer",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
+        self,
+        clock: Clock,
+        segments: LogSegments,
+        writer: SegmentWriter,
+        producers: ProducerStateManager,
+        flushing: Flushing,
+        config: LogConfig,
+    ) -> None:
+        self._clock = clock
+        self._segments = segments
+        self._writer = writer
+        self._producers = producers
+        self._flushing = flushing
+        self.reconfigure(config)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Takes other settings, from the next append on."""
+        self._config = config
+        self._looks_at_records = looks_at_records(config)
+        self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
+        self._syncs_by_count = config.flush_messages < MAX_LONG
+
+    def append_all(self, appends: Sequence[Buffer], leader_epoch: int) -> Sequence[AppendOutcome]:
+        """Appends what came together, in order; returns the place of each, or the error that it failed with."""
+        outcomes: list[AppendOutcome] = []
+        run: list[Append] = []
+        turn: Turn | None = None  # of the batch that goes on with the run; a run without a producer has none
+        segments, health, max_message_bytes = self._segments, self._segments.health, self._config.max_message_bytes
+        for batches in appends:
+            try:
+                if health.reason is not None or segments.is_closed:
+                    segments.check_writable()
+                view = memoryview(batches)
+                found = validate_produced(view, max_message_bytes)
+                if self._looks_at_records:
+                    check_records(view, found, self._config, self._clock.now_ms())
+            except MillraceError as error:
+                outcomes += [*self._append_run(run, leader_epoch, turn), error]
+                run, turn = [], None
+                continue
+            # `turn_of` and `next_turn`, in place: a call costs more than what it does.
+            _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, _ = header = found[0][1]
+            is_plain = producer_id == NO_PRODUCER_ID
+            if turn is not None if is_plain else turn != (producer_id, epoch, attributes, sequence):
+                if run:
+                    outcomes += self._append_run(run, leader_epoch, turn)
+                run, turn = [], None
+                if not is_plain and (settled := self._producers.settled(header)) is not None:
+                    outcomes.append(settled)
+                    continue
+            run.append((view, found))
+            if not is_plain:
+                turn = producer_id, epoch, attributes, (sequence + last_offset_delta + 1) & MAX_INT
+        outcomes += self._append_run(run, leader_epoch, turn)
+        return outcomes
+
+    def _append_run(self, run: Sequence[Append], leader_epoch: int, turn: Turn | None) -> Sequence[AppendOutcome]:
+        """Appends what is valid, together if the active segment takes it all; `turn` is its producer's next."""
+        if not run:
+            return []
+        if self._stamps_append_time:
+            now_ms = self._clock.now_ms()
+            run = [stamped(view, found, now_ms) for view, found in run]
+        placement = place(run, self._segments.end_offset, leader_epoch)
+        if len(run) > 1 and not self._writer.takes(placement):
+            return [outcome for batches, _ in run for outcome in self.append_all((batches,), leader_epoch)]
+        try:
+            self._writer.write(placement, leader_epoch)
+            if turn is not None:
+                self._producers.append_run(run, placement.appends, turn)
+            if self._syncs_by_count:
+                self._flush_by_count()
+        except MillraceError as error:
+            return [error] * len(run)
+        if self._stamps_append_time:
+            return [info._replace(log_append_time_ms=now_ms) for info in placement.appends]
+        return placement.appends
+
+    def append_in_transaction(self, batches: Buffer, leader_epoch: int) -> LogAppendInfo:
+        """Appends what a coordinator writes for a producer, whose epoch counts and not its sequence."""
+        self._segments.check_writable()
+        view = memoryview(batches)
+        found = validate_produced(view, self._config.max_message_bytes)
+        header = found[0][1]
+        self._producers.check_epoch(header)
+        return the_place(self._append_run([(view, found)], leader_epoch, next_turn(header)))
+
+    def append_marker(
+        self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int, leader_epoch: int
+    ) -> LogAppendInfo:
+        """Appends the marker that ends a producer's transaction; an abort is noted in the transaction index.
+
+        Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
+        """
+        self._segments.check_writable()
+        self._producers.check_marker(producer_id, producer_epoch, marker)
+        now_ms = self._clock.now_ms()
+        batch = encode_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
+        header, offset = read_header(batch), self._segments.end_offset
+        self._writer.write(place([(memoryview(batch), [(0, header)])], offset, leader_epoch), leader_epoch)
+        self._producers.append_marker(header, marker, offset, self._segments.now.active.transaction_index.append)
+        self._flush_by_count()
+        return LogAppendInfo(offset, offset, NO_TIMESTAMP, now_ms)
+
+    def _flush_by_count(self) -> None:
+        """Flushes once `flush.messages` records are not synced."""
+        if self._segments.end_offset - self._flushing.recovery_point >= self._config.flush_messages:
+            self._flushing.flush()

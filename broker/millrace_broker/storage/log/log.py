@@ -1,0 +1,345 @@
+"""The log of one partition: batches in order, each at an offset that never changes (docs/formats/segment.md).
+
+    log start offset        recovery point         log end offset
+          |  synced to the disk   |   in the page cache  |
+          [ segment ][ segment ][ segment ][ active segment
+
+A crash may cost what lies above the recovery point, from the first damaged byte on, and nothing below
+(docs/durability.md).
+
+`Log` is what others use; its parts do the work:
+
+| part | what it does |
+|---|---|
+| `log_segments` | holds the segments and the offsets at which the log starts and ends, deletes and replaces files |
+| `leader_append` | checks what is sent, gives it offsets and writes it, by way of `segment_writer`, which rolls |
+| `log_reader` | finds and reads batches, times and aborted transactions |
+| `flushing` | syncs, and moves the recovery point |
+| `producer_state_manager`, `leader_epochs` | know who has written |
+| `retention_pass`, `verification`, `loading` | delete old segments, check every byte, open the folder |
+
+Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced`,
+`hand_over` and `close` belong to one thread, the event loop's. `flush`, `verify` and `remove_deleted` may run on one
+other thread at the same time: they read the log end offset *before* the segments, hold each segment by `retain`, and
+flushes exclude one another by a lock. Compaction has another thread, and calls `replace_segments` and
+`aborted_transactions` only; `log_segments` says how it, retention and `close` keep out of one another's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from millrace.clock import Clock
+from millrace.errors import OffsetOutOfRangeError
+from millrace.fs import Buffer, FileSystem
+from millrace.records.control import EndTransactionMarker
+from millrace_broker.storage.batches.placement import LogAppendInfo, the_place
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.health import DirHealth
+from millrace_broker.storage.log.flushing import Flushing
+from millrace_broker.storage.log.leader_append import AppendOutcome, LeaderAppend
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
+from millrace_broker.storage.log.log_reader import LogReader
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.log.log_slice import LogSlice
+from millrace_broker.storage.log.retention_pass import apply_retention
+from millrace_broker.storage.log.rolling import Rolling
+from millrace_broker.storage.log.segment_writer import SegmentWriter
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.recovery.loading import load_log
+from millrace_broker.storage.recovery.verification import verify_log
+from millrace_broker.storage.reports import RetentionReport, VerifyReport
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.segment_sequence import SegmentSequence
+from millrace_broker.storage.segments.transaction_index import AbortedTransaction
+
+
+class Log:
+    """One partition's batches on the disk."""
+
+    __slots__ = (
+        "_clock", "_flushing", "_fs", "_leader", "_reader", "_segments", "_writer", "config", "directory",
+        "leader_epochs", "producers", "recovery", "topic_partition",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean: bool = False,
+        health: DirHealth | None = None,
+    ) -> None:
+        """Opens the log of an existing folder, recovering it unless the shutdown was clean; StorageError."""
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.config = config
+        self._fs = fs
+        self._clock = clock
+        with storage_errors(directory):
+            loaded = load_log(
+                fs, directory, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
+            )
+        self._segments = segments = LogSegments(
+            fs,
+            clock,
+            directory,
+            topic_partition,
+            loaded.segments,
+            start_offset=log_start_offset,
+            end_offset=loaded.next_offset,
+            health=health or DirHealth(directory),
+        )
+        # After a clean shutdown names are synced too, but for those of files that had to be rebuilt.
+        segments.names_changed = not clean or any(segment.was_recovered for segment in loaded.segments)
+        self.producers = ProducerStateManager(fs, directory)
+        with ExitStack() as undo:
+            undo.callback(self._release_files)
+            self._wire(segments.end_offset if clean else min(recovery_point, segments.end_offset))
+            undo.pop_all()
+        self.recovery = loaded.report(topic_partition, segments.start_offset)
+
+    def _wire(self, recovery_point: int) -> None:
+        """Reads what is known beside the batches (leaders, producers), and connects the parts. StorageError."""
+        fs, clock, segments, config = self._fs, self._clock, self._segments, self.config
+        self.leader_epochs = LeaderEpochs(fs, self.directory)
+        self.leader_epochs.truncate(segments.end_offset)
+        rolling = Rolling(clock, config, seed=str(self.topic_partition))
+        with storage_errors(self.directory):
+            rolling.resume(segments.now.active)
+            self.producers.load(
+                tuple(segments.now), log_start_offset=segments.start_offset, log_end_offset=segments.end_offset
+            )
+        self.expire_producers()
+        self._flushing = Flushing(fs, clock, segments, self.producers, recovery_point=recovery_point)
+        self._writer = SegmentWriter(segments, rolling, self.producers, self.leader_epochs)
+        self._leader = LeaderAppend(clock, segments, self._writer, self.producers, self._flushing, config)
+        self._reader = LogReader(segments)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The offset at which the log starts: what lies below it is gone."""
+        return self._segments.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._segments.end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset below which everything is on the disk."""
+        return self._flushing.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all batches."""
+        return sum(segment.size_bytes for segment in self._segments.now)
+
+    @property
+    def segments(self) -> SegmentSequence:
+        """All segments, at this moment."""
+        return self._segments.now
+
+    @property
+    def closed_segments(self) -> tuple[LogSegment, ...]:
+        """The segments that nothing is appended to any more, oldest first."""
+        return self._segments.now[:-1]
+
+    @property
+    def segment_count(self) -> int:
+        """How many segments there are, the active one included."""
+        return len(self._segments.now)
+
+    @property
+    def starts_inside_segment(self) -> bool:
+        """Whether the log start offset can't be told from the segments alone."""
+        return self.log_start_offset > self._segments.now[0].base_offset
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Takes other settings from the next append on; an open segment keeps its index sizes."""
+        self.config = config
+        self._writer.reconfigure(config)
+        self._leader.reconfigure(config)
+
+    # Appending.
+
+    def append(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo:
+        """Validates what a producer sent and puts it at the end of the log, as one write; returns its place.
+
+        A batch that its producer sent before is not appended again: the place that it got then is returned (KIP-98).
+        Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence, and
+        StorageError where the disk fails; the log is then as before.
+        A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
+        what the disk holds is unknown until the folder is opened again.
+        """
+        return the_place(self._leader.append_all((batches,), leader_epoch))
+
+    def append_all(self, appends: Sequence[Buffer], *, leader_epoch: int) -> Sequence[AppendOutcome]:
+        """Appends what came together, in order; returns for each its place, or the error that `append` would raise.
+
+        One write takes as many as the active segment has room for, and fails them all; what is invalid fails alone.
+        A write has the batches of one idempotent producer at most, each following on the one before.
+        """
+        return self._leader.append_all(appends, leader_epoch)
+
+    def append_in_transaction(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo:
+        """Appends what a coordinator writes for a producer: its epoch counts, not its sequence. Raises as `append`."""
+        return self._leader.append_in_transaction(batches, leader_epoch)
+
+    def append_control(
+        self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, leader_epoch: int
+    ) -> LogAppendInfo:
+        """Appends the marker that ends a producer's transaction; an abort goes into the transaction index.
+
+        Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
+        """
+        return self._leader.append_marker(marker, producer_id, producer_epoch, leader_epoch)
+
+    # Flushing.
+
+    def flush(self) -> None:
+        """Blocks until all that is appended so far is on the disk; a closed log has nothing to flush.
+
+        Raises StorageError. A failed fsync takes the data folder offline: the kernel may have dropped what it could not
+        write.
+        """
+        self._flushing.flush()
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Returns whether `flush.ms` has passed (monotonic `now_ms`), or a closed segment waits to be synced."""
+        return self._flushing.is_due(now_ms, self.config.flush_ms)
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True) -> bytes:
+        """Returns the bytes of whole batches from the one that holds `offset`, all from one segment.
+
+        They are at most `max_bytes`, but a first batch above that comes whole if `at_least_one` (KIP-74). A batch at or
+        above `up_to_offset`, the high watermark, is never among them. Empty where there is nothing to read yet.
+        Raises OffsetOutOfRangeError below the log start offset and above the log end offset, StorageError.
+        """
+        return self._reader.read(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
+
+    def read_or_find(
+        self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True, read_at_once_bytes: int
+    ) -> bytes | LogSlice:
+        """Returns what `read` does where it is at most `read_at_once_bytes`; what is more is left in the file."""
+        return self._reader.read_or_find(offset, max_bytes, up_to_offset, read_at_once_bytes, at_least_one=at_least_one)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Returns (timestamp, offset) of the first record not older than `timestamp_ms`; None if there is none."""
+        return self._reader.offset_for_timestamp(timestamp_ms)
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """Returns (timestamp, offset) of the first record with the largest timestamp, None without any (KIP-734)."""
+        return self._reader.offset_of_max_timestamp()
+
+    def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
+        """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do (`offsets_before`)."""
+        end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
+        return self._reader.offsets_before(timestamp_ms, max_count, end_offset, self._clock.now_ms())
+
+    # Producers and transactions.
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Returns the end for `read_committed` readers: the first open transaction, or else the high watermark."""
+        return max(self.producers.last_stable_offset(high_watermark), self._segments.start_offset)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Returns the aborted transactions that reach into the offsets from start up to end; StorageError."""
+        return self._reader.aborted_transactions(start_offset, end_offset)
+
+    def expire_producers(self) -> int:
+        """Forgets producers that have been silent for `producer.id.expiration.ms`; returns how many."""
+        return self.producers.expire(self._clock.now_ms(), self.config.producer_id_expiration_ms)
+
+    # Retention and compaction.
+
+    def raise_log_start_offset(self, offset: int) -> None:
+        """Lets the log start at `offset`, if it is above the start; OffsetOutOfRangeError above the log end offset."""
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRangeError(f"{self.topic_partition}: offset {offset} is above {self.log_end_offset}")
+        self._segments.start_offset = max(self._segments.start_offset, offset)
+
+    def apply_retention(self, *, up_to_offset: int | None = None) -> RetentionReport:
+        """Deletes the segments that the settings let go, below `up_to_offset` (the high watermark) only; StorageError.
+
+        Their files get another name now and are removed by `remove_deleted` after `file.delete.delay.ms`.
+        """
+        self.release_replaced()
+        with self._segments.names_lock:
+            return apply_retention(
+                self._segments,
+                self._writer,
+                self.producers,
+                self.config,
+                up_to_offset=self.log_end_offset if up_to_offset is None else up_to_offset,
+                now_ms=self._clock.now_ms(),
+            )
+
+    def remove_deleted(self) -> int:
+        """Removes the files whose delay is over; returns how many. StorageError."""
+        return self._segments.remove_deleted()
+
+    def replace_segments(self, old: Sequence[LogSegment], new: LogSegment) -> bool:
+        """Puts a compacted segment in the place of those that it was made of, as `LogSegments.replace` says."""
+        return self._segments.replace(old, new, self.config.file_delete_delay_ms)
+
+    def release_replaced(self) -> None:
+        """Closes the segments that compaction has replaced; readers that hold one by `retain` keep it."""
+        self._segments.release_replaced()
+
+    def verify(self) -> VerifyReport:
+        """Reads every batch that is in the log now and checks bytes, offsets and indexes; StorageError."""
+        end, segments = self.log_end_offset, self._segments.now
+        with storage_errors(self.directory):
+            return verify_log(self._fs, self.topic_partition, self.log_start_offset, end, segments[:])
+
+    # Closing.
+
+    def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
+        """Lets `take` have the log as closed and synced segments that nothing renames meanwhile, and closes it then.
+
+        What `take` raises passes, and the log stays open. StorageError.
+        """
+        self.release_replaced()
+        with self._segments.names_lock:
+            self._segments.check_writable()
+            if self._segments.now.active.size_bytes:
+                self._writer.roll()
+            self.flush()
+            take(self._segments.now)
+            with self._flushing.lock:
+                self._release_files()
+
+    def close(self) -> None:
+        """Flushes, and gives the files back; closing again does nothing. StorageError where the flush fails."""
+        self.release_replaced()
+        with self._segments.names_lock, self._flushing.lock:
+            if self._segments.is_closed:
+                return
+            try:
+                if self._segments.health.reason is None:
+                    self._flushing.finish()
+            finally:
+                self._release_files()
+
+    def abandon(self) -> None:
+        """Gives the files back without a flush, for a log that is deleted."""
+        self.release_replaced()
+        with self._segments.names_lock, self._flushing.lock:
+            if not self._segments.is_closed:
+                self._release_files()
+
+    def _release_files(self) -> None:
+        self.producers.close()
+        self._segments.close()

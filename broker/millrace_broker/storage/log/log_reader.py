@@ -1,0 +1,129 @@
+"""Finding and reading what a log holds: batches by offset, records by time, aborted transactions.
+
+Each method takes one snapshot of the segments, so what appends, retention and compaction do meanwhile is not seen.
+Belongs to the log's own thread, but for `aborted_transactions`, which compaction's thread calls too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millrace.config import MAX_LONG
+from millrace.errors import OffsetOutOfRangeError
+from millrace.records.batch import NO_TIMESTAMP
+from millrace_broker.storage.failures import storage_error, storage_errors
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.log.log_slice import LogSlice
+from millrace_broker.storage.log.offsets_before import offsets_before
+from millrace_broker.storage.segments.segment import Located, LogSegment
+from millrace_broker.storage.segments.segment_sequence import SegmentSequence
+from millrace_broker.storage.segments.transaction_index import AbortedTransaction, find_aborted
+
+
+class Found(NamedTuple):
+    """Batches, and the segment that they are in."""
+
+    segment: LogSegment
+    located: Located
+
+
+class LogReader:
+    """Reads one log, by way of its segments."""
+
+    __slots__ = ("_segments",)
+
+    def __init__(self, segments: LogSegments) -> None:
+        self._segments = segments
+
+    def read(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> bytes:
+        """Returns the bytes of whole batches, as `Log.read`."""
+        found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
+        return b"" if found is None else _read(found)
+
+    def read_or_find(
+        self, offset: int, max_bytes: int, up_to_offset: int, read_at_once_bytes: int, *, at_least_one: bool
+    ) -> bytes | LogSlice:
+        """Returns the bytes of whole batches, or where they are in the file, as `Log.read_or_find`."""
+        found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
+        if found is None:
+            return b""
+        segment, located = found
+        if located.size_bytes <= read_at_once_bytes:
+            return _read(found)
+        return LogSlice(segment, located.position, located.size_bytes)
+
+    def _find(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> Found | None:
+        start_offset, end_offset = self._segments.start_offset, self._segments.end_offset
+        if not start_offset <= offset <= end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self._segments.topic_partition}: offset {offset} is not in {start_offset}..{end_offset}"
+            )
+        end_offset = min(up_to_offset, end_offset)
+        if offset >= end_offset:
+            return None
+        segments = self._segments.now
+        try:
+            for index in range(segments.floor_index(offset), len(segments)):
+                segment = segments[index]
+                if segment.base_offset >= end_offset:
+                    break
+                located = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
+                if located is not None:
+                    return Found(segment, located) if located.size_bytes else None
+        except OSError as error:
+            raise storage_error(self._segments.directory, error) from error
+        return None
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Returns (timestamp, offset) of the first record that is not older, as `Log.offset_for_timestamp`."""
+        with storage_errors(self._segments.directory):
+            return _first_not_older(self._segments.now, timestamp_ms, self._segments.start_offset)
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """Returns (timestamp, offset) of the first record with the largest timestamp, as `Log.offset_of_max_timestamp`.
+
+        A segment that compaction left without records still bears a time, so the next largest is tried where no record
+        is found.
+        """
+        segments, start_offset = self._segments.now, self._segments.start_offset
+        with storage_errors(self._segments.directory):
+            newest = {segment.max_timestamp_from(start_offset) for segment in segments} - {NO_TIMESTAMP}
+            for timestamp_ms in sorted(newest, reverse=True):
+                found = _first_not_older(segments, timestamp_ms, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def offsets_before(self, timestamp_ms: int, max_count: int, up_to_offset: int, now_ms: int) -> list[int]:
+        """Returns offsets at which a reader may begin, newest first, as `Log.offsets_before`."""
+        start_offset, end_offset = self._segments.start_offset, min(up_to_offset, self._segments.end_offset)
+        starts = [
+            (max(segment.base_offset, start_offset), segment.max_timestamp)
+            for segment in self._segments.now
+            if segment.size_bytes and segment.base_offset < end_offset
+        ]
+        return offsets_before(starts, (end_offset, now_ms), timestamp_ms, max_count)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Returns the aborted transactions that reach into the offsets from start up to end; StorageError."""
+        segments = self._segments.now
+        with storage_errors(self._segments.directory):
+            indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])
+            return find_aborted(indexes, start_offset, end_offset)
+
+
+def _read(found: Found) -> bytes:
+    segment, located = found
+    try:
+        return segment.read(located)
+    except OSError as error:
+        raise storage_error(segment.path, error) from error
+
+
+def _first_not_older(segments: SegmentSequence, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+    for segment in segments:
+        if segment.max_timestamp >= timestamp_ms:
+            record = segment.find_timestamp(timestamp_ms, start_offset)
+            if record is not None:
+                return min(record.timestamp_ms, MAX_LONG), record.offset  # a producer may have given one beyond 64 bits
+    return None

@@ -1,0 +1,154 @@
+"""The segments that a log has now, where the log starts and ends, and what happens to files that it has no more.
+
+    begin           adds a new active segment at the end
+    drop_first      takes the oldest one out; `delete` renames its files to `.deleted`
+    replace         puts a compacted segment in the place of neighbours, whose files are renamed to `.deleted`
+
+Renamed files are removed by `remove_deleted` once `file.delete.delay.ms` is over; a start removes them at once.
+
+Threads: `now` is an immutable value, which any thread may take and keep; one that needs the end offset too reads it
+before. `begin`, `drop_first`, `delete` and `release_replaced` belong to the log's own thread, `replace` to that of
+compaction. What renames or closes segment files is done under `names_lock`: `replace` takes it, callers of the other
+methods do so themselves; appends and reads never need it. Every change of `now` is made under another lock, so that a
+roll on one thread and a replacement on another both stand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from threading import Lock
+
+from millrace.clock import Clock
+from millrace.errors import StorageError
+from millrace.fs import FileSystem
+from millrace_broker.storage.failures import storage_error, storage_errors
+from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
+from millrace_broker.storage.health import DirHealth
+from millrace_broker.storage.log.rolling import Rolling
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.segment_sequence import SegmentSequence
+from millrace_broker.storage.segments.segment_swap import swap_in
+
+
+class LogSegments:
+    """What the parts of one log share: its segments (`now`), its bounds, and whether it is closed.
+
+    `names_changed` says whether the folder has names that were not synced.
+    """
+
+    __slots__ = (
+        "_clock", "_deleted", "_fs", "_now_lock", "_replaced", "directory", "end_offset", "health", "is_closed",
+        "names_changed", "names_lock", "now", "start_offset", "topic_partition",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        directory: str,
+        topic_partition: TopicPartition,
+        segments: Iterable[LogSegment],
+        *,
+        start_offset: int,
+        end_offset: int,
+        health: DirHealth,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.now = SegmentSequence(segments)
+        self.start_offset = max(start_offset, self.now[0].base_offset)
+        self.end_offset = end_offset
+        self.health = health
+        self.is_closed = False
+        self.names_changed = True
+        self.names_lock = Lock()
+        self._now_lock = Lock()
+        self._fs = fs
+        self._clock = clock
+        self._deleted: deque[tuple[int, str]] = deque()
+        self._replaced: deque[LogSegment] = deque()
+
+    def check_writable(self) -> None:
+        """Raises StorageError where the log is closed or its data folder is offline."""
+        if self.health.reason is not None or self.is_closed:
+            raise StorageError(f"{self.directory}: offline: {self.health.reason or 'closed'}")
+
+    def begin(self, base_offset: int, rolling: Rolling) -> LogSegment:
+        """Adds a new active segment and finishes the one that was; nothing is synced. OSError leaves all as it was."""
+        segment = LogSegment(self._fs, self.directory, base_offset, rolling.config)
+        with ExitStack() as undo:
+            undo.callback(segment.release)
+            segment.begin()
+            rolling.begin(segment)
+            undo.pop_all()
+        self.now.active.finish()
+        with self._now_lock:
+            self.now = self.now.with_added(segment)
+        self.names_changed = True
+        return segment
+
+    def drop_first(self) -> LogSegment:
+        """Takes the oldest segment out and returns it; the log starts at the next one."""
+        segment = self.now[0]
+        with self._now_lock:
+            self.now = self.now.without_first(1)
+        self.start_offset = max(self.start_offset, self.now[0].base_offset)
+        return segment
+
+    def delete(self, segment: LogSegment, snapshot: str, delay_ms: int) -> None:
+        """Renames the files of one that was taken out, and the producers' snapshot at its base; OSError passes.
+
+        The names are synced before the next one goes, so a crash leaves no gap.
+        """
+        due_ms = self._clock.monotonic_ms() + delay_ms
+        for path in (*segment.file_paths(), *([snapshot] if self._fs.exists(snapshot) else [])):
+            self._fs.rename(path, path + DELETED_FILE_SUFFIX)
+            self._deleted.append((due_ms, path + DELETED_FILE_SUFFIX))
+        self._fs.fsync_dir(self.directory)
+        segment.release()
+
+    def replace(self, old: Sequence[LogSegment], new: LogSegment, delay_ms: int) -> bool:
+        """Puts a compacted segment in the place of those that it was made of, and returns whether it did.
+
+        Nothing is changed where one of them is no longer here, or the log takes no writes. StorageError takes the data
+        folder offline: only opening it again tells which of them the disk has in place. The old ones stay open until
+        the log's own thread, which may be reading one, calls `release_replaced`.
+        """
+        with self.names_lock:
+            if self.is_closed or self.health.reason is not None or not self.now.holds(old):
+                return False
+            try:
+                deleted = swap_in(self._fs, self.directory, old, new)
+            except OSError as error:
+                self.health.fail(f"a compacted segment could not be put in place: {error}")
+                raise storage_error(self.directory, error) from error
+            with self._now_lock:
+                self.now = self.now.with_replaced(old, new)
+            due_ms = self._clock.monotonic_ms() + delay_ms
+            self._deleted.extend((due_ms, path) for path in deleted)
+            self._replaced.extend(old)
+        return True
+
+    def release_replaced(self) -> None:
+        """Closes the segments that were replaced; readers that hold one by `retain` keep it."""
+        while self._replaced:
+            self._replaced.popleft().release()
+
+    def remove_deleted(self) -> int:
+        """Removes the files whose delay is over; returns how many. StorageError."""
+        removed = 0
+        while self._deleted and self._deleted[0][0] <= self._clock.monotonic_ms():
+            _, path = self._deleted.popleft()
+            with storage_errors(path):
+                if self._fs.exists(path):
+                    self._fs.unlink(path)
+                    removed += 1
+        return removed
+
+    def close(self) -> None:
+        """Lets go of all segments; from then on the log takes no write and no flush."""
+        self.is_closed = True
+        for segment in self.now:
+            segment.release()

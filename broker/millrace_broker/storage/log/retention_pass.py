@@ -1,0 +1,50 @@
+"""One pass of retention over a log: the oldest segments that its settings let go are deleted.
+
+What may go is decided by `delete_policies`; here it is done. Belongs to the log's own thread.
+"""
+
+from __future__ import annotations
+
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.delete_policies import deletable_of
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.log.segment_writer import SegmentWriter
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.reports import RetentionReport
+from millrace_broker.storage.segments.segment_sequence import facts_of
+
+
+def apply_retention(
+    segments: LogSegments,
+    writer: SegmentWriter,
+    producers: ProducerStateManager,
+    config: LogConfig,
+    *,
+    up_to_offset: int,
+    now_ms: int,
+) -> RetentionReport:
+    """Deletes the segments that `config` lets go, below `up_to_offset` only; StorageError.
+
+    The caller holds `names_lock`. A log that is closed keeps what it has.
+    """
+    before = [] if segments.is_closed else [facts_of(segment) for segment in segments.now]
+    reasons = deletable_of(
+        config, before, log_start_offset=segments.start_offset, up_to_offset=up_to_offset, now_ms=now_ms
+    )
+    for _ in reasons:
+        if len(segments.now) == 1:  # last, as a full disk may have no room for another
+            writer.roll()
+        segment = segments.drop_first()
+        with storage_errors(segment.path):
+            segments.delete(segment, producers.snapshot_path(segment.base_offset), config.file_delete_delay_ms)
+    return RetentionReport(
+        topic=segments.topic_partition.topic,
+        partition=segments.topic_partition.partition,
+        segments=len(segments.now),
+        deleted_segments=len(reasons),
+        deleted_bytes=sum(each.size_bytes for each in before[: len(reasons)]),
+        reasons=tuple(reasons),
+        log_start_offset=segments.start_offset,
+        log_end_offset=segments.end_offset,
+    )

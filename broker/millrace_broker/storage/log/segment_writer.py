@@ -1,0 +1,86 @@
+"""Where appended batches go: into the active segment, or into a new one that is begun for them.
+
+What is placed together is one write. A write that fails leaves the log as it was: what came half-way is cut off again,
+and where even that fails the data folder goes offline, since what the file ends with is not known. The first batch of a
+new leader epoch is written after the epoch. Belongs to the log's own thread.
+"""
+
+from __future__ import annotations
+
+from millrace.errors import RecordTooLargeError
+from millrace_broker.storage.batches.placement import Placement
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import is_out_of_descriptors, storage_error
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.log.rolling import Rolling
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.segments.segment import LogSegment
+
+
+class SegmentWriter:
+    """Writes at the end of one log's segments."""
+
+    __slots__ = ("_active", "_epochs", "_producers", "_rolling", "_segments")
+
+    def __init__(
+        self, segments: LogSegments, rolling: Rolling, producers: ProducerStateManager, epochs: LeaderEpochs
+    ) -> None:
+        self._segments = segments
+        self._active = segments.now.active
+        self._rolling = rolling
+        self._producers = producers
+        self._epochs = epochs
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Takes other settings by which segments are rolled and made."""
+        self._rolling.config = config
+
+    def takes(self, placement: Placement) -> bool:
+        """Returns whether the active segment has something, and has room for all that is placed."""
+        active = self._active
+        fits = active.size_bytes > 0 and len(placement.batches) <= active.index_room
+        return fits and not self._rolling.is_due(
+            active, placement.size_bytes, placement.last_offset, placement.max_timestamp
+        )
+
+    def write(self, placement: Placement, leader_epoch: int) -> None:
+        """Writes what was placed from the log's end on, and moves the end. RecordTooLargeError, StorageError."""
+        segments = self._segments
+        if leader_epoch > self._epochs.latest:
+            self._epochs.assign(leader_epoch, segments.end_offset)
+        buffers, size_bytes, batches, _, last_offset, max_timestamp = placement
+        if size_bytes > self._rolling.segment_bytes:
+            raise RecordTooLargeError(
+                f"{size_bytes} bytes in one append are above segment.bytes={self._rolling.segment_bytes}"
+            )
+        segment = self._active
+        if self._rolling.is_due(segment, size_bytes, last_offset, max_timestamp):
+            segment = self.roll()
+        try:
+            start = segment.write(buffers, size_bytes)
+        except OSError as error:
+            segments.health.note_refusal(error)
+            if not is_out_of_descriptors(error):
+                self._undo_write(segment)
+            raise storage_error(segment.path, error) from error
+        for position, batch_end, newest in batches:
+            segment.add(start + position, batch_end, newest)
+        segments.end_offset = segment.next_offset
+
+    def roll(self) -> LogSegment:
+        """Finishes the active segment and begins the next at the log's end; nothing is synced here. StorageError."""
+        segments = self._segments
+        try:
+            self._producers.take_snapshot(segments.end_offset)
+            self._active = segments.begin(segments.end_offset, self._rolling)
+        except OSError as error:
+            segments.health.note_refusal(error)
+            raise storage_error(segments.directory, error) from error
+        return self._active
+
+    def _undo_write(self, segment: LogSegment) -> None:
+        try:
+            segment.undo_write()
+        except OSError as error:
+            self._segments.health.fail(f"{segment.path}: a failed write could not be undone: {error}")

@@ -1,0 +1,1 @@
+"""All logs of a broker: opens, makes, looks after and closes them."""

@@ -1,0 +1,304 @@
+"""All logs of a broker, in one or more data folders: opens, makes, deletes, looks after and closes them.
+
+A folder belongs to one broker of one cluster, and says by a marker whether the last shutdown synced all of it. The
+marker is removed before anything is written, so a crash at any later point means recovery.
+
+| part | what it does |
+|---|---|
+| `log_table` | holds the logs by partition |
+| `data_dirs` | chooses the folder of a new log |
+| `log_moves` | moves logs from one folder to another |
+| `log_checkpoints` | writes down what the next start must know |
+| `log_factory` | opens and makes one log |
+| `opening`, `closing` | open and close many logs at once |
+
+Threads: `start`, `create`, `retention`, `release_replaced`, `expire_producers`, `close` and what concerns moves
+belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at
+the same time. `create_all` and `delete` may run on any other too, as long as neither they nor `create` and `close` run
+at the same time; a partition's move is dropped before its log is deleted.
+
+A thousand partitions are made or deleted for the syncs of a few: what they share, their data folder, is synced once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+
+from millrace.clock import Clock
+from millrace.errors import MillraceError, StorageError, TopicExistsError
+from millrace.fs import FileSystem
+from millrace_broker.storage.config import RECOVERY_THREADS
+from millrace_broker.storage.data_dirs.data_dir import DataDir
+from millrace_broker.storage.data_dirs.data_dirs import DataDirs
+from millrace_broker.storage.data_dirs.deleted_dirs import DeletedDirs
+from millrace_broker.storage.data_dirs.log_checkpoints import LogCheckpoints
+from millrace_broker.storage.data_dirs.log_factory import LogFactory
+from millrace_broker.storage.data_dirs.log_table import LogEntry, LogTable
+from millrace_broker.storage.data_dirs.meta_properties import write_topic_id
+from millrace_broker.storage.data_dirs.new_log import LogConfigs, NewLog
+from millrace_broker.storage.failures import each_tried, storage_errors
+from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name
+from millrace_broker.storage.health import DirHealth
+from millrace_broker.storage.log.log import Log
+from millrace_broker.storage.manager.closing import close_all
+from millrace_broker.storage.manager.opening import abandon_dir, open_data_dirs
+from millrace_broker.storage.moves.log_moves import LogMoves
+from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
+
+logger = logging.getLogger(__name__)
+
+
+class LogManager:
+    """The logs of one broker; `dirs` are its data folders, `moves` the moves of logs between them."""
+
+    def __init__(  # noqa: PLR0917 -- the wiring of a broker, once
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        data_dirs: Sequence[str],
+        defaults: Mapping[str, str],
+        cluster_id: str,
+        broker_id: int,
+    ) -> None:
+        """`defaults` are the broker's properties; those that are not a log's are left alone. InvalidConfigError."""
+        self._fs = fs
+        self._clock = clock
+        self._configs = LogConfigs(defaults)
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
+        threads = RECOVERY_THREADS.parse(defaults.get(RECOVERY_THREADS.name, str(RECOVERY_THREADS.default)))
+        self._recovery_threads = int(threads)
+        self.dirs = DataDirs(fs, data_dirs)
+        self._table = LogTable(self.dirs)
+        self.checkpoints = LogCheckpoints(self.dirs, self._table)
+        self._deleted = DeletedDirs(fs, clock)
+        self._factory = LogFactory(fs, clock, self._configs)
+        self.moves = LogMoves(fs, clock, self._factory, self.dirs, self._table, self.checkpoints, self._deleted)
+
+    def start(self) -> RecoveryReport:
+        """Locks the folders and opens every log in them, recovering what the last shutdown left unsynced.
+
+        A folder that fails is left offline with its partitions (`opening`). Raises StorageError where none is left or a
+        partition is there twice, DataDirInUseError, InconsistentClusterIdError; then no folder stays locked.
+        """
+        data_dirs = self.dirs.all
+        opened = open_data_dirs(
+            self._fs,
+            data_dirs,
+            self._factory.open,
+            cluster_id=self._cluster_id,
+            broker_id=self._broker_id,
+            threads_per_dir=self._recovery_threads,
+        )
+        try:
+            self._table.add([each for data_dir in opened for each in data_dir.logs])
+        except StorageError:
+            for data_dir in opened:
+                abandon_dir(data_dir)
+            raise
+        return RecoveryReport(
+            logs=tuple(log.recovery for log in self._table.logs.values()),
+            clean_dirs=tuple(data_dir.path for data_dir in data_dirs if data_dir.is_clean and data_dir.is_online),
+            offline_dirs=tuple(data_dir.path for data_dir in data_dirs if not data_dir.is_online),
+            removed_dirs=sum(data_dir.removed_dirs for data_dir in opened),
+        )
+
+    # Listing.
+
+    @property
+    def health(self) -> list[DirHealth]:
+        """The health of each data folder."""
+        return [data_dir.health for data_dir in self.dirs.all]
+
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """Returns all logs of this moment."""
+        return self._table.logs
+
+    def by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
+        """Returns the logs in each data folder; None for a folder that is offline."""
+        return {each.path: self._table.in_dir(each) if each.is_online else None for each in self.dirs.all}
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """Returns the log of a partition, None where there is none."""
+        return self._table.logs.get(topic_partition)
+
+    def configured(self) -> Mapping[TopicPartition, Log]:
+        """Returns the logs, of this moment, whose topic's settings are known."""
+        return {key: log for key, log in self._table.logs.items() if key in self._table.configured}
+
+    def topic_id(self, topic_partition: TopicPartition) -> uuid.UUID | None:
+        """Returns the id of the topic that a log belongs to; None for an unknown log and one without an id."""
+        return self._table.topic_ids.get(topic_partition)
+
+    # Making and deleting.
+
+    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, topic_config: Mapping[str, str]) -> Log:
+        """Makes a partition's log in the folder that `dirs` chooses, or gives an existing log its settings.
+
+        Until then an existing log has the broker's defaults, and retention leaves it alone. Raises TopicExistsError
+        where the log belongs to another topic of this name, InvalidConfigError, StorageError.
+
+        A property that means nothing here is passed over: a topic that came from Kafka may have some, and is served.
+        """
+        wanted = NewLog(topic_partition, topic_id, topic_config)
+        config = self._configs.of(wanted)
+        log = self._table.logs.get(topic_partition)
+        if log is None:
+            self._remember(list(self._make(self.dirs.choose(topic_partition), [wanted])))
+            return self._table.logs[topic_partition]
+        self._adopt(topic_partition, log, topic_id)
+        if log.config is not config:
+            log.reconfigure(config)
+        self._table.configured.add(topic_partition)
+        return log
+
+    def create_all(self, wanted: Iterable[NewLog]) -> None:
+        """Makes the logs that are missing. One that can't be made is left out: `create` tries again and says why."""
+        by_dir: dict[DataDir, list[NewLog]] = defaultdict(list)
+        made: list[LogEntry] = []
+        planned: Counter[str] = Counter()
+        for each in wanted:
+            if each.topic_partition not in self._table.logs:
+                with suppress(MillraceError):
+                    data_dir = self.dirs.choose(each.topic_partition, planned)
+                    planned[data_dir.path] += 1
+                    by_dir[data_dir].append(each)
+        for data_dir, group in by_dir.items():
+            with suppress(MillraceError):
+                made.extend(self._make(data_dir, group))
+        self._remember(made)
+
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Takes other broker properties, for logs that are made or given their settings from now on."""
+        self._configs.set_defaults(defaults)
+
+    def delete(self, *topic_partitions: TopicPartition) -> None:
+        """Takes partitions, those that are there, out of sight; their files go by `remove_deleted`.
+
+        StorageError after all were tried; a log whose folder can't be renamed stays, closed.
+        """
+        known = self._table.logs
+        logs = {key: known[key] for key in topic_partitions if key in known}
+        self._table.replace(without=logs)
+        failures: list[StorageError] = []
+        for topic_partition, log in logs.items():
+            try:
+                self._delete(topic_partition, log)
+            except StorageError as error:
+                logger.error("delete failed: %s", error)  # noqa: TRY400 -- the first one is raised below
+                self._table.replace(put={topic_partition: log})
+                failures.append(error)
+        for parent in dict.fromkeys(os.path.dirname(log.directory) for log in logs.values()):
+            with storage_errors(parent):
+                self._fs.fsync_dir(parent)
+        if failures:
+            raise failures[0]
+
+    # Looking after.
+
+    def retention(self) -> Iterator[RetentionReport]:
+        """Applies every log's retention settings, one log with each step, and yields its report.
+
+        Logs whose settings are unknown are left out, and those of folders that are offline. StorageError after all were
+        tried.
+        """
+        online = {data_dir.path for data_dir in self.dirs.all if data_dir.is_online}
+        logs = [log for log in self.configured().values() if os.path.dirname(log.directory) in online]
+        return each_tried(logs, Log.apply_retention, "retention")
+
+    def expire_producers(self) -> int:
+        """Lets every log forget the producers that have been silent for long; returns how many."""
+        return sum(log.expire_producers() for log in self._table.logs.values())
+
+    def release_replaced(self) -> None:
+        """Lets go of the segments that compaction has replaced, on the logs' own thread."""
+        for log in self._table.logs.values():
+            log.release_replaced()
+
+    def remove_deleted(self) -> int:
+        """Removes files and folders whose `file.delete.delay.ms` is over; returns how many. StorageError."""
+        return sum(log.remove_deleted() for log in self._table.logs.values()) + self._deleted.remove_due()
+
+    def verify(self) -> list[VerifyReport]:
+        """Checks every byte of every log; StorageError."""
+        return [log.verify() for log in self._table.logs.values()]
+
+    def flush_due(self) -> None:
+        """Syncs the logs whose `flush.ms` has passed or that were rolled; StorageError after all were tried."""
+        now_ms = self._clock.monotonic_ms()
+        # Thousands may be idle at every look, which the first comparison tells.
+        logs = self._table.logs.values()
+        due = (each for each in logs if each.recovery_point < each.log_end_offset and each.is_flush_due(now_ms))
+        deque(each_tried(due, Log.flush, "flush"), maxlen=0)
+
+    def checkpoint(self) -> None:
+        """Writes recovery points and log start offsets, so that the next start knows them.
+
+        Raises StorageError after all folders were tried.
+        """
+        self.checkpoints.write_all()
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Writes high watermarks, where one has moved; those of logs that are not named stay.
+
+        StorageError after all were tried.
+        """
+        self.checkpoints.write_high_watermarks(high_watermarks)
+
+    # Closing.
+
+    def close(self, *, epochs_are_raised: bool = True) -> None:
+        """Flushes and closes all logs, writes checkpoints and the clean markers, unlocks.
+
+        StorageError after all were tried. A folder in which something failed gets no marker: the next start recovers
+        it. Nor does one that had none, unless `epochs_are_raised`, those of its partitions' leaders: the next start is
+        to raise them. A folder that this broker does not hold, as after a start that was refused, is not touched.
+        """
+        with ExitStack() as always:
+            for data_dir in self.dirs.all:
+                always.callback(data_dir.close)
+            for log in self._table.logs.values():
+                always.callback(log.abandon)
+            self.checkpoints.each_online_dir(partial(self._close_dir, epochs_are_raised=epochs_are_raised))
+
+    def _close_dir(self, data_dir: DataDir, *, epochs_are_raised: bool) -> None:
+        failures = close_all(self._table.in_dir(data_dir).values(), self._recovery_threads)
+        self.checkpoints.write(data_dir)
+        if failures:
+            raise failures[0]
+        if data_dir.is_clean or epochs_are_raised:
+            data_dir.mark_clean()
+
+    def _make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[LogEntry]:
+        with self.checkpoints.lock:
+            data_dir.forget([each.topic_partition for each in wanted])
+        yield from self._factory.make(data_dir, wanted)
+
+    def _remember(self, made: Sequence[LogEntry]) -> None:
+        self._table.configured.update(each.topic_partition for each in made)
+        self._table.add(made)
+        for each in made:
+            self.dirs.forget_preferred(each.topic_partition)
+
+    def _adopt(self, topic_partition: TopicPartition, log: Log, topic_id: uuid.UUID) -> None:
+        known = self._table.topic_ids[topic_partition]
+        if known is None:
+            write_topic_id(self._fs, log.directory, topic_id)
+            self._table.topic_ids[topic_partition] = topic_id
+        elif known != topic_id:
+            raise TopicExistsError(f"{log.directory}: belongs to the topic with id {known}, not {topic_id}")
+
+    def _delete(self, topic_partition: TopicPartition, log: Log) -> None:
+        """Closes the log, which nobody finds any more, and renames its folder, so that no flush meets another name."""
+        target = os.path.join(os.path.dirname(log.directory), deleted_dir_name(topic_partition, uuid.uuid4()))
+        log.abandon()
+        with storage_errors(log.directory):
+            self._fs.rename(log.directory, target)
+        self._table.forget(topic_partition, log)
+        self._deleted.add(target, log.config.file_delete_delay_ms)

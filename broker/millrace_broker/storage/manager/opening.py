@@ -1,0 +1,124 @@
+"""Opening the logs of all data folders at once (spec B8).
+
+Each folder is opened on a thread of its own, and its logs by `num.recovery.threads.per.data.dir` more: a recovery
+reads every byte that was not synced, and disks do that side by side. A folder that fails goes offline with what it
+holds; the others serve. What concerns them all is raised: a folder of another cluster, or in use by another broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from millrace.errors import DataDirInUseError, StorageError
+from millrace.fs import FileSystem
+from millrace_broker.storage.data_dirs.data_dir import DataDir
+from millrace_broker.storage.data_dirs.log_table import LogEntry
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.moves.log_swap import settle_moves
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedDir:
+    """A data folder's logs, none where it is offline, and how many deleted partitions were removed from it."""
+
+    data_dir: DataDir
+    logs: tuple[LogEntry, ...] = ()
+    removed_dirs: int = 0
+
+
+Opened = TypeVar("Opened")
+OpenLog = Callable[[DataDir, TopicPartition, str], LogEntry]
+
+
+def open_data_dirs(
+    fs: FileSystem,
+    data_dirs: Sequence[DataDir],
+    open_log: OpenLog,
+    *,
+    cluster_id: str,
+    broker_id: int,
+    threads_per_dir: int,
+) -> list[OpenedDir]:
+    """Open every folder, settle the moves between them, and open every log in them.
+
+    Nothing is changed in any folder before all of them are locked and known to be this broker's. Raises StorageError
+    where all folders fail, DataDirInUseError and InconsistentClusterIdError where one does; no log stays open then, and
+    no folder locked.
+    """
+    try:
+        with ThreadPoolExecutor(len(data_dirs), thread_name_prefix="open-data-dir") as pool:
+            claims = [pool.submit(_claim, each, cluster_id=cluster_id, broker_id=broker_id) for each in data_dirs]
+            for claim in claims:
+                claim.result()
+            for data_dir in data_dirs:
+                _begin(data_dir)
+            settle_moves(fs, data_dirs)
+            openings = [pool.submit(_open_dir, each, open_log, threads_per_dir) for each in data_dirs]
+            opened = _results(openings, abandon_dir)
+        _check_any_online(data_dirs)
+    except BaseException:
+        for data_dir in data_dirs:
+            data_dir.close()
+        raise
+    return opened
+
+
+def _claim(data_dir: DataDir, *, cluster_id: str, broker_id: int) -> None:
+    try:
+        data_dir.open(cluster_id=cluster_id, broker_id=broker_id)
+    except DataDirInUseError:
+        raise
+    except StorageError as error:
+        data_dir.take_offline(str(error))
+
+
+def _begin(data_dir: DataDir) -> None:
+    try:
+        if data_dir.is_online:
+            data_dir.begin()
+    except StorageError as error:
+        data_dir.take_offline(str(error))
+
+
+def _open_dir(data_dir: DataDir, open_log: OpenLog, threads: int) -> OpenedDir:
+    if not data_dir.is_online:
+        return OpenedDir(data_dir)
+    try:
+        removed = data_dir.remove_deleted_dirs()
+        return OpenedDir(data_dir, _open_logs(data_dir, open_log, threads), removed)
+    except StorageError as error:
+        data_dir.take_offline(str(error))
+        return OpenedDir(data_dir)
+
+
+def abandon_dir(opened: OpenedDir) -> None:
+    """Close the folder's logs as they are, and unlock it."""
+    for each in opened.logs:
+        each.log.abandon()
+    opened.data_dir.close()
+
+
+def _open_logs(data_dir: DataDir, open_log: OpenLog, threads: int) -> tuple[LogEntry, ...]:
+    with ThreadPoolExecutor(threads, thread_name_prefix="recover-log") as pool:
+        futures = [pool.submit(open_log, data_dir, *found) for found in data_dir.partition_dirs()]
+    return tuple(_results(futures, lambda opened: opened.log.abandon()))
+
+
+def _results(futures: Sequence[Future[Opened]], undo: Callable[[Opened], None]) -> list[Opened]:
+    """All results once they are there, or the first error, after `undo` of every result."""
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if not errors:
+        return [future.result() for future in futures]
+    for future in futures:
+        if future.exception() is None:
+            undo(future.result())
+    raise errors[0]
+
+
+def _check_any_online(data_dirs: Sequence[DataDir]) -> None:
+    if not any(data_dir.is_online for data_dir in data_dirs):
+        reasons = "; ".join(data_dir.health.reason or "" for data_dir in data_dirs)
+        raise StorageError(f"no data folder is left: {reasons}")

@@ -1,0 +1,1 @@
+"""Moving a log from one data folder to another while it is served (KIP-113)."""

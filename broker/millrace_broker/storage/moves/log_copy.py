@@ -1,0 +1,213 @@
+"""A copy of a log in another data folder, made while the log is served: Kafka's future replica (KIP-113).
+
+    <topic>-<partition>.<32 hex>-future/
+      segments whole              .log .index .timeindex .txnindex .snapshot, synced
+      the active segment's .log   up to where the last round came
+      partition.metadata          written last: with it the copy holds all that the log held (`log_swap`)
+
+Rounds of `catch_up` copy what is there on a worker thread, byte for byte, until `rest_bytes` is little; `finish` copies
+the rest on the log's own thread, while the log stands still. The `.log` of the copy counts as written when that of the
+log was, by which segments without timestamps expire. Closed segments never change, so files are opened by their
+paths. Retention or compaction may take one out of the log, and another may get its name: a segment that is in the log
+no more is dropped from the copy by the next round.
+
+A failed write takes the copy's data folder offline, a full disk only ends the move; the log itself is not concerned.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+
+from millrace.clock import Clock
+from millrace.config import MAX_LONG
+from millrace.errors import CompactionStoppedError, StorageError
+from millrace.fs import FileSystem, read_file
+from millrace_broker.storage.failures import is_disk_full, storage_error, storage_errors
+from millrace_broker.storage.filenames import (
+    LEADER_EPOCH_CHECKPOINT,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TopicPartition,
+    future_dir_name,
+    segment_file_name,
+)
+from millrace_broker.storage.health import DirHealth
+from millrace_broker.storage.log.log import Log
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.segment_sequence import SegmentSequence
+from millrace_broker.storage.throttle import Throttle
+
+CHUNK_BYTES = 256 << 10
+ROUND_BYTES = 64 << 20  # or what a second allows, for then another rate may hold
+MIN_ROUND_BYTES = 4096
+
+Pay = Callable[[int], object]
+
+
+@dataclass(slots=True)
+class _CopiedSegment:
+    size_bytes: int = 0
+    is_whole: bool = False
+
+
+class LogCopy:
+    """One log's copy; `end_offset` is up to where it holds the log, by whole segments while it is far behind."""
+
+    def __init__(
+        self, fs: FileSystem, clock: Clock, topic_partition: TopicPartition, parent: str, health: DirHealth
+    ) -> None:
+        """Make the folder; StorageError."""
+        self.parent = parent
+        self.directory = os.path.join(parent, future_dir_name(topic_partition, uuid.uuid4()))
+        self.end_offset = 0
+        self._fs = fs
+        self._clock = clock
+        self._health = health
+        self._copied: dict[LogSegment, _CopiedSegment] = {}
+        self._stopping = Event()
+        with self._writing(self.directory):
+            fs.mkdir(self.directory)  # whose name the checkpoints of this data folder sync, before the swap
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches that were copied."""
+        return sum(copied.size_bytes for copied in tuple(self._copied.values()))
+
+    def rest_bytes(self, segments: SegmentSequence) -> int:
+        """Bytes of the log that `finish` would have to copy."""
+        nothing = _CopiedSegment()
+        return sum(segment.size_bytes - self._copied.get(segment, nothing).size_bytes for segment in segments)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the copy is not wanted any more."""
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """The copy is not wanted any more: `catch_up` ends soon, on its own thread, with CompactionStoppedError."""
+        self._stopping.set()
+
+    def catch_up(self, log: Log, bytes_per_second: float) -> None:
+        """Copy and sync some of what the log holds, for a second if the rate is low, on a worker thread.
+
+        StorageError, CompactionStoppedError; the copy is of no use then.
+        """
+        throttle = Throttle(self._clock, self._stopping.wait, bytes_per_second)
+        throttle.take(0)
+        log.flush()  # which completes the files of closed segments
+        segments, limit = log.segments, int(min(max(bytes_per_second, MIN_ROUND_BYTES), ROUND_BYTES))
+        self._drop_all_but(segments)
+        with storage_errors(log.directory):
+            for segment in segments:
+                try:
+                    limit -= self._copy(segment, limit, throttle.take)
+                except FileNotFoundError:  # it left the log meanwhile; if not, `finish` meets the error again
+                    continue
+                if limit <= 0:
+                    break
+
+    def finish(self, log: Log, segments: SegmentSequence) -> None:
+        """Copy and sync all that is left of a log that stands still (`Log.hand_over`); StorageError."""
+        self._drop_all_but(segments)
+        with storage_errors(log.directory):
+            for segment in segments:
+                if segment is not segments.active and not segment.is_sealed:
+                    raise StorageError(f"{log.directory}: no room for the indexes")
+                self._copy(segment, MAX_LONG, _free)
+            self._copy_others(segments.active)
+            epochs = os.path.join(log.directory, LEADER_EPOCH_CHECKPOINT)
+            if self._fs.exists(epochs):
+                self._copy_small(epochs)
+        with self._writing(self.directory):
+            self._fs.fsync_dir(self.directory)
+
+    def _copy(self, segment: LogSegment, limit: int, pay: Pay) -> int:
+        """Copy up to `limit` bytes of a segment, with its other files where it is complete; returns how many."""
+        copied = self._copied.setdefault(segment, _CopiedSegment())
+        if copied.is_whole:
+            return 0
+        # In this order: whatever is below the end is within the size.
+        is_sealed, end_offset, size_bytes = segment.is_sealed, segment.next_offset, segment.size_bytes
+        start = copied.size_bytes
+        self._copy_batches(segment.path, copied, min(size_bytes, start + limit), pay)
+        if copied.size_bytes == size_bytes:
+            if is_sealed:
+                self._copy_others(segment)
+                copied.is_whole = True
+            self.end_offset = end_offset
+        return copied.size_bytes - start
+
+    def _copy_batches(self, path: str, copied: _CopiedSegment, end: int, pay: Pay) -> None:
+        source = self._fs.open(path)
+        try:
+            with self._written(path) as target:
+                for position in range(copied.size_bytes, end, CHUNK_BYTES):
+                    data = self._fs.pread(source, min(CHUNK_BYTES, end - position), position)
+                    with self._writing(self._place_of(path)):
+                        self._fs.pwritev(target, [data], position)
+                    pay(len(data))
+                    copied.size_bytes = position + len(data)
+                modified_ms = self._fs.modified_ms(source)
+                with self._writing(self._place_of(path)):
+                    self._fs.set_modified_ms(target, modified_ms)
+        finally:
+            self._fs.close(source)
+
+    def _copy_others(self, segment: LogSegment) -> None:
+        snapshot = segment_file_name(segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX)
+        paths = [*segment.file_paths(), os.path.join(os.path.dirname(segment.path), snapshot)]
+        for path in paths:
+            if path != segment.path and self._fs.exists(path):
+                self._copy_small(path)
+
+    def _copy_small(self, path: str) -> None:
+        content = read_file(self._fs, path)
+        with self._written(path) as target, self._writing(self._place_of(path)):
+            self._fs.truncate(target, 0)
+            self._fs.pwritev(target, [content], 0)
+
+    def _drop_all_but(self, segments: SegmentSequence) -> None:
+        for segment in self._copied.keys() - set(segments):
+            for suffix in (*SEGMENT_SUFFIXES, PRODUCER_SNAPSHOT_SUFFIX):
+                path = os.path.join(self.directory, segment_file_name(segment.base_offset, suffix))
+                with self._writing(path):
+                    if self._fs.exists(path):
+                        self._fs.unlink(path)
+            del self._copied[segment]
+
+    def _place_of(self, path: str) -> str:
+        return os.path.join(self.directory, os.path.basename(path))
+
+    @contextmanager
+    def _written(self, path: str) -> Iterator[int]:
+        """The copy of a file, synced at the end."""
+        target = self._place_of(path)
+        with self._writing(target):
+            fd = self._fs.open(target, create=True)
+        try:
+            yield fd
+            with self._writing(target):
+                self._fs.fsync(fd)
+        finally:
+            self._fs.close(fd)
+
+    @contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        """What goes wrong in the copy's folder; once the copy was stopped, its folder may be gone."""
+        try:
+            yield
+        except OSError as error:
+            if self._stopping.is_set():
+                raise CompactionStoppedError(f"{self.directory}: no longer wanted") from error
+            if not is_disk_full(error):
+                self._health.fail(f"{path}: {error.strerror or error}")
+            raise storage_error(path, error) from error
+
+
+def _free(size_bytes: int) -> None:
+    """No limit."""

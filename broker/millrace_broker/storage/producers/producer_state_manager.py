@@ -1,0 +1,329 @@
+"""The producers of one log, in memory and in snapshots (docs/formats/producers.md).
+
+    00000000000000000042.snapshot      the producers before offset 42, where a segment begins
+    00000000000000000057.snapshot      the same at the last clean shutdown
+    [ segment 0 ][ segment 42 …… 57 …
+
+A snapshot is taken when a segment is rolled and when the log closes. A log that is opened takes its state from the
+newest snapshot and the batches behind it. A snapshot that a crash has torn is deleted. One above the log's end tells of
+batches that are lost; it is deleted too, durably, so that it does not come back when the log has grown again.
+
+Everything belongs to the log's thread, except `entries` and `first_unstable_offset`, which any thread may ask for, and
+`sync_snapshots`, which the flush of another thread may call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from millrace.errors import CorruptRecordError, ProducerError, RecordError
+from millrace.fs import FileSystem, read_file
+from millrace.records.batch import NO_PRODUCER_ID, BatchHeader
+from millrace.records.control import EndTransactionMarker, decode_marker
+from millrace_broker.storage.batches.placement import Append, LogAppendInfo
+from millrace_broker.storage.batches.scan import scan_headers
+from millrace_broker.storage.filenames import PRODUCER_SNAPSHOT_SUFFIX, parse_snapshot_file_name, segment_file_name
+from millrace_broker.storage.producers.producer_snapshot import decode_snapshot, encode_snapshot
+from millrace_broker.storage.producers.producer_state import (
+    MAX_BATCHES,
+    BatchMetadata,
+    CompletedTransaction,
+    ProducerEntry,
+    Turn,
+    check_batch,
+    check_epoch,
+    check_marker,
+    find_duplicate,
+    next_turn,
+    turn_of,
+    with_batch,
+    with_batches,
+    with_marker,
+)
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.transaction_index import AbortedTransaction
+
+logger = logging.getLogger(__name__)
+
+
+class _Known:
+    """A producer: its entry, and the newest runs of batches that were appended since the entry was made.
+
+    A batch that follows on the last one, in a transaction or outside as that was, breaks no rule. So it is only noted,
+    and the entry is brought up to date when it is asked for. After a marker no batch is known to follow.
+    """
+
+    __slots__ = ("entry", "recent", "turn")
+
+    def __init__(self, entry: ProducerEntry, turn: Turn | None) -> None:
+        self.entry = entry
+        self.turn = turn  # the turn of a batch that follows, None where none is known
+        self.recent: tuple[tuple[Sequence[BatchHeader], Sequence[LogAppendInfo]], ...] = ()
+
+    def now(self) -> ProducerEntry:
+        """Returns the entry after all of these batches."""
+        appended = [(header, place.first_offset) for run in self.recent for header, place in zip(*run, strict=True)]
+        return with_batches(self.entry, appended) if appended else self.entry
+
+
+class ProducerStateManager:
+    """Holds entries by producer id, the open transactions, and those whose marker is not replicated yet."""
+
+    __slots__ = ("_completed", "_directory", "_fs", "_known", "_open_transactions", "_snapshot_offset", "_unsynced")
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._known: dict[int, _Known] = {}
+        self._open_transactions: dict[int, int] = {}
+        self._completed: list[CompletedTransaction] = []
+        self._snapshot_offset = 0
+        self._unsynced: deque[int] = deque()
+
+    @property
+    def entries(self) -> Mapping[int, ProducerEntry]:
+        """The current entry of every producer that is known."""
+        return {producer_id: known.now() for producer_id, known in self._known.copy().items()}
+
+    # Appending.
+
+    def settled(self, header: BatchHeader) -> LogAppendInfo | ProducerError | None:
+        """Returns the answer for a produced batch that must not be written: its place if it is there, or its error.
+
+        None for a batch to write.
+        """
+        turn = turn_of(header)
+        known = self._known.get(turn[0])
+        if known is not None and known.turn == turn:
+            return None
+        try:
+            duplicate = self.check(header)
+        except ProducerError as error:
+            return error
+        return None if duplicate is None else _place_of(duplicate)
+
+    def check(self, header: BatchHeader) -> BatchMetadata | None:
+        """Returns the kept batch that a produced one repeats, if any. ProducerError unless a new one follows on."""
+        entry = self._entry(header.producer_id)
+        duplicate = find_duplicate(entry, header)
+        if duplicate is None:
+            check_batch(entry, header)
+        return duplicate
+
+    def check_epoch(self, header: BatchHeader) -> None:
+        """Raises InvalidProducerEpochError for a batch of an older epoch than the producer's last."""
+        check_epoch(self._entry(header.producer_id), header)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Returns whether the producer has written, in this epoch, in a transaction that has not ended."""
+        known = self._known.get(producer_id)
+        return known is not None and known.entry.has_open_transaction and known.entry.epoch == producer_epoch
+
+    def append(self, header: BatchHeader, base_offset: int) -> None:
+        """Notes that a batch of data was appended."""
+        entry = with_batch(self._entry(header.producer_id), header, base_offset)
+        self._remember(entry, next_turn(header))
+
+    def append_run(self, run: Sequence[Append], places: Sequence[LogAppendInfo], turn: Turn) -> None:
+        """Notes that consecutive batches of one producer were appended; `turn` is that of the batch after them."""
+        first = run[0][1][0][1]
+        known = self._known.get(turn[0])
+        if known is None or known.turn != turn_of(first):
+            appended = [(found[0][1], place.first_offset) for (_, found), place in zip(run, places, strict=True)]
+            self._remember(with_batches(self._entry(turn[0]), appended), turn)
+            return
+        if len(run) > MAX_BATCHES:
+            run, places = run[-MAX_BATCHES:], places[-MAX_BATCHES:]
+        headers = [first] if len(run) == 1 else [found[0][1] for _, found in run]
+        known.recent = known.recent[1 - MAX_BATCHES :] + ((headers, places),)  # noqa: RUF005  # at half the cost
+        known.turn = turn
+
+    def check_marker(self, producer_id: int, producer_epoch: int, marker: EndTransactionMarker) -> None:
+        """Raises a ProducerError for a marker that is out of date."""
+        check_marker(self._entry(producer_id), producer_epoch, marker)
+
+    def append_marker(
+        self,
+        header: BatchHeader,
+        marker: EndTransactionMarker,
+        offset: int,
+        note_aborted: Callable[[AbortedTransaction], object],
+    ) -> None:
+        """Notes that a marker was appended; `note_aborted` first gets what belongs into the transaction index.
+
+        The order matters to compaction, on its own thread: it takes a transaction that is neither open nor in the index
+        for a committed one.
+        """
+        entry, completed = with_marker(self._entry(header.producer_id), header, marker, offset)
+        if completed is not None:
+            self._completed.append(completed)
+            if completed.is_aborted:
+                others = (
+                    first for producer, first in self._open_transactions.items() if producer != header.producer_id
+                )
+                stable_offset = min(others, default=offset + 1)
+                note_aborted(AbortedTransaction(completed.producer_id, completed.first_offset, offset, stable_offset))
+        self._remember(entry)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Returns the offset below which every transaction is decided and its marker is below `high_watermark`.
+
+        `high_watermark` never goes back from one call to the next.
+        """
+        if not self._open_transactions and not self._completed:
+            return high_watermark
+        self._completed = [each for each in self._completed if each.last_offset >= high_watermark]
+        return self.first_unstable_offset(high_watermark)
+
+    def first_unstable_offset(self, high_watermark: int) -> int:
+        """Returns what `last_stable_offset` does, and changes nothing, so that any thread may ask."""
+        completed = (each.first_offset for each in tuple(self._completed) if each.last_offset >= high_watermark)
+        return min([high_watermark, *self._open_transactions.copy().values(), *completed])
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers that have been silent for `expiration_ms`; returns how many."""
+        expired = [key for key, entry in self.entries.items() if entry.is_expired(now_ms, expiration_ms)]
+        for producer_id in expired:
+            del self._known[producer_id]
+        return len(expired)
+
+    def take_over(self, other: ProducerStateManager) -> None:
+        """Takes the state of another manager of the same batches, which is more than a snapshot holds."""
+        self._known = {producer_id: _Known(entry, None) for producer_id, entry in other.entries.items()}
+        self._open_transactions = dict(other._open_transactions)
+        self._completed = list(other._completed)
+
+    def _entry(self, producer_id: int) -> ProducerEntry:
+        known = self._known.get(producer_id)
+        return ProducerEntry(producer_id) if known is None else known.now()
+
+    def _remember(self, entry: ProducerEntry, turn: Turn | None = None) -> None:
+        self._known[entry.producer_id] = _Known(entry, turn)
+        if entry.has_open_transaction:
+            self._open_transactions[entry.producer_id] = entry.transaction_first_offset
+        else:
+            self._open_transactions.pop(entry.producer_id, None)
+
+    # Snapshots.
+
+    def snapshot_path(self, offset: int) -> str:
+        """Returns the path of the snapshot at an offset, whether or not there is one."""
+        return os.path.join(self._directory, segment_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX))
+
+    def take_snapshot(self, offset: int) -> bool:
+        """Writes the state at the log's end, unless it is there; returns whether it did. OSError passes.
+
+        `sync_snapshots` makes it durable.
+        """
+        if offset <= self._snapshot_offset:
+            return False
+        fd = self._fs.open(self.snapshot_path(offset), create=True)
+        try:
+            self._fs.truncate(fd, 0)
+            self._fs.pwritev(fd, [encode_snapshot(self.entries.values())], 0)
+        except OSError:
+            self._fs.close(fd)
+            raise
+        self._unsynced.append(fd)
+        self._snapshot_offset = offset
+        return True
+
+    def sync_snapshots(self) -> None:
+        """Blocks until the snapshots' bytes are on the disk; their names are synced with the folder. OSError passes."""
+        while self._unsynced:
+            fd = self._unsynced.popleft()
+            try:
+                self._fs.fsync(fd)
+            finally:
+                self._fs.close(fd)
+
+    def close(self) -> None:
+        """Closes the snapshots that were not synced."""
+        while self._unsynced:
+            self._fs.close(self._unsynced.popleft())
+
+    # Opening.
+
+    def load(self, segments: Sequence[LogSegment], *, log_start_offset: int, log_end_offset: int) -> None:
+        """Loads the newest snapshot that can be used, and replays the segments from there on. OSError passes.
+
+        The transaction index of a segment that was recovered is rebuilt, for which the state at its base is needed. So
+        later snapshots can't be used, unless the segment holds no batch with a producer id.
+        """
+        offsets = self._tidy([segment.base_offset for segment in segments], log_start_offset, log_end_offset)
+        self._snapshot_offset = max(offsets, default=log_start_offset)
+        walked = (segment.base_offset for segment in segments if segment.was_recovered and segment.has_producer_ids)
+        limit = min(walked, default=log_end_offset)
+        start = self._load_newest([offset for offset in offsets if offset <= limit], log_start_offset)
+        for segment in segments:
+            if segment.next_offset > start or segment.was_recovered:
+                self._replay(segment, start)
+        self._completed.clear()
+
+    def _tidy(self, bases: Sequence[int], log_start_offset: int, log_end_offset: int) -> list[int]:
+        """Removes the snapshots that belong to no segment; returns the offsets of those that stay, sorted."""
+        found = sorted(
+            offset
+            for name in self._fs.listdir(self._directory)
+            if (offset := parse_snapshot_file_name(name)) is not None
+        )
+        newest = max((offset for offset in found if offset <= log_end_offset), default=-1)
+        kept = [
+            offset
+            for offset in found
+            if log_start_offset <= offset <= log_end_offset
+            and (offset in bases or (offset == newest and offset > bases[-1]))
+        ]
+        self._remove(offset for offset in found if offset not in kept)
+        return kept
+
+    def _load_newest(self, offsets: Sequence[int], log_start_offset: int) -> int:
+        for offset in reversed(offsets):
+            path = self.snapshot_path(offset)
+            try:
+                entries = decode_snapshot(read_file(self._fs, path))
+            except CorruptRecordError as error:
+                logger.warning("%s: %s; rebuilt from the log", path, error)
+                self._remove([offset])
+                self._snapshot_offset = min(self._snapshot_offset, max(offset - 1, 0))
+                continue
+            for entry in entries:
+                self._remember(entry)
+            return offset
+        return log_start_offset
+
+    def _replay(self, segment: LogSegment, start_offset: int) -> None:
+        aborted: list[AbortedTransaction] = []
+        if segment.has_producer_ids:
+            try:
+                self._replay_batches(segment, start_offset, aborted)
+            except RecordError as error:
+                logger.warning("%s: producers behind the damage are not known: %s", segment.path, error)
+        if segment.was_recovered and not segment.transaction_index.replace(aborted):
+            segment.unseal()
+
+    def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
+        position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
+        for at, header in scan_headers(self._fs, segment.fd, position, segment.size_bytes):
+            if header.producer_id == NO_PRODUCER_ID:
+                continue
+            if not header.is_control:
+                self.append(header, header.base_offset)
+                continue
+            marker = decode_marker(header, memoryview(self._fs.pread(segment.fd, header.size_bytes, at)))
+            if marker is not None:
+                self.append_marker(header, marker, header.base_offset, aborted.append)
+
+    def _remove(self, offsets: Iterable[int]) -> None:
+        paths = [self.snapshot_path(offset) for offset in offsets]
+        for path in paths:
+            self._fs.unlink(path)
+        if paths:
+            self._fs.fsync_dir(self._directory)
+
+
+def _place_of(batch: BatchMetadata) -> LogAppendInfo:
+    return LogAppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, batch.timestamp)

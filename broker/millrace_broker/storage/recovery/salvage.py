@@ -1,0 +1,178 @@
+"""Telling valid batches from damage in a segment's file, with nothing to go by but the bytes (spec B8).
+
+    .log   := ( batch | damage )*
+    batch  := RecordBatch v2 whose CRC-32C holds, or a message v0 or v1 whose CRC-32 holds
+    damage := what lies between the end of one valid batch and the beginning of the next one, or the file's end
+
+Valid are magic, bounds and CRC, and an offset that belongs in the segment and is not below the one expected. Offsets of
+a segment differ in their low 31 bits only, so the bytes that they have in common are what the search
+goes by; the rest of the rules then decides.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from millrace.config import MAX_LONG
+from millrace.errors import CorruptRecordError
+from millrace.fs import FileSystem
+from millrace.records.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    BatchHeader,
+)
+from millrace.records.checksum import crc32c
+from millrace_broker.storage.segments.segment import MAX_RELATIVE_OFFSET
+
+CHUNK_BYTES = 1 << 20
+_MESSAGE = struct.Struct(">qiIb")
+_MIN_MESSAGE_BYTES = {0: 14, 1: 22}
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+
+class ValidBatch(NamedTuple):
+    """A batch, or a message of an old format, and the offsets that it covers."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+
+class Damage(NamedTuple):
+    """Bytes that are no valid batch."""
+
+    position: int
+    size_bytes: int
+    reason: str
+
+
+class Bounds(NamedTuple):
+    """Where a valid batch may lie: up to byte `end`, with offsets from `lowest` to `highest`."""
+
+    end: int
+    lowest: int
+    highest: int
+
+
+def examine(fs: FileSystem, fd: int, base_offset: int) -> Iterator[ValidBatch | Damage]:
+    """Everything in the file, in order and without a gap. OSError passes, nothing else is raised."""
+    bounds = Bounds(fs.size(fd), min(base_offset, MAX_LONG), min(base_offset + MAX_RELATIVE_OFFSET, MAX_LONG))
+    position = 0
+    while position < bounds.end:
+        try:
+            found = batch_at(fs, fd, position, bounds)
+            _check_gap(fs, fd, found, bounds)
+        except CorruptRecordError as error:
+            resume = next_batch(fs, fd, position + 1, bounds)
+            yield Damage(position, resume - position, str(error))
+            position = resume
+        else:
+            yield found
+            position += found.size_bytes
+            bounds = bounds._replace(lowest=found.last_offset + 1)
+
+
+def batch_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch:
+    """The valid batch that begins at `position`; CorruptRecordError says why there is none."""
+    head = fs.pread(fd, min(HEADER_BYTES, bounds.end - position), position)
+    if len(head) < _MESSAGE.size:
+        raise CorruptRecordError(f"{len(head)} bytes are too few for a batch")
+    parse = _batch if head[MAGIC_POSITION] == MAGIC_V2 else _message
+    found = parse(fs, fd, position, head, bounds)
+    if not bounds.lowest <= found.base_offset <= found.last_offset <= bounds.highest:
+        raise CorruptRecordError(
+            f"offsets {found.base_offset} to {found.last_offset} where {bounds.lowest} or more is expected"
+        )
+    return found
+
+
+def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: Bounds) -> None:
+    """A base offset lies outside the CRC: one that leaps is only believed if the next batch does not contradict it."""
+    end = found.position + found.size_bytes
+    if found.base_offset == bounds.lowest or end >= bounds.end:
+        return
+    try:
+        following = batch_at(fs, fd, end, bounds)
+    except CorruptRecordError:
+        return
+    if following.base_offset <= found.last_offset:
+        raise CorruptRecordError(f"offset {found.base_offset}, and the next batch has offset {following.base_offset}")
+
+
+def next_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> int:
+    """Where the next valid batch at or behind `position` begins; the end of the file without one."""
+    differing_bytes = ((bounds.lowest ^ bounds.highest).bit_length() + 7) // 8
+    prefix = bounds.highest.to_bytes(8, "big")[: 8 - differing_bytes]
+    while position < bounds.end:
+        chunk = fs.pread(fd, min(CHUNK_BYTES, bounds.end - position), position)
+        at = chunk.find(prefix)
+        while at >= 0:
+            if _may_begin(chunk, at, bounds.end - position) and _is_batch(fs, fd, position + at, bounds):
+                return position + at
+            at = chunk.find(prefix, at + 1)
+        position += max(len(chunk) - len(prefix) + 1, 1)
+    return bounds.end
+
+
+def _may_begin(chunk: bytes, at: int, end: int) -> bool:
+    """Whether the length fits the file: most candidates fall here, at the cost of no read."""
+    if at + _OFFSET_AND_LENGTH.size > len(chunk):
+        return True
+    length: int = _OFFSET_AND_LENGTH.unpack_from(chunk, at)[1]
+    return _MIN_MESSAGE_BYTES[0] <= length <= end - at - LOG_OVERHEAD_BYTES
+
+
+def _is_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> bool:
+    try:
+        batch_at(fs, fd, position, bounds)
+    except CorruptRecordError:
+        return False
+    return True
+
+
+def _batch(fs: FileSystem, fd: int, position: int, head: bytes, bounds: Bounds) -> ValidBatch:
+    if len(head) < HEADER_BYTES:
+        raise CorruptRecordError(f"{len(head)} bytes are too few for a batch")
+    header = BatchHeader._make(HEADER.unpack(head))
+    _check_length(header.batch_length, HEADER_BYTES - LOG_OVERHEAD_BYTES, position, bounds.end)
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        raise CorruptRecordError(f"{header.record_count} records up to offset delta {header.last_offset_delta}")
+    end = position + header.size_bytes
+    if _checksum(fs, fd, position + ATTRIBUTES_POSITION, end, crc32c) != header.crc:
+        raise CorruptRecordError(f"CRC-32C of the batch at offset {header.base_offset} is wrong")
+    return ValidBatch(position, header.size_bytes, header.base_offset, header.last_offset)
+
+
+def _message(fs: FileSystem, fd: int, position: int, head: bytes, bounds: Bounds) -> ValidBatch:
+    offset, length, crc, magic = _MESSAGE.unpack_from(head)
+    if magic not in _MIN_MESSAGE_BYTES:
+        raise CorruptRecordError(f"magic {magic} is no message format")
+    _check_length(length, _MIN_MESSAGE_BYTES[magic], position, bounds.end)
+    end = position + LOG_OVERHEAD_BYTES + length
+    if _checksum(fs, fd, position + MAGIC_POSITION, end, zlib.crc32) != crc:
+        raise CorruptRecordError(f"CRC-32 of the message at offset {offset} is wrong")
+    return ValidBatch(position, end - position, offset, offset)
+
+
+def _check_length(length: int, minimum: int, position: int, end: int) -> None:
+    if not minimum <= length <= end - position - LOG_OVERHEAD_BYTES:
+        raise CorruptRecordError(f"length {length} with {end - position} bytes left")
+
+
+def _checksum(fs: FileSystem, fd: int, start: int, end: int, update: Callable[[bytes, int], int]) -> int:
+    checksum = 0
+    while start < end:
+        part = fs.pread(fd, min(CHUNK_BYTES, end - start), start)
+        if not part:
+            raise CorruptRecordError(f"the file ends at {start}, expected {end}")
+        checksum = update(part, checksum)
+        start += len(part)
+    return checksum

@@ -1,0 +1,103 @@
+"""A check of every byte of a log, at any time and beside appends (spec B8).
+
+Each batch's lengths, CRC and offsets are looked at, and each index entry must point to the batch that it means. A
+finding names the file and the byte at which the bad batch or entry begins; after a wrong CRC the check goes on behind
+the batch, after bytes that are no batch it goes on with the next segment. Offsets that a closed segment leaves out are
+what compaction leaves behind, as long as offsets never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from millrace.errors import RecordError
+from millrace.fs import FileSystem
+from millrace.records.batch import BatchHeader
+from millrace_broker.storage.batches.scan import walk_batches
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.reports import Finding, VerifyReport
+from millrace_broker.storage.segments.segment import LogSegment
+
+
+class _SegmentCheck:
+    """One walk over one segment."""
+
+    def __init__(self, fs: FileSystem, segment: LogSegment, next_base: int | None) -> None:
+        self.findings: list[Finding] = []
+        self.batches = self.records = 0
+        self._index = list(segment.offset_index)
+        self.size_bytes = segment.size_bytes
+        self._segment = segment
+        self._fs = fs
+        self._end_offset = next_base
+        self._gaps: list[Finding] = []
+
+    def run(self) -> None:
+        """Walk, and match the index entries as their batches come by."""
+        segment, end, next_offset = self._segment, 0, self._segment.base_offset
+        expected = {position: offset for offset, position in self._index}
+        try:
+            for position, header, crc_holds in walk_batches(self._fs, segment.fd, self.size_bytes):
+                if not crc_holds:
+                    self._find(segment.path, position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
+                if header.base_offset != next_offset:
+                    self._find_offset(header, position, next_offset)
+                if expected.pop(position, None) not in (None, header.last_offset - segment.base_offset):
+                    self._find_index(position, "does not name the batch's last offset")
+                self.batches += 1
+                self.records += header.record_count
+                end, next_offset = position + header.size_bytes, header.next_offset
+        except RecordError as error:
+            self._find(segment.path, end, str(error))
+        for position in expected:
+            self._find_index(position, "no batch begins there" if position < end else "not reached")
+
+    def _find_offset(self, header: BatchHeader, position: int, expected: int) -> None:
+        """Offsets left out are a finding in the active segment, and where what follows goes back behind them."""
+        reason = f"offset {header.base_offset} where {expected} is expected"
+        gap = Finding(file=self._segment.path, position=position, reason=reason)
+        if self._end_offset is not None and expected < header.base_offset and header.next_offset <= self._end_offset:
+            self._gaps = [gap]
+        else:
+            self.findings += [*self._gaps, gap]
+            self._gaps = []
+
+    def _find(self, path: str, position: int, reason: str) -> None:
+        self.findings.append(Finding(file=path, position=position, reason=reason))
+
+    def _find_index(self, position: int, reason: str) -> None:
+        index = self._segment.offset_index
+        entry = next(slot for slot, (_, found) in enumerate(self._index) if found == position)
+        self._find(index.path, entry * index.ENTRY.size, f"entry for byte {position} of the log: {reason}")
+
+
+def verify_log(
+    fs: FileSystem,
+    topic_partition: TopicPartition,
+    log_start_offset: int,
+    log_end_offset: int,
+    segments: Sequence[LogSegment],
+) -> VerifyReport:
+    """Check the segments as they are now. Segments that are deleted meanwhile are left out. OSError passes."""
+    checks: list[_SegmentCheck] = []
+    for segment, following in zip_longest(segments, segments[1:]):
+        if not segment.retain():
+            continue
+        try:
+            check = _SegmentCheck(fs, segment, None if following is None else following.base_offset)
+            check.run()
+        finally:
+            segment.release()
+        checks.append(check)
+    return VerifyReport(
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        segments=len(checks),
+        batches=sum(check.batches for check in checks),
+        records=sum(check.records for check in checks),
+        size_bytes=sum(check.size_bytes for check in checks),
+        log_start_offset=log_start_offset,
+        log_end_offset=log_end_offset,
+        findings=tuple(finding for check in checks for finding in check.findings),
+    )

@@ -1,0 +1,223 @@
+"""A sorted file of fixed-size entries (key, value): the common part of the offset index and the time index.
+
+    entry  := key, value            big-endian, keys strictly increasing, values never decreasing
+    file   := entry*
+
+A *growing* index has its entries in memory as two columns, and in the file up to the last `write`. A *sealed* one is
+complete in its file and is searched there without being loaded. The index of the active segment grows.
+
+A crash may leave a file that is short, cut inside an entry, or filled with zeros. `is_sane` finds that out, and the
+segment then rebuilds the index from the log. Nothing in an index is ever the only copy.
+
+Columns grow on one thread only. `write`, `sync` and `seal` may run on another: they read what is there, and a search
+keeps the columns that it began with.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import ClassVar
+
+from millrace.fs import FileSystem
+
+Entry = tuple[int, int]
+Columns = tuple["array[int]", "array[int]"]
+
+KEY, VALUE = 0, 1
+SEARCHED_AT_ONCE = 512  # reading that many entries together costs less than one by one
+
+
+class IndexFile:
+    """An index that is searched by key or by value. Subclasses define how an entry is packed."""
+
+    __slots__ = ("_columns", "_fd", "_file_bytes", "_fs", "_is_synced", "_last", "_max_entries", "_written", "path")
+
+    ENTRY: ClassVar[struct.Struct]
+    TYPE_CODES: ClassVar[tuple[str, str]]
+
+    def __init__(self, fs: FileSystem, path: str, max_bytes: int) -> None:
+        self.path = path
+        self._fs = fs
+        self._max_entries = max_bytes // self.ENTRY.size
+        self._columns: Columns | None = None
+        self._is_synced = True
+        self._fd = fs.open(path, create=True)
+        with ExitStack() as undo:
+            undo.callback(fs.close, self._fd)
+            self._file_bytes = fs.size(self._fd)
+            self._written = self._file_bytes // self.ENTRY.size
+            self._last = self._entry_in_file(self._written - 1) if self._written else None
+            undo.pop_all()
+
+    def __len__(self) -> int:
+        columns = self._columns
+        return self._written if columns is None else len(columns[VALUE])
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Iterates over the entries in order, those that were there when the iteration began."""
+        columns = self._columns
+        if columns is None:
+            return self.ENTRY.iter_unpack(self._fs.pread(self._fd, self._written * self.ENTRY.size, 0))
+        return iter(tuple(zip(*columns, strict=False)))
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest entry."""
+        columns = self._columns
+        if columns is None:
+            return self._last
+        keys, values = columns
+        return (keys[-1], values[-1]) if values else None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the index is complete in its file."""
+        return self._columns is None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `segment.index.bytes` leaves no room for another entry."""
+        columns = self._columns
+        return (self._written if columns is None else len(columns[VALUE])) >= self._max_entries
+
+    @property
+    def room(self) -> int:
+        """The number of entries that may still be appended."""
+        columns = self._columns
+        return self._max_entries - (self._written if columns is None else len(columns[VALUE]))
+
+    def is_sane(self, max_value: int) -> bool:
+        """Returns whether the file holds whole entries that increase, with values up to `max_value`.
+
+        Only the first and the last entry are looked at: bytes between them were synced before they were relied on.
+        """
+        if self._file_bytes % self.ENTRY.size:
+            return False
+        if self._last is None:
+            return True
+        first = self._entry_in_file(0)
+        ordered = self._written == 1 or first[KEY] < self._last[KEY]
+        return ordered and first[VALUE] <= self._last[VALUE] <= max_value and first[VALUE] >= 0
+
+    def grow(self) -> None:
+        """Loads the entries, so that more can be appended."""
+        entries = list(self)
+        self._columns = self._empty_columns()
+        for column, values in zip(self._columns, zip(*entries, strict=True), strict=False):
+            column.extend(values)
+
+    def withdraw(self) -> None:
+        """Empties the file, durably, and keeps the entries in memory as if none had been written. OSError passes."""
+        self.grow()
+        self._fs.truncate(self._fd, 0)
+        self._file_bytes = self._written = 0
+        self._fs.fsync(self._fd)
+
+    def clear(self) -> None:
+        """Drops all entries; the index then grows from none."""
+        if self._file_bytes:
+            self._fs.truncate(self._fd, 0)
+        self._is_synced = False
+        self._file_bytes = self._written = 0
+        self._last = None
+        self._columns = self._empty_columns()
+
+    def append(self, key: int, value: int) -> bool:
+        """Adds an entry above the last one, in memory until `write`; returns whether the index is full then."""
+        columns = self._columns
+        if columns is None:
+            raise ValueError(f"{self.path} is sealed")
+        keys, values = columns
+        keys.append(key)
+        values.append(value)
+        return len(values) >= self._max_entries
+
+    def floor(self, key: int) -> Entry | None:
+        """Returns the last entry whose key is not above `key`; None without one."""
+        return self._floor(KEY, key)
+
+    def floor_value(self, value: int) -> Entry | None:
+        """Returns the last entry whose value is not above `value`; None without one."""
+        return self._floor(VALUE, value)
+
+    def write(self) -> None:
+        """Writes the entries that are only in memory to the file, all or none. OSError passes."""
+        columns = self._columns
+        if columns is None:
+            return
+        start, end = self._written, len(columns[VALUE])
+        if start == end:
+            return
+        data = b"".join(map(self.ENTRY.pack, columns[KEY][start:end], columns[VALUE][start:end]))
+        try:
+            self._fs.pwritev(self._fd, [data], start * self.ENTRY.size)
+        except OSError:
+            self._fs.truncate(self._fd, self._file_bytes)
+            raise
+        self._is_synced = False
+        self._written, self._file_bytes = end, end * self.ENTRY.size
+
+    def sync(self) -> None:
+        """Writes, and blocks until the file is on the disk. OSError passes."""
+        self.write()
+        if not self._is_synced:
+            self._is_synced = True
+            try:
+                self._fs.fsync(self._fd)
+            except OSError:
+                self._is_synced = False
+                raise
+
+    def seal(self) -> None:
+        """Writes, and frees the entries in memory, as nothing is appended any more. OSError passes."""
+        self.write()
+        self._last = self.last
+        self._columns = None
+
+    def close(self) -> None:
+        """Closes the file; what was not written is lost."""
+        self._fs.close(self._fd)
+
+    def _empty_columns(self) -> Columns:
+        key_code, value_code = self.TYPE_CODES
+        return array(key_code), array(value_code)
+
+    def _floor(self, field: int, target: int) -> Entry | None:
+        columns = self._columns
+        if columns is not None:
+            slot = bisect_right(columns[field], target) - 1
+            return (columns[KEY][slot], columns[VALUE][slot]) if slot >= 0 else None
+        if self._last is None or target >= self._last[field]:
+            return self._last
+        return self._floor_in_file(field, target)
+
+    def _floor_in_file(self, field: int, target: int) -> Entry | None:
+        """Halves the file until what is left can be read at once, and searches that."""
+        start, end = 0, self._written
+        while end - start > SEARCHED_AT_ONCE:
+            middle = (start + end) // 2
+            if self._entry_in_file(middle)[field] > target:
+                end = middle
+            else:
+                start = middle
+        size_bytes = self.ENTRY.size
+        entries = self._fs.pread(self._fd, (end - start) * size_bytes, start * size_bytes)
+        slot = self._last_slot(entries, field, target)
+        if slot < 0:
+            return None
+        key, value = self.ENTRY.unpack_from(entries, slot * size_bytes)
+        return key, value
+
+    def _last_slot(self, entries: bytes, field: int, target: int) -> int:
+        """Returns which of some entries is the last one whose field is not above the target; -1 for none."""
+        unpack, size_bytes = self.ENTRY.unpack_from, self.ENTRY.size
+        slots = range(len(entries) // size_bytes)
+        return bisect_right(slots, target, key=lambda slot: unpack(entries, slot * size_bytes)[field]) - 1
+
+    def _entry_in_file(self, slot: int) -> Entry:
+        key, value = self.ENTRY.unpack(self._fs.pread(self._fd, self.ENTRY.size, slot * self.ENTRY.size))
+        return key, value

@@ -1,0 +1,483 @@
+"""One segment of a log: `<base offset>.log` with its indexes (docs/formats/segment.md).
+
+    .log  := batch*      RecordBatch v2, offsets increasing, no gap between the bytes
+
+Only the active segment, the last one of its log, is appended to. A crash may leave a tail that is cut short or has no
+valid batches, and an index that is short or missing. `recover` walks the batches, cuts the tail and rebuilds the
+indexes; `load_closed` and `load_active` trust what a clean shutdown or a sync has left.
+
+Descriptors stay open until the log *and* the last other user have let go of the segment (`retain`, `release`), so a
+sync or a check on another thread never meets a closed file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from threading import Lock
+from typing import NamedTuple
+
+from millrace.errors import CorruptRecordError, RecordError
+from millrace.fs import Buffer, FileSystem
+from millrace.records.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    read_header,
+)
+from millrace.records.compression import Codec, codec_of
+from millrace.records.record import Record, decode_batch
+from millrace_broker.storage.batches.scan import FoundBatch, find_batch, scan_headers, walk_batches
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import is_disk_full
+from millrace_broker.storage.filenames import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from millrace_broker.storage.segments.offset_index import OffsetIndex
+from millrace_broker.storage.segments.time_index import TimeIndex
+from millrace_broker.storage.segments.transaction_index import TransactionIndex
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_CODEC_ID = max(Codec)
+MAX_RESUME_POSITIONS = 64
+NOTHING_INDEXED = NO_TIMESTAMP - 1
+
+
+class Located(NamedTuple):
+    """Whole batches in a file. `data` holds their bytes where the search has read them already, else None."""
+
+    position: int
+    size_bytes: int
+    data: bytes | None
+
+
+class LogSegment:
+    """The batches of a log from `base_offset` on, in one file, and the indexes over them."""
+
+    __slots__ = (
+        "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
+        "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "fd",
+        "first_timestamp", "has_producer_ids", "is_index_full", "max_timestamp", "max_timestamp_offset",
+        "next_offset", "offset_index", "path", "size_bytes", "time_index", "transaction_index", "was_recovered",
+    )  # fmt: skip
+
+    def __init__(
+        self, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, file_suffix: str = ""
+    ) -> None:
+        """Opens the files, creating them if need be. `file_suffix` ends the names of a segment not yet in its place."""
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self._file_suffix = file_suffix
+        self.path = os.path.join(directory, segment_file_name(base_offset, LOG_SUFFIX) + file_suffix)
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        self.is_index_full = False
+        self.was_recovered = False
+        self.has_producer_ids = True  # as long as no recovery has found that there are none
+        self._fs = fs
+        self._directory = directory
+        self._interval_bytes = config.index_interval_bytes
+        self._indexed_position = 0
+        self._indexed_timestamp = NOTHING_INDEXED
+        self._resume_positions: dict[int, int] = {}
+        self._has_reserve = False
+        self._is_synced = True  # recovery takes care of what was written before the segment was opened
+        self._users = 1
+        self._users_lock = Lock()
+        with ExitStack() as undo:
+            self.fd = fs.open(self.path, create=True)
+            undo.callback(fs.close, self.fd)
+            self.size_bytes = fs.size(self.fd)
+            self.offset_index = OffsetIndex(fs, self._file(OFFSET_INDEX_SUFFIX), config.segment_index_bytes)
+            undo.callback(self.offset_index.close)
+            self.time_index = TimeIndex(fs, self._file(TIME_INDEX_SUFFIX), config.segment_index_bytes)
+            undo.callback(self.time_index.close)
+            self.transaction_index = TransactionIndex(fs, self._file(TRANSACTION_INDEX_SUFFIX))
+            undo.pop_all()
+
+    # Appending: the log's own thread, on the active segment.
+
+    def write(self, buffers: Sequence[Buffer], size_bytes: int) -> int:
+        """Writes the bytes at the end and returns their position; `add` then tells the indexes. OSError passes."""
+        position = self.size_bytes
+        self._fs.pwritev(self.fd, buffers, position)
+        self._is_synced = False
+        self.size_bytes = position + size_bytes
+        return position
+
+    def reserve(self, size_bytes: int) -> None:
+        """Reserves disk space for a segment of this size; `seal` gives back what was not used. OSError passes."""
+        self._fs.reserve(self.fd, size_bytes)
+        self._has_reserve = True
+
+    def undo_write(self) -> None:
+        """Cuts off what a failed `write` may have left behind the known end. OSError passes."""
+        self._fs.truncate(self.fd, self.size_bytes)
+
+    def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
+        """Counts a written batch and adds index entries, one after each `index.interval.bytes`."""
+        self.next_offset = last_offset + 1
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position - self._indexed_position > self._interval_bytes:
+            if self.offset_index.append(last_offset - self.base_offset, position):
+                self.is_index_full = True
+            if self.max_timestamp > self._indexed_timestamp:
+                self._index_max_timestamp()
+            self._indexed_position = position
+
+    @property
+    def index_room(self) -> int:
+        """The number of further batches that are sure to fit into the indexes."""
+        return min(self.offset_index.room, self.time_index.room)
+
+    def finish(self) -> None:
+        """Ends the time index with the largest timestamp, as nothing is appended any more."""
+        if self.size_bytes and self.max_timestamp > self._indexed_timestamp:
+            self._index_max_timestamp()
+
+    def write_indexes(self) -> bool:
+        """Writes index entries that are only in memory to their files; returns false where the disk is full."""
+        try:
+            self.offset_index.write()
+            self.time_index.write()
+            self.transaction_index.write()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            return False
+        return True
+
+    def sync_batches(self) -> None:
+        """Blocks until the batches are on the disk; what is written meanwhile may wait for the next call."""
+        if not self._is_synced:
+            self._is_synced = True
+            try:
+                self._fs.fsync(self.fd)
+            except OSError:
+                self._is_synced = False
+                raise
+
+    def sync(self) -> None:
+        """Blocks until batches and index entries are on the disk. Names are synced with the folder."""
+        self.sync_batches()
+        self.offset_index.sync()
+        self.time_index.sync()
+        self.transaction_index.sync()
+
+    def seal(self) -> None:
+        """Frees the memory of the indexes and the unused reserve, after `finish` and `sync`."""
+        self.offset_index.seal()
+        self.time_index.seal()
+        if self._has_reserve:
+            self._fs.truncate(self.fd, self.size_bytes)
+            self._has_reserve = False
+
+    def unseal(self) -> None:
+        """Takes `seal` back, as the disk has no room for the transaction index: a start then rebuilds the indexes."""
+        if self.is_sealed:
+            self.time_index.withdraw()
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether nothing is appended any more and all of it was synced."""
+        return self.offset_index.is_sealed and self.time_index.is_sealed
+
+    # Reading.
+
+    def locate(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> Located | None:
+        """Returns where the whole batches from the one that holds `offset` are, as `Log.read` reads them.
+
+        None where no batch below `end_offset` holds it; size 0 where the first one is too large.
+        """
+        end_position = self.position_of(end_offset)
+        found = self.find(offset, end_position)
+        if found is None:
+            return None
+        start, first_bytes, first_end, chunk, chunk_position = found
+        if start + max_bytes >= end_position:
+            end, next_offset = end_position, end_offset
+        elif first_bytes <= max_bytes:
+            end, next_offset = self._last_boundary(start, start + max_bytes)
+        elif at_least_one:
+            end, next_offset = start + first_bytes, first_end
+        else:
+            return Located(start, 0, b"")
+        self._remember(next_offset, end)
+        is_read = end - chunk_position <= len(chunk)
+        return Located(start, end - start, chunk[start - chunk_position : end - chunk_position] if is_read else None)
+
+    def read(self, located: Located) -> bytes:
+        """Returns the bytes of what was located. OSError passes."""
+        return self.read_at(located.position, located.size_bytes) if located.data is None else located.data
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """Returns the bytes at a position. OSError passes."""
+        return self._fs.pread(self.fd, size_bytes, position)
+
+    def descriptor(self) -> AbstractContextManager[int]:
+        """Lends the operating system's descriptor of the file, for as long as the context lasts."""
+        return self._fs.descriptor(self.fd)
+
+    def find(self, offset: int, end_position: int | None = None) -> FoundBatch | None:
+        """Finds the first batch whose last offset is not below `offset`; None without one."""
+        end = self.size_bytes if end_position is None else end_position
+        start = self._resume_positions.get(offset)
+        if start is None:
+            floor = self.offset_index.floor(offset - self.base_offset)
+            start = floor[1] if floor is not None else 0
+        return find_batch(self._fs, self.fd, start, end, offset)
+
+    def position_of(self, offset: int) -> int:
+        """Returns the position of the batch that holds `offset`, or else of the next one, or else the file's end."""
+        if offset >= self.next_offset:
+            return self.size_bytes
+        found = self.find(offset)
+        return self.size_bytes if found is None else found.position
+
+    def _last_boundary(self, start: int, limit: int) -> tuple[int, int]:
+        """Returns (position, base offset) of the first batch that ends behind `limit`; a batch begins at `start`."""
+        floor = self.offset_index.floor_value(limit)
+        nearest = max(start, floor[1]) if floor is not None else start
+        for position, header in scan_headers(self._fs, self.fd, nearest, self.size_bytes):
+            if position + header.size_bytes > limit:
+                return position, header.base_offset
+        return self.size_bytes, self.next_offset
+
+    def _remember(self, next_offset: int, position: int) -> None:
+        """Remembers where a read ended, as its reader goes on from there. Batches never move, so this stays true."""
+        if len(self._resume_positions) >= MAX_RESUME_POSITIONS:
+            self._resume_positions.clear()
+        self._resume_positions[next_offset] = position
+
+    # Timestamps.
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> Record | None:
+        """Finds the first record from `start_offset` on whose timestamp is not below `timestamp_ms`; None without one.
+
+        Where the header of a batch promises one that none of its records has, the batch's last record is returned:
+        otherwise every batch with such a header would be decompressed.
+        """
+        older = self.time_index.floor(timestamp_ms - 1)
+        floor = self.offset_index.floor(older[1]) if older is not None else None
+        start = floor[1] if floor is not None else 0
+        for position, header in scan_headers(self._fs, self.fd, start, self.size_bytes):
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
+                records = self._records(position, header)
+                for record in records:
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                        return record
+                if records and header.base_offset >= start_offset:
+                    return records[-1]._replace(timestamp_ms=header.max_timestamp)
+        return None
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp; where no record has one, the time at which the file was last written. OSError passes.
+
+        Messages of clients before 0.10 have no timestamps. Kafka does the same (LogSegment.largestTimestamp).
+        """
+        return self.max_timestamp if self.max_timestamp >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """The time at which the file of the batches was last written. OSError passes."""
+        return self._fs.modified_ms(self.fd)
+
+    def set_modified_ms(self, time_ms: int) -> None:
+        """Sets the time at which the batches count as written; the next `sync` makes it durable. OSError passes."""
+        self._fs.set_modified_ms(self.fd, time_ms)
+        self._is_synced = False
+
+    def max_timestamp_from(self, start_offset: int) -> int:
+        """Returns the largest timestamp of records at `start_offset` or above; -1 where there is none."""
+        if start_offset <= self.base_offset:
+            return self.max_timestamp
+        found = self.find(start_offset)
+        if found is None:
+            return NO_TIMESTAMP
+        placed = scan_headers(self._fs, self.fd, found.position, self.size_bytes)
+        return max(self._newest(position, header, start_offset) for position, header in placed)
+
+    def _newest(self, position: int, header: BatchHeader, start_offset: int) -> int:
+        if start_offset <= header.base_offset:
+            return header.max_timestamp
+        times = (record.timestamp_ms for record in self._records(position, header) if record.offset >= start_offset)
+        return max(times, default=NO_TIMESTAMP)
+
+    def _records(self, position: int, header: BatchHeader) -> list[Record]:
+        batch = self._fs.pread(self.fd, header.size_bytes, position)
+        return list(decode_batch(header, memoryview(batch)))
+
+    # Opening.
+
+    def begin(self) -> None:
+        """Begins to use files that were just created. OSError passes.
+
+        There is nothing to walk, and nothing to sync before something is written. Files that turn out to hold something
+        are recovered.
+        """
+        is_fresh = not (self.size_bytes or len(self.offset_index) or len(self.time_index))
+        if not is_fresh or not self._indexes_are_sane():
+            self.recover(truncate=True)
+            return
+        self.offset_index.grow()
+        self.time_index.grow()
+        self.was_recovered, self.has_producer_ids = True, False
+
+    def load_closed(self, next_offset: int) -> bool:
+        """Loads a closed segment as it is; returns false where an index does not fit it and must be rebuilt."""
+        self.next_offset = next_offset
+        if not self._indexes_are_sane():
+            return False
+        if not self.size_bytes:
+            return True
+        last = self.time_index.last
+        if last is None:
+            return False
+        self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
+        return True
+
+    def load_active(self) -> bool:
+        """Loads the newest segment after a clean shutdown; returns false where something does not fit.
+
+        Headers are walked from the last index entry on, so the tail is checked at little cost.
+        """
+        if not self._indexes_are_sane():
+            return False
+        self.offset_index.grow()
+        self.time_index.grow()
+        self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+        last, newest = self.offset_index.last, self.time_index.last
+        start = last[1] if last is not None else 0
+        if newest is not None:
+            self.max_timestamp, self.max_timestamp_offset = newest[0], self.base_offset + newest[1]
+            self._indexed_timestamp = newest[0]
+        try:
+            return self._load_tail(start)
+        except RecordError:
+            return False
+
+    def recover(self, *, truncate: bool, gaps_up_to_offset: int = 0) -> tuple[int, str]:
+        """Walks all batches, rebuilds the indexes, and cuts off what is no valid batch; returns (bytes cut, why).
+
+        With `truncate` false the bytes stay, and only the indexes end there. Offsets may be left out below
+        `gaps_up_to_offset` only. OSError passes.
+        """
+        self.offset_index.clear()
+        self.time_index.clear()
+        self._indexed_position, self._indexed_timestamp = 0, NOTHING_INDEXED
+        self.is_index_full = False
+        self.was_recovered, self.has_producer_ids, self._is_synced = True, False, False
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.next_offset, end, reason = self.base_offset, 0, ""
+        max_offset = self.base_offset + MAX_RELATIVE_OFFSET
+        try:
+            for position, header, crc_holds in walk_batches(self._fs, self.fd, self.size_bytes):
+                last_offset = header.base_offset + header.last_offset_delta
+                # Many batches come by here, so what nearly all of them are is checked first, without a call.
+                if not (
+                    crc_holds
+                    and header.base_offset == self.next_offset
+                    and last_offset <= max_offset
+                    and header.attributes & CODEC_MASK <= MAX_CODEC_ID
+                ):
+                    self._check_walked(header, crc_holds=crc_holds, gaps_up_to_offset=gaps_up_to_offset)
+                if header.producer_id != NO_PRODUCER_ID:
+                    self.has_producer_ids = True
+                self.add(position, last_offset, header.max_timestamp)
+                end = position + LOG_OVERHEAD_BYTES + header.batch_length
+        except RecordError as error:
+            reason = str(error)
+        cut_bytes = self.size_bytes - end
+        if cut_bytes and truncate:
+            self._fs.truncate(self.fd, end)
+            self.size_bytes = end
+        return cut_bytes, reason
+
+    def _check_walked(self, header: BatchHeader, *, crc_holds: bool, gaps_up_to_offset: int) -> None:
+        if not crc_holds:
+            raise CorruptRecordError(f"the CRC-32C of the batch at offset {header.base_offset} does not match")
+        codec_of(header.codec_id)
+        follows = header.base_offset == self.next_offset
+        after_gap = self.next_offset < header.base_offset and header.next_offset <= gaps_up_to_offset
+        if not (follows or after_gap) or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            raise CorruptRecordError(f"offset {header.base_offset} where {self.next_offset} is expected")
+
+    def _load_tail(self, start: int) -> bool:
+        end = start
+        for position, header in scan_headers(self._fs, self.fd, start, self.size_bytes):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+            end, self.next_offset = position + header.size_bytes, header.next_offset
+        self._indexed_position = start
+        if end:
+            self.first_timestamp = read_header(self._fs.pread(self.fd, HEADER_BYTES, 0)).max_timestamp
+        return end == self.size_bytes
+
+    def _indexes_are_sane(self) -> bool:
+        return (
+            self.offset_index.is_sane(max(self.size_bytes - 1, 0))
+            and self.time_index.is_sane(MAX_RELATIVE_OFFSET)
+            and self.transaction_index.is_sane(self.base_offset)
+        )
+
+    # Closing and renaming.
+
+    def retain(self) -> bool:
+        """Keeps the descriptors open until `release`; returns false where the segment is closed already."""
+        with self._users_lock:
+            if not self._users:
+                return False
+            self._users += 1
+            return True
+
+    def release(self) -> None:
+        """Undoes one `retain`, or the hold that the log has from the start; the last one closes the files."""
+        with self._users_lock:
+            self._users -= 1
+            if self._users:
+                return
+        self._fs.close(self.fd)
+        self.offset_index.close()
+        self.time_index.close()
+        self.transaction_index.close()
+
+    def file_paths(self) -> list[str]:
+        """Returns the paths of the files that are there, the `.log` first; OSError passes."""
+        paths = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+        return [path for path in paths if self._fs.exists(path)]
+
+    def change_suffix(self, file_suffix: str) -> None:
+        """Renames the files, the `.log` last: once it has its name, all of them have. OSError passes."""
+        before = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+        self._file_suffix = file_suffix
+        after = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
+        for source, target in reversed(list(zip(before, after, strict=True))):
+            if self._fs.exists(source):
+                self._fs.rename(source, target)
+        self.path = self._file(LOG_SUFFIX)
+        self.offset_index.path = self._file(OFFSET_INDEX_SUFFIX)
+        self.time_index.path = self._file(TIME_INDEX_SUFFIX)
+        self.transaction_index.path = self._file(TRANSACTION_INDEX_SUFFIX)
+
+    def _file(self, suffix: str) -> str:
+        return os.path.join(self._directory, segment_file_name(self.base_offset, suffix) + self._file_suffix)
+
+    def _index_max_timestamp(self) -> None:
+        if self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset):
+            self.is_index_full = True
+        self._indexed_timestamp = self.max_timestamp
