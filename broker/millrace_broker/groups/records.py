@@ -77,7 +77,7 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int = NO_TIMESTAMP
 
 
-class MemberMetadata(NamedTuple):
+class StoredMember(NamedTuple):
     """One stored member; the subscription is its metadata for the group's protocol."""
 
     member_id: str
@@ -90,7 +90,7 @@ class MemberMetadata(NamedTuple):
     assignment: bytes
 
 
-class GroupMetadata(NamedTuple):
+class StoredGroup(NamedTuple):
     """A classic group as it is stored after each rebalance and each change of a static member."""
 
     protocol_type: str
@@ -98,7 +98,7 @@ class GroupMetadata(NamedTuple):
     protocol_name: str | None
     leader: str | None
     state_timestamp_ms: int
-    members: tuple[MemberMetadata, ...]
+    members: tuple[StoredMember, ...]
 
 
 def fits(text: str, limit_bytes: int = MAX_STRING_BYTES) -> bool:
@@ -123,7 +123,7 @@ def offset_record(key: OffsetKey, committed: CommittedOffset | None) -> Record:
     return Record(out.joined(), None if committed is None else _offset_value(committed))
 
 
-def group_record(group_id: str, group: GroupMetadata | None) -> Record:
+def group_record(group_id: str, group: StoredGroup | None) -> Record:
     """Returns the record of a classic group; None removes it."""
     out = Encoder(flexible=False)
     out.int16(GROUP_KEY_VERSION)
@@ -154,7 +154,7 @@ def read_offset_value(value: bytes) -> CommittedOffset:
     return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms)
 
 
-def read_group_value(value: bytes) -> GroupMetadata:
+def read_group_value(value: bytes) -> StoredGroup:
     """Reads versions 0 to 4; raises CorruptRecordError for other bytes."""
     version, decoder = _value_of(value)
     protocol_type, generation = decoder.string(), decoder.int32()
@@ -162,7 +162,7 @@ def read_group_value(value: bytes) -> GroupMetadata:
     state_timestamp_ms = decoder.int64() if version >= 2 else NO_TIMESTAMP
     members = tuple(_read_member(decoder, version) for _ in range(decoder.array_length()))
     decoder.tagged_fields()
-    return GroupMetadata(protocol_type, generation, protocol_name, leader, state_timestamp_ms, members)
+    return StoredGroup(protocol_type, generation, protocol_name, leader, state_timestamp_ms, members)
 
 
 def _value_of(value: bytes) -> tuple[int, Decoder]:
@@ -172,7 +172,7 @@ def _value_of(value: bytes) -> tuple[int, Decoder]:
     return version, Decoder(value, INT16.size, flexible=version >= FIRST_FLEXIBLE_VALUE_VERSION)
 
 
-def _read_member(decoder: Decoder, version: int) -> MemberMetadata:
+def _read_member(decoder: Decoder, version: int) -> StoredMember:
     member_id = decoder.string()
     instance_id = decoder.nullable_string() if version >= 3 else None
     client_id, client_host = decoder.string(), decoder.string()
@@ -180,7 +180,7 @@ def _read_member(decoder: Decoder, version: int) -> MemberMetadata:
     session_timeout_ms = decoder.int32()
     subscription, assignment = decoder.bytes_(), decoder.bytes_()
     decoder.tagged_fields()
-    return MemberMetadata(
+    return StoredMember(
         member_id=member_id,
         instance_id=instance_id,
         client_id=client_id,
@@ -206,7 +206,7 @@ def _offset_value(committed: CommittedOffset) -> bytes:
     return out.joined()
 
 
-def _group_value(group: GroupMetadata) -> bytes:
+def _group_value(group: StoredGroup) -> bytes:
     out = Encoder(flexible=False)
     out.int16(GROUP_VALUE_VERSION)
     out.string(group.protocol_type)

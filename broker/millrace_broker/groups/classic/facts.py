@@ -15,7 +15,7 @@ from millrace_broker.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Membe
 from millrace_broker.groups.classic.state import FROM, State
 from millrace_broker.groups.events import JoinProtocol
 from millrace_broker.groups.group import Committer
-from millrace_broker.groups.records import CommittedOffset, GroupMetadata, MemberMetadata, Record, group_record
+from millrace_broker.groups.records import CommittedOffset, Record, StoredGroup, StoredMember, group_record
 from millrace_broker.properties.group_config import GroupConfig
 
 CLASSIC = "classic"
@@ -39,7 +39,7 @@ class GroupFacts:
         self.previous_state = State.EMPTY
 
     @classmethod
-    def of(cls, group_id: str, metadata: GroupMetadata, config: GroupConfig, now_ms: int) -> Self:
+    def of(cls, group_id: str, metadata: StoredGroup, config: GroupConfig, now_ms: int) -> Self:
         """Returns a group that its record describes."""
         group = cls(group_id, config, now_ms)
         group.generation = metadata.generation
@@ -160,7 +160,7 @@ class GroupFacts:
     def record(self, assignments: dict[str, bytes] | None = None) -> Record:
         """Returns the record of the group, with new assignments where these are not part of it yet."""
         members = tuple(
-            MemberMetadata(
+            StoredMember(
                 member_id=member.member_id,
                 instance_id=member.instance_id,
                 client_id=member.client_id,
@@ -172,7 +172,7 @@ class GroupFacts:
             )
             for member in self.members
         )
-        metadata = GroupMetadata(
+        metadata = StoredGroup(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol_name=self.protocol_name,

@@ -25,11 +25,11 @@ from millrace_broker.groups.consumer.decisions import (
     Situation,
     Succeeded,
     Unchanged,
-    beaten,
+    answer_heartbeat,
+    answer_sync,
     decide,
     not_stored,
     refuse,
-    synced,
 )
 from millrace_broker.groups.consumer.events import Beat, Event, Expired, Heartbeat, Leave
 from millrace_broker.groups.consumer.facts import ConsumerGroupFacts
@@ -101,11 +101,11 @@ class ConsumerGroup(ConsumerGroupFacts):
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
         """Handles SyncGroup of a member that uses the classic protocol."""
-        return synced(self._situation(now_ms), sync)
+        return answer_sync(self._situation(now_ms), sync)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
         """Handles Heartbeat of a member that uses the classic protocol."""
-        return beaten(self.state, self._home.config_of(self.group_id), member_id, instance_id, generation)
+        return answer_heartbeat(self.state, self._home.config_of(self.group_id), member_id, instance_id, generation)
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
         """Handles LeaveGroup; returns an error for each member that it names."""

@@ -116,7 +116,7 @@ def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
     return refuse(event, error)
 
 
-def synced(situation: Situation, request: Sync) -> Effects:
+def answer_sync(situation: Situation, request: Sync) -> Effects:
     """Returns the answer to SyncGroup, and what it means for the member's timers."""
     try:
         result = classic_members.sync(situation.state, request, situation.surroundings.view)
@@ -128,7 +128,7 @@ def synced(situation: Situation, request: Sync) -> Effects:
     return [*timers.synced(member, situation.config), Answer(request.ticket, result)]
 
 
-def beaten(
+def answer_heartbeat(
     state: GroupState, config: ConsumerGroupConfig, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ErrorCode, Effects]:
     """Returns the answer to Heartbeat: REBALANCE_IN_PROGRESS where the member has to join again."""

@@ -37,8 +37,7 @@ from millrace_broker.groups.consumer.member import (
 from millrace_broker.groups.consumer.records import GroupEpoch, Kind, TargetEpoch
 from millrace_broker.groups.consumer.state import GroupState
 from millrace_broker.groups.events import JoinProtocol
-from millrace_broker.groups.records import GroupMetadata
-from millrace_broker.groups.records import MemberMetadata as KeptMember
+from millrace_broker.groups.records import StoredGroup, StoredMember
 from millrace_broker.properties.group_config import ConsumerGroupConfig, GroupConfig
 
 CANNOT = "classic group {} can't become a consumer group: {}"
@@ -116,7 +115,7 @@ def downgrade(
 ) -> ClassicGroup:
     """Returns the classic group of these members, each with what is assigned to it now."""
     protocol = _common_protocol(members)
-    kept = GroupMetadata(
+    kept = StoredGroup(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         generation=state.epoch,
         protocol_name=protocol,
@@ -141,13 +140,13 @@ def _common_protocol(members: Sequence[Member]) -> str:
     return next((name for name in offers[0] if all(name in offer for offer in offers)), offers[0][0])
 
 
-def _downgraded(member: Member, protocol: str, view: ClusterView) -> KeptMember:
+def _downgraded(member: Member, protocol: str, view: ClusterView) -> StoredMember:
     classic = member.metadata.classic
     assert classic is not None
     subscription = next(
         (one.metadata for one in classic.protocols if one.name == protocol), classic.protocols[0].metadata
     )
-    return KeptMember(
+    return StoredMember(
         member_id=member.member_id,
         instance_id=member.metadata.instance_id,
         client_id=member.metadata.client_id,

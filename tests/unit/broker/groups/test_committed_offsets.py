@@ -5,7 +5,7 @@ import pytest
 from millrace.wire.encoder import Encoder
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.offsets import Offsets, expired
-from millrace_broker.groups.records import CommittedOffset, GroupMetadata, MemberMetadata, OffsetKey
+from millrace_broker.groups.records import CommittedOffset, OffsetKey, StoredGroup, StoredMember
 from millrace_broker.properties.group_config import GroupConfig
 
 DAY_MS = 86_400_000
@@ -27,9 +27,9 @@ SUBSCRIPTION = subscription("t")
 
 
 def group(*, protocol_type="consumer", members=(), since_days=0, metadata=SUBSCRIPTION):
-    kept = tuple(MemberMetadata(name, None, "c", "/h", 1, 1, metadata, b"") for name in members)
+    kept = tuple(StoredMember(name, None, "c", "/h", 1, 1, metadata, b"") for name in members)
     leader = members[0] if members else None
-    stored = GroupMetadata(protocol_type, 1, "range", leader, NOW_MS - since_days * DAY_MS, kept)
+    stored = StoredGroup(protocol_type, 1, "range", leader, NOW_MS - since_days * DAY_MS, kept)
     return ClassicGroup.of("g", stored, GroupConfig(), NOW_MS)
 
 

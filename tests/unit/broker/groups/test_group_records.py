@@ -11,9 +11,9 @@ from millrace.wire.encoder import Encoder, unsigned_varint
 from millrace_broker.cluster.coordinator_topic import java_hash, partition_of
 from millrace_broker.groups.records import (
     CommittedOffset,
-    GroupMetadata,
-    MemberMetadata,
     OffsetKey,
+    StoredGroup,
+    StoredMember,
     group_record,
     key_version,
     offset_record,
@@ -27,10 +27,10 @@ TEXTS = st.text(max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MEMBERS = st.builds(
-    MemberMetadata, TEXTS, st.none() | TEXTS, TEXTS, TEXTS, st.integers(0, 2**31 - 1), INT32, st.binary(), st.binary()
+    StoredMember, TEXTS, st.none() | TEXTS, TEXTS, TEXTS, st.integers(0, 2**31 - 1), INT32, st.binary(), st.binary()
 )
 GROUPS = st.builds(
-    GroupMetadata, TEXTS, INT32, st.none() | TEXTS, st.none() | TEXTS, INT64, st.lists(MEMBERS, max_size=3).map(tuple)
+    StoredGroup, TEXTS, INT32, st.none() | TEXTS, st.none() | TEXTS, INT64, st.lists(MEMBERS, max_size=3).map(tuple)
 )
 
 
@@ -49,8 +49,8 @@ def test_an_offset_with_an_expiry_is_written_in_the_version_that_has_one():
 
 
 def test_a_group_is_written_as_kafka_writes_it():
-    member = MemberMetadata("m", None, "c", "/h", 2, 1, b"s", b"")
-    record = group_record("g", GroupMetadata("consumer", 5, "range", "m", 9, (member,)))
+    member = StoredMember("m", None, "c", "/h", 2, 1, b"s", b"")
+    record = group_record("g", StoredGroup("consumer", 5, "range", "m", 9, (member,)))
     assert record.key == bytes.fromhex("0002000167")
     assert record.value == bytes.fromhex(
         "0003 0008 636f6e73756d6572 00000005 0005 72616e6765 0001 6d 0000000000000009 00000001"
@@ -112,10 +112,10 @@ def test_every_version_of_a_group_is_read(version):
     out.bytes_(b"part")
     out.no_tagged_fields()
     out.no_tagged_fields()
-    member = MemberMetadata(
+    member = StoredMember(
         "m", "static" if version >= 3 else None, "c", "/h", 60_000 if version >= 1 else 10_000, 10_000, b"sub", b"part"
     )
-    expected = GroupMetadata("consumer", 5, "range", "m", 9 if version >= 2 else -1, (member,))
+    expected = StoredGroup("consumer", 5, "range", "m", 9 if version >= 2 else -1, (member,))
     assert read_group_value(b"".join(out.parts)) == expected
 
 
