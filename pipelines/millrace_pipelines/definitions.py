@@ -1,11 +1,11 @@
-"""The code location, assembled: what `defs/` holds, and what its resource is made of at run time.
+"""The code location: the definitions of `defs/`, and where their resource takes its values from.
 
     topic (external, one partition per topic) ──> warehouse_table ──> check: completeness
       │                                             └──> table_upkeep   (nightly)
       ├──> retention       (hourly)
       └──> recovery_check  (nightly) ──> check: no_findings
 
-The resource names environment variables; Dagster resolves them when a run or a tick starts, so loading reads nothing.
+The resource names environment variables, which Dagster reads when a run or a tick starts, not when it loads this.
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ defs = dg.Definitions(
         ),
         "pipes": dg.PipesSubprocessClient(),
     },
-    # Each load is a process of its own, so a run needs no further process per step.
+    # A load is another process, so that a run needs no process for each step.
     executor=dg.in_process_executor,
 )

@@ -1,4 +1,4 @@
-"""How reports of many partitions are shown: one row per partition, and totals."""
+"""How Dagster shows reports of many partitions: a row for each, and totals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import dagster as dg
 
 
 def total(partitions: Sequence[Mapping[str, Any]], field: str) -> int:
-    """The sum of one field over all partitions."""
+    """Adds up one field over all partitions."""
     return sum(int(report[field]) for report in partitions)
 
 
 def report_table(partitions: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
-    """Reports as a table for the UI; a list in a report, as its findings, becomes its length."""
+    """Shows reports as a table of the UI, in which a list, such as findings, is shown as its length."""
     fields = list(partitions[0]) if partitions else []
     return dg.MetadataValue.table(
         records=[dg.TableRecord({label(field): _cell(report[field]) for field in fields}) for report in partitions],
@@ -23,7 +23,7 @@ def report_table(partitions: Sequence[Mapping[str, Any]]) -> dg.TableMetadataVal
 
 
 def label(field: str) -> str:
-    """A field's name as people read it."""
+    """Returns a field's name as people read it."""
     return field.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""What the definitions know of the platform: its addresses and its folders."""
+"""The resource through which the definitions reach the platform: its addresses and its folders."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
 
     Attributes:
         bootstrap: `HOST:PORT` of a broker.
-        admin_url: the broker's admin endpoint, `http://HOST:PORT`.
-        warehouse_dir: one table per topic lies in `<warehouse_dir>/<topic>`.
-        schema_dir: a topic's declared schema is `<schema_dir>/<topic>.json`; without one its table is the raw envelope.
-        master: as Spark's, for example `local[2,3]`.
+        admin_url: The broker's admin endpoint, `http://HOST:PORT`.
+        warehouse_dir: The folder with the table of each topic, `<warehouse_dir>/<topic>`.
+        schema_dir: The folder with declared schemas, `<schema_dir>/<topic>.json`; without one a table has raw records.
+        master: Spark's master, for example `local[2,3]`.
     """
 
     bootstrap: str
@@ -36,11 +36,11 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         return Cluster(self.bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S)
 
     def table_dir(self, topic: str) -> str:
-        """The folder of a topic's table."""
+        """Returns the folder of a topic's table."""
         return os.path.join(self.warehouse_dir, topic)
 
     def schema_file(self, topic: str) -> str | None:
-        """The topic's declared schema, or None where it has none."""
+        """Returns the path of the topic's declared schema, or None where it has none."""
         path = os.path.join(self.schema_dir, f"{topic}.json")
         return path if os.path.isfile(path) else None
 

@@ -1,4 +1,4 @@
-"""The warehouse table of a topic: one exactly-once load per run, in a process of its own."""
+"""The warehouse table of a topic: each run is one exactly-once load, in another process."""
 
 import sys
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.assets import topic
 from millrace_pipelines.defs.topics.partitions import topics_partitions
 
-SPARK_POOL = "spark"  # limited to one by the instance: a Spark session takes every core it is given
+SPARK_POOL = "spark"  # the instance limits it to one run: a Spark session takes all cores that it is given
 
 
 @dg.asset(
@@ -30,7 +30,7 @@ SPARK_POOL = "spark"  # limited to one by the instance: a Spark session takes ev
 def warehouse_table(
     context: dg.AssetExecutionContext, millrace: MillraceResource, pipes: dg.PipesSubprocessClient
 ) -> dg.MaterializeResult[None]:
-    """Load one topic up to its end offsets of now."""
+    """Loads one topic up to the end offsets that it has when the load begins."""
     name = context.partition_key
     invocation = pipes.run(
         context=context,
@@ -47,7 +47,7 @@ def warehouse_table(
 
 
 def shown_metadata(reported: Mapping[str, Any]) -> dict[str, Any]:
-    """What the load reported of itself, its lists of offset ranges as tables."""
+    """Returns what the load reported, with its lists of offset ranges as tables."""
     return {
         label(name): _table(value.data) if isinstance(value, dg.JsonMetadataValue) else value
         for name, value in reported.items()

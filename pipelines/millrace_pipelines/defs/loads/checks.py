@@ -1,4 +1,4 @@
-"""Is every record in the table, once? Asked of the table itself, not of what Dagster remembers."""
+"""The check that each record is in the table once. It reads the table itself, not what Dagster remembers."""
 
 import dagster as dg
 
@@ -14,13 +14,13 @@ from millrace_pipelines.warehouse.completeness.audit import audit
     description="Offsets are contiguous across loads, and the table has as many rows as the ledger's offset ranges.",
 )
 def completeness(context: dg.AssetCheckExecutionContext, millrace: MillraceResource) -> dg.AssetCheckResult:
-    """Audit the table of one topic."""
+    """Audits the table of one topic."""
     table = millrace.table_dir(context.partition_key)
     return completeness_result(table, audit(table))
 
 
 def completeness_result(table: str, findings: list[str]) -> dg.AssetCheckResult:
-    """Passed without findings; else each of them is a line."""
+    """Returns a result that passes without findings, and else has a line for each."""
     return dg.AssetCheckResult(
         passed=not findings,
         description="complete: each offset once" if not findings else f"{len(findings)} findings",

@@ -1,4 +1,4 @@
-"""Requests a load for each topic that holds records which its table lacks. Stopped until someone turns it on."""
+"""The sensor that requests a load for each topic with records that its table lacks; it is stopped by default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ load = dg.define_asset_job(
     description="Load one topic into its warehouse table, then audit the table.",
 )
 
-RETRY_AFTER_MS = 600_000  # what fails for good is to be said, but not at every look
+RETRY_AFTER_MS = 600_000  # a permanent failure is reported again, but not at every tick
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -35,11 +35,11 @@ UNFINISHED = [
 @dg.sensor(
     job=load,
     minimum_interval_seconds=30,
-    description="Loads every topic whose offsets are not those of its table, one load of a topic at a time; "
-    "after a load that failed, ten minutes later.",
+    description="Loads each topic whose offsets differ from those of its table, one load of a topic at a time; "
+    "after a load that failed, it waits ten minutes.",
 )
 def new_records(context: dg.SensorEvaluationContext, millrace: MillraceResource) -> Iterator[dg.RunRequest]:
-    """Compare the broker with the tables. No run key: it is remembered for ever, and would drop a repeated load."""
+    """Compares the broker with the tables. Runs have no key: Dagster remembers keys, and would drop a repeated load."""
     known = set(context.instance.get_dynamic_partitions(TOPICS))
     with millrace.cluster() as cluster:
         topics = read_topic_offsets(cluster)
@@ -53,7 +53,7 @@ def new_records(context: dg.SensorEvaluationContext, millrace: MillraceResource)
 
 
 def is_load_due(offsets: TopicOffsets, table_dir: str) -> bool:
-    """Whether a load has something to load, or to say: another topic of the name, a log cut, a damaged table."""
+    """Returns whether a load has something to load or to report: a recreated topic, a cut log, a damaged table."""
     try:
         ledger = read_ledger(table_dir)
     except TableNotFoundError:
@@ -67,13 +67,13 @@ def is_load_due(offsets: TopicOffsets, table_dir: str) -> bool:
 
 
 def is_load_unfinished(instance: dg.DagsterInstance, topic: str) -> bool:
-    """Whether a run for this topic waits or runs."""
+    """Returns whether a run for this topic is queued or running."""
     unfinished = dg.RunsFilter(tags={"dagster/partition": topic}, statuses=UNFINISHED)
     return bool(instance.get_run_records(unfinished, limit=1))
 
 
 def has_just_failed(instance: dg.DagsterInstance, topic: str, now_ms: int) -> bool:
-    """Whether the newest run for this topic failed, less than RETRY_AFTER_MS ago."""
+    """Returns whether the newest run for this topic failed less than RETRY_AFTER_MS ago."""
     newest = instance.get_run_records(dg.RunsFilter(tags={"dagster/partition": topic}), limit=1)
     return any(
         one.dagster_run.status is dg.DagsterRunStatus.FAILURE and now_ms - 1000 * (one.end_time or 0) < RETRY_AFTER_MS

@@ -1,4 +1,4 @@
-"""The recovery check: the broker walks its segments as it does after a crash, and reports every bad byte."""
+"""The recovery check: the broker reads its segments as it does after a crash, and reports each damaged place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millrace_pipelines.defs.topics.assets import topic
     description="Walks every segment of every partition: sizes, offsets, CRC-32C. The broker goes on serving.",
 )
 def recovery_check(millrace: MillraceResource) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Verify all logs now."""
+    """Has the broker verify all logs."""
     report = millrace.maintain("verify")
     partitions = report["partitions"]
     yield dg.MaterializeResult(
@@ -40,7 +40,7 @@ def recovery_check(millrace: MillraceResource) -> Iterator[dg.MaterializeResult[
 
 
 def no_findings(partitions: Sequence[dict[str, Any]]) -> dg.AssetCheckResult:
-    """Passed where no partition reports a finding; else each is a line with its file and byte."""
+    """Returns a result that passes without findings, and else has a line with file and byte for each."""
     lines = [
         f"- `{finding['file']}` at byte {finding['position']}: {finding['reason']}"
         for report in partitions

@@ -1,4 +1,4 @@
-"""The recovery check every night."""
+"""The schedule of the recovery check: every night."""
 
 from __future__ import annotations
 

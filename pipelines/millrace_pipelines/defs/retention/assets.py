@@ -1,4 +1,4 @@
-"""Retention on request: the broker deletes what its policies no longer keep, and says what it deleted."""
+"""Retention on request: the broker deletes what its policies no longer keep, and reports what it deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace_pipelines.defs.topics.assets import topic
     description="Deletes the segments that retention.ms or retention.bytes no longer keep, on every partition.",
 )
 def retention(millrace: MillraceResource) -> dg.MaterializeResult[None]:
-    """Apply retention now."""
+    """Has the broker apply retention to all logs."""
     report = millrace.maintain("retention")
     partitions = report["partitions"]
     return dg.MaterializeResult(

@@ -1,4 +1,4 @@
-"""Retention every hour."""
+"""The schedule of retention: every hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics as an external asset: producers fill them, and the sensor reports what it sees."""
+"""Topics as an external asset: producers fill them, and a sensor reports their offsets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ topic = dg.AssetSpec(
     partitions_def=topics_partitions,
     group_name="millrace",
     kinds={"kafka"},
-    description="A topic on the broker; one partition each. The sensor `topics` records its offsets as they move.",
+    description="The topics of the broker, a partition for each. The sensor `topics` records offsets as they move.",
 )
 
 
 def materializations(topics: Iterable[TopicOffsets]) -> list[dg.AssetMaterialization]:
-    """One event per topic with its offsets. No data version: what a table lacks is told by its ledger alone."""
+    """Returns an event with the offsets of each topic, without a data version: ledgers alone say what tables lack."""
     return [
         dg.AssetMaterialization(
             asset_key=topic.key,

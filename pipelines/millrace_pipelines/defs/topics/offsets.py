@@ -1,4 +1,4 @@
-"""What the broker says of a topic now: its identity, and the log start and end offset of each partition."""
+"""What the broker says of a topic at one moment: its id, and the log start and end offset of each partition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.internal_topics import INTERNAL_TOPICS
 
 
 class OffsetBounds(NamedTuple):
-    """The offsets that a partition holds: from the log start offset up to, not including, the end offset."""
+    """The offsets that a partition holds: from the log start offset up to the end offset, which is not included."""
 
     log_start_offset: int
     end_offset: int
@@ -29,30 +29,30 @@ class TopicOffsets:
 
     @property
     def records(self) -> int:
-        """How many offsets the partitions span."""
+        """The number of offsets in all partitions."""
         return sum(bounds.end_offset - bounds.log_start_offset for bounds in self.partitions.values())
 
     @property
     def version(self) -> str:
-        """Changes whenever a record is appended, and when the topic is deleted and created again."""
+        """A text that changes when a record is appended, and when the topic is deleted and created again."""
         return f"{self.topic_id}/{sum(bounds.end_offset for bounds in self.partitions.values())}"
 
     def is_ahead_of(self, next_offsets: Mapping[int, int]) -> bool:
-        """Whether any partition holds records at or after the offsets that a table expects next."""
+        """Returns whether any partition holds records at or after the offset that a table expects next."""
         return any(
             bounds.end_offset > next_offsets.get(partition, bounds.log_start_offset)
             for partition, bounds in self.partitions.items()
         )
 
     def is_behind(self, next_offsets: Mapping[int, int]) -> bool:
-        """Whether any partition ends below the offset that a table expects next, or is gone."""
+        """Returns whether any partition ends below the offset that a table expects next, or is gone."""
         return any(
             partition not in self.partitions or self.partitions[partition].end_offset < next_offset
             for partition, next_offset in next_offsets.items()
         )
 
     def table(self) -> dg.TableMetadataValue:
-        """The bounds as a table for the UI."""
+        """Shows the bounds as a table of the UI."""
         columns = ("partition", "log start offset", "end offset", "records")
         rows = [
             (partition, bounds.log_start_offset, bounds.end_offset, bounds.end_offset - bounds.log_start_offset)
@@ -62,7 +62,7 @@ class TopicOffsets:
 
 
 def integer_table(columns: Sequence[str], rows: Sequence[Sequence[int]]) -> dg.TableMetadataValue:
-    """Rows of integers as Dagster's table metadata."""
+    """Returns rows of integers as Dagster's table metadata."""
     return dg.MetadataValue.table(
         records=[dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows],
         schema=dg.TableSchema(columns=[dg.TableColumn(name, "int") for name in columns]),
@@ -70,7 +70,7 @@ def integer_table(columns: Sequence[str], rows: Sequence[Sequence[int]]) -> dg.T
 
 
 def read_topic_offsets(cluster: Cluster) -> dict[str, TopicOffsets]:
-    """The offsets of every topic that is not internal, by topic; the errors of `millrace.client`."""
+    """Returns the offsets of each topic that is not internal, by name; raises the errors of `millrace.client`."""
     consumer = SimpleConsumer(cluster)
     topics = cluster.metadata(None).topics
     return {

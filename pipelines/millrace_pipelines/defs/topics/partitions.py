@@ -1,4 +1,4 @@
-"""One Dagster partition per topic. Offsets are never Dagster partitions: the ledger in the table holds them."""
+"""A Dagster partition for each topic. Offsets are never Dagster partitions: the ledger in the table holds them."""
 
 from __future__ import annotations
 

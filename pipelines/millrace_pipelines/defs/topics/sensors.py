@@ -1,4 +1,4 @@
-"""Keeps the partitions of `topic` equal to the broker's topics, and reports the topics that moved."""
+"""The sensor that keeps the partitions of `topic` equal to the broker's topics, and reports offsets that moved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace_pipelines.defs.topics.partitions import TOPICS, partition_changes,
     description="Adds a partition for each new topic, removes deleted ones, reports the offsets of those that moved.",
 )
 def topics(context: dg.SensorEvaluationContext, millrace: MillraceResource) -> dg.SensorResult:
-    """One look at the broker; the cursor only spares the log a repeated report."""
+    """Compares the broker with the known partitions; the cursor only keeps a report from being repeated."""
     with millrace.cluster() as cluster:
         offsets = read_topic_offsets(cluster)
     changes = partition_changes(offsets, context.instance.get_dynamic_partitions(TOPICS))

@@ -1,4 +1,4 @@
-"""Upkeep of all tables: small files compacted, checkpoints, what no version names taken away."""
+"""Upkeep of all tables: compaction of small files, checkpoints, removal of files that no version names."""
 
 import os
 from dataclasses import asdict
@@ -27,18 +27,18 @@ COMPANIONS = (DEAD_LETTERS_SUFFIX, SKIPPED_SUFFIX)
     kinds={"deltalake"},
     retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
     description=(
-        "Compacts small files, makes checkpoints and takes away what no version names any more, in every table of a "
-        "topic and in its dead letters; loads go on beside it."
+        "Compacts small files, writes checkpoints and removes files that no version names any more, in the table of "
+        "each topic and in its dead letters, while loads go on."
     ),
 )
 def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) -> dg.MaterializeResult[None]:
-    """Keep every table of the warehouse now."""
+    """Does what each table of the warehouse needs."""
     names = sorted(os.listdir(millrace.warehouse_dir)) if os.path.isdir(millrace.warehouse_dir) else []
     topics = [name for name in names if not name.endswith(COMPANIONS)]
     failed: dict[str, str] = {}
     shown = [_shown(report) for topic in topics for report in _kept(context, millrace.table_dir(topic), failed)]
     if failed:
-        raise dg.Failure(f"{len(failed)} of {len(topics)} tables could not be kept", metadata=dict(failed))
+        raise dg.Failure(f"{len(failed)} of {len(topics)} tables could not be maintained", metadata=dict(failed))
     return dg.MaterializeResult(
         metadata={
             "files compacted": total(shown, "files_compacted"),
@@ -50,13 +50,13 @@ def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) 
 
 
 def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[UpkeepReport]:
-    """What was done for a table; an error is noted, for the others are to be kept too."""
+    """Does what a table needs and returns what was done; notes an error instead of raising it, for the other tables."""
     try:
         return upkeep(table, OsFileSystem(), SystemClock(), UpkeepPolicy())
     except TableNotFoundError as error:
         context.log.warning("%s", error)
     except (MillraceError, pa.ArrowException, OSError) as error:
-        context.log.exception("%s could not be kept", table)
+        context.log.exception("%s could not be maintained", table)
         failed[table] = str(error)
     return []
 

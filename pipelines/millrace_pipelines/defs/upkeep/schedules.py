@@ -1,4 +1,4 @@
-"""Upkeep of the tables every night."""
+"""The schedule of upkeep: every night."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the audit is made of: what the loads say, what the files have, and where the two differ."""
+"""The completeness audit: what the loads claim, what the files have, and where the two differ."""

@@ -1,16 +1,16 @@
-"""The completeness audit: does a table have every offset that its ledger says, once?
+"""The audit: does a table have each offset that its ledger claims, once?
 
-From the table's own parts, the history against the files:
+It compares the table's history with its files:
 
-    files       every file that the table names is there, as long and with as many rows as the log says
+    files       each file that the table names is there, as long and with as many rows as the log says
     chain       the ranges of all loads follow one another from the ledger's start to its next offset
-    offsets     none more often than it was loaded, none that no load tells of
+    offsets     no offset is there more often than it was loaded, and none that no load claims
     counts      rows + dead letters + skipped (markers, aborted, compacted, accepted gaps) are all offsets: for each
-                range; where records were taken out since (erasure, reload), for each partition
-    keys        in a table of newest records (upsert), instead of counts: none twice, and as many rows as keys were
-                inserted less those deleted and erased
+                range or, where records were removed since (erasure, reload), for each partition
+    keys        in a table of newest records (upsert), instead of counts: no key is there twice, and there are as many
+                rows as keys were inserted less those deleted and erased
 
-With the address of a cluster also the ledger against the topic. Memory is bounded, whatever the size of the table.
+With the address of a cluster it also compares the ledger with the topic. Memory is bounded, whatever the table's size.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def audit(
     """Returns what is wrong with the table, a line for each finding; none where it is complete.
 
     Args:
-        location: The table's.
-        bootstrap: HOST:PORT of a broker, to hold the ledger against the topic as well.
-        window_offsets: How many offsets are counted in one pass, a byte for each.
+        location: The table's location.
+        bootstrap: HOST:PORT of a broker, where the ledger is to be compared with the topic too.
+        window_offsets: The number of offsets that are counted in one pass, a byte for each.
         fs: The disk; by default this machine's.
 
     Raises:
-        TableNotFoundError: No table of Millrace at the location.
+        TableNotFoundError: There is no table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
     return list(_Audit(location, fs or OsFileSystem()).findings(bootstrap, window_offsets))
@@ -96,7 +96,7 @@ class _Audit:
         strayed = list(_stray_findings(stretches, rows, self._ledger))
         mets = tally(stretches, tables, window_offsets)
         repeated = repeated_keys(rows) if self._is_upsert else []
-        for contents in tables:  # all that reads them has
+        for contents in tables:  # only now have all their row groups been read
             yield from contents.findings
         yield from strayed
         for met in mets:
@@ -149,7 +149,7 @@ def _load_if_there(location: str, fs: FileSystem) -> Table | None:
 
 
 def _stray_findings(stretches: Sequence[Stretch], rows: Contents, ledger: Ledger) -> Iterator[str]:
-    """Dead letters may be ahead of the ledger, by a load that stopped between its commits; rows may not."""
+    """Yields which rows no load claims; dead letters may be ahead, where a load stopped between its two commits."""
     counts: Counter[str] = Counter()
     first: dict[str, list[int]] = {}
     for partition, offsets in strays(stretches, rows):
@@ -186,7 +186,7 @@ def _partition_finding(partition: int, mets: Sequence[Met], absent: int) -> Iter
     if records != said:
         missing = [offset for met in mets for offset in met.missing_offsets]
         yield (
-            f"partition {partition}: {records} rows and dead letters, the loads less what was taken out since say "
+            f"partition {partition}: {records} rows and dead letters, the loads less what was removed since say "
             f"{said}{_not_there(missing)}"
         )
 

@@ -1,8 +1,8 @@
-"""What a table's history claims to have loaded: pure, from the lineage of its commits and its ledgers.
+"""What a table's history claims to have loaded, decided from the lineage of its commits and its ledgers alone.
 
-claim       a range of one load, or one that was lost: so many of its offsets are rows or dead letters
-stretch     claims of one partition that overlap, or one alone. They overlap where the table went on with another
-            ledger whose offsets are the same numbers: an offset may then be there once for each
+claim       a range of one load, or one that was lost, and how many of its offsets are rows or dead letters
+stretch     the claims of one partition that overlap. They overlap where the table went on with another ledger whose
+            offsets are the same numbers: an offset may then be there once for each
 
 ledger 1    ├── claim ──┼── claim ──┤
 ledger 2                      ├── claim ──┤
@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.load.lineage import loads_of
 
-KINDS = ("rows", "dead_letters", "control", "aborted", "compacted", "absent")  # the last in tables of before
+KINDS = ("rows", "dead_letters", "control", "aborted", "compacted", "absent")  # the last in older tables
 Lineage = Sequence[Mapping[str, Any]]
 
 
 class Claim(NamedTuple):
-    """Offsets of one partition, of which so many gave a record: a row, or a dead letter; lost ones gave none."""
+    """Offsets of one partition; `records` of them gave a row or a dead letter, lost ones gave none."""
 
     partition: int
     from_offset: int
@@ -34,7 +34,7 @@ class Claim(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Claims that overlap, in the order of their beginnings."""
+    """Claims that overlap, or one alone, in the order of their beginnings."""
 
     partition: int
     claims: tuple[Claim, ...]
@@ -51,23 +51,23 @@ class Stretch(NamedTuple):
 
     @property
     def places(self) -> int:
-        """How many rows there could be."""
+        """The number of rows that there could be."""
         return sum(claim.until_offset - claim.from_offset for claim in self.claims)
 
     @property
     def records(self) -> int:
-        """How many rows and dead letters there should be."""
+        """The number of rows and dead letters that there should be."""
         return sum(claim.records for claim in self.claims)
 
 
 def claims_of(lineage: Lineage, ledger: str) -> list[Claim]:
-    """What the loads of one ledger claim, by partition and offset; what says nothing of its rows is left out."""
+    """Returns what the loads of one ledger claim, in the order of partitions and offsets."""
     claims = [claim for load in loads_of(lineage, ledger) for claim in _claims(load)]
     return sorted(claims, key=lambda claim: (claim.partition, claim.from_offset))
 
 
 def stretches_of(claims: Iterable[Claim]) -> list[Stretch]:
-    """The claims of all ledgers, those that overlap together."""
+    """Joins the claims of all ledgers that overlap."""
     stretches: list[list[Claim]] = []
     end = -1
     for claim in sorted(claims, key=lambda claim: (claim.partition, claim.from_offset)):
@@ -81,7 +81,7 @@ def stretches_of(claims: Iterable[Claim]) -> list[Stretch]:
 
 
 def absent_since(*histories: Lineage) -> dict[int, int]:
-    """By partition, how many of the claimed records later commits took out of the tables (erasure, reload)."""
+    """Counts, by partition, the claimed records that later commits removed from the tables (erasure, reload)."""
     absent: dict[int, int] = {}
     for commit in (commit for history in histories for commit in history):
         for change in commit.get("absent", ()):
@@ -90,7 +90,7 @@ def absent_since(*histories: Lineage) -> dict[int, int]:
 
 
 def rows_by_key(lineage: Lineage) -> int:
-    """How many rows a table of newest records has, by what its commits say of keys inserted, deleted and erased."""
+    """Returns how many rows a table of newest records should have: keys inserted less those deleted and erased."""
     merged = [commit["upsert"] for commit in lineage if commit.get("upsert")]
     taken_out = sum(absent_since(lineage).values())
     inserted, deleted = (sum(int(counts[what]) for counts in merged) for what in ("inserted", "deleted"))
@@ -98,7 +98,7 @@ def rows_by_key(lineage: Lineage) -> int:
 
 
 def chain_findings(entries: Mapping[int, LedgerEntry], claims: Sequence[Claim]) -> Iterator[str]:
-    """Where the claims of a ledger don't lead from its start to its next offset, one after the other."""
+    """Yields where the claims of a ledger don't lead from its start to its next offset, one after the other."""
     by_partition = {partition: list(group) for partition, group in groupby(claims, attrgetter("partition"))}
     for partition, entry in entries.items():
         yield from _chain(partition, entry, by_partition.pop(partition, []))
@@ -108,7 +108,7 @@ def chain_findings(entries: Mapping[int, LedgerEntry], claims: Sequence[Claim]) 
 
 
 def sum_findings(lineage: Lineage, ledger: str) -> Iterator[str]:
-    """Where a load's own account of a range does not add up to its offsets."""
+    """Yields where a load's own account of a range does not add up to its offsets."""
     for load in loads_of(lineage, ledger):
         for span in load.get("ranges", ()):
             offsets = span["until_offset"] - span["from_offset"]

@@ -1,7 +1,7 @@
 """The data files of a table as the audit meets them: whether they are there, and which offsets they have.
 
-Offsets are read by row groups, two columns of them; the bounds in a file's footer say which of its row groups can have
-offsets of interest, so that a large table is never in memory as a whole.
+Two columns are read, a row group at a time; the bounds in a file's footer say which of its row groups can have the
+offsets that are counted, so that a large table is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NONE: Integers = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A row group of a data file; the bounds of its partitions and offsets, both included, None where not noted."""
+    """A row group of a data file; the bounds of its partitions and offsets, both inclusive, are None where unknown."""
 
     path: str
     index: int
@@ -37,7 +37,7 @@ class RowGroup:
     offsets: tuple[int, int] | None
 
     def may_have(self, partition: int, from_offset: int, until_offset: int) -> bool:
-        """Whether the bounds let it have one of these offsets."""
+        """Returns whether the bounds let it have one of these offsets."""
         low, high = self.partitions or (partition, partition)
         first, last = self.offsets or (from_offset, from_offset)
         return low <= partition <= high and first < until_offset and last >= from_offset
@@ -58,7 +58,7 @@ class Contents:
 
     @property
     def rows(self) -> int:
-        """How many rows the files have."""
+        """The number of rows in the files."""
         return sum(group.rows for group in self.row_groups)
 
     def _look_at(self, name: str, action: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ class Contents:
         self.row_groups += _row_groups(path, metadata, _folder_partition(action))
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
-        """Partition and offset of each of its rows; of none, and a finding, where they can't be read."""
+        """Reads partition and offset of each row; where they can't be read, notes a finding and returns none."""
         columns = [OFFSET] if group.partitions and group.partitions[0] == group.partitions[1] else [PARTITION, OFFSET]
         rows = self.columns_of(group, columns)
         if rows is None or not self.has_places(group, rows, columns):
@@ -92,7 +92,7 @@ class Contents:
         return rows.column(PARTITION).to_numpy().astype(np.int64), offsets
 
     def columns_of(self, group: RowGroup, names: Sequence[str]) -> pa.Table | None:
-        """Those of the columns that a row group has; None, and a finding, where they can't be read."""
+        """Reads those of the columns that a row group has; notes a finding and returns None where that fails."""
         try:
             with pq.ParquetFile(group.path, filesystem=self._filesystem) as file:
                 there = [name for name in names if name in file.schema_arrow.names]
@@ -102,7 +102,7 @@ class Contents:
             return None
 
     def has_places(self, group: RowGroup, rows: pa.Table, columns: Sequence[str]) -> bool:
-        """Whether each row has its partition and offset; where not, a finding."""
+        """Returns whether each row has its partition and offset; notes a finding where not."""
         is_whole = all(name in rows.column_names and not rows.column(name).null_count for name in columns)
         if not is_whole:
             self._find(group.path, "has rows without their partition or offset")
@@ -119,7 +119,7 @@ def _unreadable(error: Exception) -> str:
 
 
 def _folder_partition(action: Mapping[str, Any]) -> int | None:
-    """The partition of a file of a table that has a folder for each."""
+    """Returns the partition of a file in a table that has a folder for each."""
     value = action.get(f"partition.{PARTITION}")
     return None if value is None else int(value)
 
@@ -140,5 +140,5 @@ def _bounds(group: Any, column: int | None) -> tuple[int, int] | None:
 
 
 def shown(offsets: Sequence[object] | Integers, limit: int = 5) -> str:
-    """The first few offsets, for a finding's line."""
+    """Returns the first few offsets as text, for a finding's line."""
     return ", ".join(str(offset) for offset in offsets[:limit]) + (", …" if len(offsets) > limit else "")

@@ -1,6 +1,6 @@
 """Whether a table of newest records (upsert) has a key twice, in bounded memory.
 
-Keys are held as 64-bit hashes, so many of them in each of several passes; only keys whose hash is there twice are
+Keys are held as 64-bit hashes, at most about KEYS_PER_PASS in each pass; only keys whose hash is there twice are
 compared themselves.
 """
 
@@ -21,7 +21,7 @@ KEY = "key"
 
 
 def repeated_keys(contents: Contents, keys_per_pass: int = KEYS_PER_PASS) -> list[bytes]:
-    """The keys that more than one row of the table has, as far as they can be read."""
+    """Returns the keys that more than one row of the table has, as far as they can be read."""
     passes = max(1, -(-contents.rows // keys_per_pass))
     repeated: list[bytes] = []
     for number in range(passes):

@@ -1,4 +1,4 @@
-"""The dead letters as the audit meets them: without those that are rows by a replay."""
+"""The dead letters as the audit meets them: without those that a replay has made rows of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 
 
 class Letters(Contents):
-    """The files of one version of a table of dead letters, beside one of its rows."""
+    """The files of one version of a table of dead letters, beside one version of the table of rows."""
 
     def __init__(self, rows: Table, dead_letters: Table, fs: FileSystem) -> None:
         super().__init__(dead_letters, fs)
@@ -27,7 +27,7 @@ class Letters(Contents):
         self._pending = pending_replay(rows, dead_letters)
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
-        """Partition and offset of each letter that is not a row."""
+        """Reads partition and offset of each letter that is not a row."""
         found = self.columns_of(group, MARKED_COLUMNS)
         if found is None or not self.has_places(group, found, [PARTITION, OFFSET]):
             return NONE, NONE

@@ -1,8 +1,8 @@
-"""How often each claimed offset is there, in bounded memory.
+"""Counts how often each claimed offset is there, in bounded memory.
 
-The stretches are cut into windows, and as many windows as make WINDOW_OFFSETS are counted in one pass over the row
-groups that can have their offsets, a byte for each offset. A table whose files keep their offsets together is read once
-or little more; one pass does for tables of up to WINDOW_OFFSETS offsets.
+The stretches are cut into windows. One pass over the row groups that can have their offsets counts windows of
+WINDOW_OFFSETS offsets together, a byte for each offset; a table of up to that many offsets takes one pass. A larger
+table whose files keep their offsets together is read little more than once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST = 255
 
 @dataclass(slots=True)
 class Met:
-    """What was found of one stretch; the lists have the first few offsets."""
+    """What was found of one stretch; the lists have its first few offsets."""
 
     stretch: Stretch
     records: int = 0
@@ -42,12 +42,12 @@ class Window:
     counts: np.typing.NDArray[np.uint8]
 
     def note(self, offsets: Integers) -> None:
-        """Count offsets that lie inside."""
+        """Counts offsets that lie inside."""
         places, times = np.unique(offsets - self.from_offset, return_counts=True)
         self.counts[places] = np.minimum(self.counts[places] + times, MOST)
 
     def close(self) -> None:
-        """Add what was counted to the stretch's."""
+        """Adds the counts to those of the stretch."""
         allowed = self._allowed()
         self.met.records += int(self.counts.sum(dtype=np.int64))
         doubled = np.flatnonzero(self.counts > allowed) + self.from_offset
@@ -65,7 +65,7 @@ class Window:
 
 
 def tally(stretches: Sequence[Stretch], tables: Iterable[Contents], window_offsets: int = WINDOW_OFFSETS) -> list[Met]:
-    """Count the offsets of every stretch in the files of all tables."""
+    """Counts the offsets of each stretch in the files of all tables."""
     mets = [Met(stretch) for stretch in stretches]
     sources = [(table, group) for table in tables for group in table.row_groups]
     for windows in _passes(mets, window_offsets):
@@ -79,7 +79,7 @@ def tally(stretches: Sequence[Stretch], tables: Iterable[Contents], window_offse
 
 
 def strays(stretches: Sequence[Stretch], table: Contents) -> Iterator[tuple[int, Integers]]:
-    """(partition, offsets) of rows that no load claims, by row group; only row groups that can have any are read."""
+    """Yields (partition, offsets) of rows that no load claims; only row groups that can have such rows are read."""
     bounds = _outlines(stretches)
     for group in table.row_groups:
         if not _is_inside(group, bounds):
@@ -140,7 +140,7 @@ def _passes(mets: Sequence[Met], window_offsets: int) -> Iterator[list[Window]]:
 
 
 def _outlines(stretches: Sequence[Stretch]) -> dict[int, list[tuple[int, int]]]:
-    """By partition, what is claimed, as ranges that do not touch."""
+    """Returns, by partition, what is claimed as ranges that do not touch."""
     outlines: dict[int, list[tuple[int, int]]] = {}
     for stretch in stretches:
         ranges = outlines.setdefault(stretch.partition, [])
@@ -152,7 +152,7 @@ def _outlines(stretches: Sequence[Stretch]) -> dict[int, list[tuple[int, int]]]:
 
 
 def _is_inside(group: RowGroup, outlines: dict[int, list[tuple[int, int]]]) -> bool:
-    """Whether the bounds alone show that all its rows are claimed."""
+    """Returns whether the bounds alone show that all its rows are claimed."""
     if group.partitions is None or group.offsets is None or group.partitions[0] != group.partitions[1]:
         return False
     first, last = group.offsets
@@ -171,6 +171,6 @@ def _add_first(found: list[int], offsets: Integers) -> None:
 
 
 def doubled_finding(met: Met) -> Iterator[str]:
-    """A line where an offset is there more often than it was loaded."""
+    """Yields a line where offsets are there more often than they were loaded."""
     if met.doubled:
         yield f"partition {met.stretch.partition}: {met.doubled} offsets are doubled: {shown(met.doubled_offsets)}"

@@ -1,4 +1,4 @@
-"""The table's ledger beside the topic as it is now: is it the same topic, and can it have what the table has?"""
+"""Whether a table's ledger can be that of its topic: it is the same topic, and its logs reach as far as the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
 
 def topic_findings(ledger: Ledger, bootstrap: str) -> Iterator[str]:
-    """Where the ledger can't be that of the topic; ClientError where the cluster can't be asked."""
+    """Yields why the ledger can't be that of the topic; raises ClientError where the cluster can't be asked."""
     source = TopicSource(bootstrap, ledger.topic, Isolation.READ_UNCOMMITTED)
     try:
         description = describe_topic(source)

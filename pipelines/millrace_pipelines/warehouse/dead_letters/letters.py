@@ -21,11 +21,11 @@ pc: Any = pyarrow.compute  # its stubs know no plain values
 
 Offsets = npt.NDArray[np.int64]
 BATCH_ROWS = 10_000
-NO_REASON = "unclassified"  # a letter from before there were reasons
+NO_REASON = "unclassified"  # of letters that are older than reasons
 
 
 class Selection(NamedTuple):
-    """Which letters are meant; what is None excludes none."""
+    """Selects letters; a field that is None excludes none."""
 
     reason: str | None = None
     partition: int | None = None
@@ -37,9 +37,9 @@ EVERY_LETTER = Selection()
 
 
 def letters_in(table: Table, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The letters of one data file, some thousands at a time, under the columns of today.
+    """Yields the letters of one data file under the current columns, at most BATCH_ROWS at a time.
 
-    A letter from before there were reasons has null in the columns that came with them; its ledger is the first.
+    A letter that is older than a column has null in it; in `ledger` it has the table's first one.
     """
     wanted = list(DEAD_LETTER_SCHEMA.names if columns is None else columns)
     with table.filesystem.open_input_file(table.files()[table.file_names().index(name)]) as source:
@@ -50,7 +50,7 @@ def letters_in(table: Table, name: str, columns: Sequence[str] | None = None) ->
 
 
 def completed(table: Table, letters: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Letters under columns of today, where their file may be older."""
+    """Returns letters under the current columns, where their file may be older than some of these."""
     first_ledger = next(iter(former_ledgers(table)), ledger_of(table).name)
     wanted = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names])
     columns: list[Any] = []
@@ -65,13 +65,13 @@ def completed(table: Table, letters: pa.Table, names: Sequence[str]) -> pa.Table
 
 
 def letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """All letters, file by file."""
+    """Yields all letters, file by file."""
     for name in table.file_names():
         yield from letters_in(table, name, columns)
 
 
 def chosen(letters: pa.Table, selection: Selection, *, replayed: bool | None = None) -> Any:
-    """A boolean mask of the letters that are meant; with `replayed`, only those that are, or are not, replayed."""
+    """Returns a mask of the selected letters; with `replayed`, of those that are, or are not, replayed."""
     mask: Any = pa.array(np.ones(letters.num_rows, np.bool_))
     if selection.reason is not None:
         mask = pc.and_(mask, pc.equal(pc.fill_null(letters.column("reason"), NO_REASON), selection.reason))
@@ -88,7 +88,7 @@ def chosen(letters: pa.Table, selection: Selection, *, replayed: bool | None = N
 
 
 def is_reached(letters: pa.Table, rows: Ledger) -> Flags:
-    """Whether the rows' ledger has come to the letters: others are of a load, or a backfill, that has to end first."""
+    """Returns whether the rows' ledger has reached each letter; others are of a load or backfill that has not ended."""
     partitions, offsets = (letters.column(name).to_numpy() for name in ("partition", "offset"))
     reached: Flags = letters.column("ledger").to_numpy(zero_copy_only=False) != rows.name
     for partition, entry in rows.partitions.items():
@@ -98,7 +98,7 @@ def is_reached(letters: pa.Table, rows: Ledger) -> Flags:
 
 
 def known_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offsets]:
-    """By partition, offsets that are dead letters already though the rows' ledger has not come to them."""
+    """Returns, by partition, the offsets that are dead letters already though the rows' ledger has not reached them."""
     ahead = {
         partition: rows.next_offset(partition) or 0
         for partition, entry in ledger_of(dead_letters).partitions.items()

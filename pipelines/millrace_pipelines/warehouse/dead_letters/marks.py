@@ -1,4 +1,4 @@
-"""Which letters have been replayed: the number of their replay, in their own table, and what is still to be marked."""
+"""The marks of replayed letters: the number of their replay in their own table, and the letters still to be marked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MARKED_COLUMNS = ("partition", "offset", "ledger", "replay")
 ATTEMPTS = 5
 
 Ranges = Mapping[str, Mapping[str, Sequence[Sequence[int]]]]
-"""Ledger, then partition, to ranges of offsets: from, until."""
+"""By ledger and partition, ranges of offsets as [from, until]."""
 
 
 class Pending(NamedTuple):
@@ -40,7 +40,7 @@ class Pending(NamedTuple):
     letters: Ranges
 
     def mask(self, letters: pa.Table) -> Flags:
-        """Which letters it has replayed."""
+        """Returns which letters it has replayed and not marked yet."""
         found: Flags = np.zeros(letters.num_rows, np.bool_)
         ledgers = letters.column("ledger").to_numpy()
         partitions, offsets = (letters.column(name).to_numpy() for name in ("partition", "offset"))
@@ -55,17 +55,17 @@ class Pending(NamedTuple):
 
 
 def replay_number(table: Table) -> int:
-    """The last replay that a table knows of; 0 before the first."""
+    """Returns the number of the last replay in a table; 0 before the first."""
     return table.transaction_version(REPLAY_APP_ID) or 0
 
 
 def expected_number(number: int) -> dict[str, int | None]:
-    """What a commit builds on."""
+    """Returns what a commit expects that follows a replay of this number."""
     return {REPLAY_APP_ID: number or None}
 
 
 def ranges_of(letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
-    """The letters' offsets as ranges, by ledger and partition."""
+    """Returns the letters' offsets as ranges, by ledger and partition."""
     found: dict[str, dict[str, list[list[int]]]] = {}
     for ledger in pc.unique(letters.column("ledger")).to_pylist():
         of_ledger = letters.filter(pc.equal(letters.column("ledger"), ledger))
@@ -83,7 +83,7 @@ def _ranges(offsets: Any) -> list[list[int]]:
 
 
 def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
-    """The replay that stopped before its marks; None where there is none.
+    """Returns the replay that stopped before its marks; None where there is none.
 
     Raises:
         WarehouseError: The rows' history no longer says which letters it replayed.
@@ -98,10 +98,10 @@ def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
 
 
 def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | None:
-    """Mark the letters of a replay that stopped before it did; its number, None where there is none.
+    """Marks the letters of a replay that stopped before it did so, and returns its number; None where there is none.
 
     Raises:
-        StaleLedgerError: The letters' table is rewritten all the time.
+        StaleLedgerError: Others rewrote the letters' table at every attempt.
     """
     for _ in range(ATTEMPTS):
         pending = pending_replay(rows, dead_letters)
@@ -113,7 +113,7 @@ def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | Non
             dead_letters.refresh()
         else:
             return pending.number
-    raise StaleLedgerError(f"{dead_letters.location}: others rewrite it all the time; run again")
+    raise StaleLedgerError(f"{dead_letters.location}: others rewrote it at every attempt; run again")
 
 
 def _mark(table: Table, pending: Pending, fs: FileSystem) -> None:

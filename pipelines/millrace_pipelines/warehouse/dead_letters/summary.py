@@ -1,4 +1,4 @@
-"""What the dead letters are: how many for each reason, and single ones with their bytes."""
+"""Reading dead letters: counts by reason, and single letters with their bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pc: Any = pyarrow.compute  # its stubs know no plain values
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Letters of one reason; `example` is the message of the first of them."""
+    """Counts the letters of one reason; `example` is the message of the first, at `partition` and `offset`."""
 
     reason: str
     letters: int = 0
@@ -33,12 +33,12 @@ class ReasonCount:
 
     @property
     def waiting(self) -> int:
-        """Letters that are not replayed."""
+        """The number of letters that are not replayed."""
         return self.letters - self.replayed
 
 
 def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
-    """The selected letters by reason, most frequent first; TableNotFoundError where the table has none."""
+    """Counts the selected letters by reason, most frequent first; raises TableNotFoundError where there is no table."""
     counts: dict[str, ReasonCount] = {}
     for letters in _letters(table_dir, selection):
         for reason in pc.unique(letters.column("reason")).to_pylist():
@@ -54,13 +54,13 @@ def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
 
 
 def each_letter(table_dir: str, selection: Selection) -> Iterator[dict[str, Any]]:
-    """The selected letters, one after the other, under their columns' names."""
+    """Yields the selected letters, one after the other, under their columns' names."""
     for letters in _letters(table_dir, selection):
         yield from python_rows(letters)
 
 
 def _letters(table_dir: str, selection: Selection) -> Iterator[pa.Table]:
-    """The selected letters; those whose marks are still to be made have the number of their replay already."""
+    """Yields the selected letters; those that are replayed but not marked yet have the number of their replay."""
     fs = OsFileSystem()
     location = store_at(table_dir, fs).location
     rows, dead_letters = Table.load(location, fs), Table.load(dead_letters_dir(location), fs)
@@ -78,7 +78,7 @@ def _with_pending(letters: pa.Table, pending: Pending) -> pa.Table:
 
 
 def waiting_letters(rows: Table, dead_letters: Table, ledger: str) -> Iterator[pa.Table]:
-    """Partitions and offsets of a ledger's letters that are not rows by a replay."""
+    """Yields partitions and offsets of a ledger's letters that no replay has made rows of."""
     pending = pending_replay(rows, dead_letters)
     for letters in letters_of(dead_letters, ["partition", "offset", "ledger", "replay"]):
         shown = letters if pending is None else _with_pending(letters, pending)

@@ -249,7 +249,7 @@ def test_what_was_erased_is_told_by_the_erasure(sound):
     assert audit(sound.directory) == []
     sound.add([2], 1)
     assert audit(sound.directory) == [
-        "partition 1: 3 rows and dead letters, the loads less what was taken out since say 2; not there: 3"
+        "partition 1: 3 rows and dead letters, the loads less what was removed since say 2; not there: 3"
     ]
 
 
