@@ -12,6 +12,7 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
 from millrace.wire.api import ApiKey
+from millrace.wire.messages import PRODUCE
 from millrace_support.raw import RawConnection
 
 PEERS = Path(__file__).parents[2] / ".peers"
@@ -181,7 +182,7 @@ def test_the_producers_of_a_partition(tool, topic, administered):
     data = {"name": topic, "partition_data": [{"index": 0, "records": batch}]}
     request = {"transactional_id": None, "acks": -1, "timeout": 5000, "topic_data": [data]}
     with Cluster(administered.bootstrap) as cluster:
-        cluster.leader_connection(topic, 0).request(ApiKey.PRODUCE, request)
+        cluster.leader_connection(topic, 0).request(PRODUCE, request)
     said = tool("transactions", "describe-producers", "--topic", topic, "--partition", "0")
     assert re.search(r"^77\s+2\s+-1\s+1\s+1700000000000\s+None", said, re.MULTILINE), said
 

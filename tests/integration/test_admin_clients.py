@@ -17,7 +17,7 @@ from millrace.client import Cluster, Configs, ResourceKind, SimpleConsumer
 from millrace.errors import ErrorCode
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
-from millrace.wire.api import ApiKey
+from millrace.wire.messages import PRODUCE
 
 STATIC = {"log.retention.hours": "48", "num.partitions": "3"}
 
@@ -397,7 +397,7 @@ def test_a_partitions_producers_are_described(broker, python, topic):
     data = {"name": topic, "partition_data": [{"index": 0, "records": batch}]}
     request = {"transactional_id": None, "acks": -1, "timeout": 5000, "topic_data": [data]}
     with Cluster(broker.bootstrap) as cluster:
-        cluster.leader_connection(topic, 0).request(ApiKey.PRODUCE, request)
+        cluster.leader_connection(topic, 0).request(PRODUCE, request)
     described = python.describe_producers([Place(topic, 0)])
     [producer] = described[Place(topic, 0)].active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (77, 2, 1)

@@ -7,7 +7,7 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace.wire.api import ApiKey
+from millrace.wire.messages import FETCH
 
 PARTITIONS = 300
 VALUE = b"x" * 1000
@@ -44,7 +44,7 @@ def fetch_all(bootstrap, topic, min_bytes):
     }  # fmt: skip
     with Cluster(bootstrap) as cluster:
         connection = cluster.leader_connection(topic, 0)
-        answer = connection.request(ApiKey.FETCH, fields, wait_s=60)
+        answer = connection.request(FETCH, fields, wait_s=60)
         return [one.partition_index for one in answer.responses[0].partitions if one.records]
 
 

@@ -21,6 +21,7 @@ from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_response_header, read_request_header
+from millrace.wire.messages import METADATA
 
 ALL_APIS = [{"api_key": int(key), "min_version": 0, "max_version": 99} for key in CLIENT_VERSIONS]
 METADATA_FIELDS = {
@@ -130,7 +131,7 @@ def test_an_answer_that_can_not_be_is_an_error(answer, error):
     script = versions(ALL_APIS), answer
     with ScriptedBroker(*script) as broker, broker.connect(max_response_bytes=1000) as connection:
         with pytest.raises(error) as caught:
-            connection.request(ApiKey.METADATA, METADATA_FIELDS)
+            connection.request(METADATA, METADATA_FIELDS)
         assert type(caught.value) is error
         assert not connection.is_usable
 
@@ -145,7 +146,7 @@ def test_a_broker_that_does_not_answer_is_given_up_and_its_connection_not_used_a
     with ScriptedBroker(versions(ALL_APIS), silent) as broker:
         connection = broker.connect(timeout_s=2.0)
         with pytest.raises(AnswerLostError, match=str(broker.address)):
-            connection.request(ApiKey.METADATA, METADATA_FIELDS)
+            connection.request(METADATA, METADATA_FIELDS)
         assert not connection.is_usable
         release.set()
 

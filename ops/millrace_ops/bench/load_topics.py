@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import cycle, islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.admin import Admin
 from millrace.client.answers import check
@@ -18,7 +18,10 @@ from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
-from millrace.wire.api import ApiKey
+from millrace.wire.messages import PRODUCE
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.produce import ProduceRequestFields
 from millrace_ops.bench.payloads import text
 from millrace_ops.demo.flights import events, read_flights
 
@@ -76,7 +79,7 @@ def _flights() -> Iterator[NewRecord]:
 
 
 def _append(cluster: Cluster, topic: str, partition: int, batch: bytes) -> None:
-    fields: dict[str, object] = {
+    fields: ProduceRequestFields = {
         "transactional_id": None,
         "acks": -1,
         "timeout": PRODUCE_TIMEOUT_MS,
@@ -84,7 +87,7 @@ def _append(cluster: Cluster, topic: str, partition: int, batch: bytes) -> None:
     }
 
     def action(connection: Connection) -> None:
-        answer = connection.request(ApiKey.PRODUCE, fields)
+        answer = connection.request(PRODUCE, fields)
         check(answer.responses[0].partition_responses[0].error_code, f"{topic}-{partition}")
 
     cluster.on_leader(topic, partition, action)

@@ -6,7 +6,7 @@ What changes a topic returns when the metadata of the cluster shows it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
@@ -15,8 +15,13 @@ from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.client.metadata import NO_LEADER, TopicMetadata
 from millrace.errors import BrokerError, ErrorCode
-from millrace.wire.api import ApiKey
-from millrace.wire.cold import field
+from millrace.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.create_partitions import CreatePartitionsRequestFields
+    from millrace.wire.messages.create_topics import CreatableTopicFields, CreateTopicsRequestFields
+    from millrace.wire.messages.delete_records import DeleteRecordsRequestFields, DeleteRecordsTopicFields
+    from millrace.wire.messages.delete_topics import DeleteTopicsRequestFields
 
 METADATA_POLL_INTERVAL_S = 0.02
 HIGH_WATERMARK = -1
@@ -39,43 +44,47 @@ class Admin:
 
         Raises TopicExistsError, or the error of whatever the cluster does not accept.
         """
-        topic = {
+        topic: CreatableTopicFields = {
             "name": name,
             "num_partitions": partitions,
             "replication_factor": replication_factor,
             "assignments": (),
             "configs": [{"name": key, "value": value} for key, value in (config or {}).items()],
         }
-        fields: dict[str, Any] = {"topics": [topic], "timeout": self._timeout_ms, "validate_only": False}
+        fields: CreateTopicsRequestFields = {
+            "topics": [topic],
+            "timeout": self._timeout_ms,
+            "validate_only": False,
+        }
 
         def action(connection: Connection) -> None:
-            answer = connection.request(ApiKey.CREATE_TOPICS, fields).topics[0]
-            check(answer.error_code, f"topic {name}", field(answer, "error_message", None))
+            answer = connection.request(CREATE_TOPICS, fields).topics[0]
+            check(answer.error_code, f"topic {name}", answer.error_message)
 
         self._cluster.on_controller(action)
         self._await(name, _is_led)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; UnknownTopicError where there is none."""
-        fields: dict[str, Any] = {"topic_names": [name], "timeout": self._timeout_ms}
+        fields: DeleteTopicsRequestFields = {"topic_names": [name], "timeout": self._timeout_ms}
 
         def action(connection: Connection) -> None:
-            answer = connection.request(ApiKey.DELETE_TOPICS, fields).responses[0]
-            check(answer.error_code, f"topic {name}", field(answer, "error_message", None))
+            answer = connection.request(DELETE_TOPICS, fields).responses[0]
+            check(answer.error_code, f"topic {name}", answer.error_message)
 
         self._cluster.on_controller(action)
         self._await(name, lambda topic: topic is None)
 
     def create_partitions(self, name: str, count: int) -> None:
         """Extend a topic to `count` partitions. UnknownTopicError, InvalidPartitionsError where that are not more."""
-        fields = {
+        fields: CreatePartitionsRequestFields = {
             "topics": [{"name": name, "count": count, "assignments": None}],
             "timeout": self._timeout_ms,
             "validate_only": False,
         }
 
         def action(connection: Connection) -> None:
-            answer = connection.request(ApiKey.CREATE_PARTITIONS, fields).results[0]
+            answer = connection.request(CREATE_PARTITIONS, fields).results[0]
             check(answer.error_code, f"topic {name}", answer.error_message)
 
         self._cluster.on_controller(action)
@@ -83,9 +92,12 @@ class Admin:
 
     def delete_records(self, name: str, partition: int, before_offset: int = HIGH_WATERMARK) -> int:
         """Delete the records of a partition below an offset; returns the offset that it begins with now."""
-        asked = {"name": name, "partitions": [{"partition_index": partition, "offset": before_offset}]}
-        connection = self._cluster.leader_connection(name, partition)
-        answer = connection.request(ApiKey.DELETE_RECORDS, {"topics": [asked], "timeout": self._timeout_ms})
+        asked: DeleteRecordsTopicFields = {
+            "name": name,
+            "partitions": [{"partition_index": partition, "offset": before_offset}],
+        }
+        fields: DeleteRecordsRequestFields = {"topics": [asked], "timeout": self._timeout_ms}
+        answer = self._cluster.leader_connection(name, partition).request(DELETE_RECORDS, fields)
         result = answer.topics[0].partitions[0]
         check(result.error_code, f"records of {name}-{partition} before {before_offset}")
         return int(result.low_watermark)

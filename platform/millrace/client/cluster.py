@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_exponential
 
@@ -29,8 +29,11 @@ from millrace.errors import (
     UnknownTopicError,
 )
 from millrace.uuids import NO_TOPIC_ID
-from millrace.wire.api import ApiKey
-from millrace.wire.cold import field
+from millrace.wire.messages import FIND_COORDINATOR, METADATA
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.find_coordinator import FindCoordinatorRequestFields
+    from millrace.wire.messages.metadata import MetadataRequestFields, MetadataRequestTopicFields
 
 RETRY_ATTEMPTS = 10
 RETRY_WAIT_MIN_S = 0.05
@@ -78,14 +81,15 @@ class Cluster:
 
         BrokerUnreachableError, at once, where none of the known brokers answers.
         """
+        wanted: list[MetadataRequestTopicFields] | None
         wanted = None if topics is None else [{"name": name, "topic_id": NO_TOPIC_ID} for name in topics]
-        fields: dict[str, Any] = {
+        fields: MetadataRequestFields = {
             "topics": wanted,
             "allow_auto_topic_creation": create_missing,
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        metadata = metadata_of(self.on_any(lambda connection: connection.request(ApiKey.METADATA, fields)))
+        metadata = metadata_of(self.on_any(lambda connection: connection.request(METADATA, fields)))
         self._brokers = tuple(broker.address for broker in metadata.brokers.values())
         return metadata
 
@@ -187,10 +191,10 @@ class Cluster:
         )
 
     def _find_coordinator(self, key: str, key_type: int) -> Address:
-        fields = {"key": key, "key_type": key_type}
-        found = self.on_any(lambda connection: connection.request(ApiKey.FIND_COORDINATOR, fields))
+        fields: FindCoordinatorRequestFields = {"key": key, "key_type": key_type}
+        found = self.on_any(lambda connection: connection.request(FIND_COORDINATOR, fields))
         kind = "group" if key_type == GROUP_KEY_TYPE else "transactional id"
-        check(found.error_code, f"{kind} {key}", field(found, "error_message", None))
+        check(found.error_code, f"{kind} {key}", found.error_message)
         return Address(found.host, found.port)
 
     def _find_leader(self, topic: str, partition: int, create_missing: bool) -> Address:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
-from millrace.wire.api import ApiKey
+from millrace.wire.messages import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.describe_configs import DescribeConfigsRequestFields
+    from millrace.wire.messages.incremental_alter_configs import (
+        AlterableConfigFields,
+        IncrementalAlterConfigsRequestFields,
+    )
 
 SOURCES = {1: "topic", 2: "broker, live", 3: "all brokers, live", 4: "broker, at its start", 5: "default", 8: "group"}
 SET, DELETE = 0, 1
@@ -41,12 +49,15 @@ class Configs:
 
     def describe(self, kind: ResourceKind, name: str) -> list[Property]:
         """Every property by name. UnknownTopicError, BrokerError."""
-        resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-        fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+        fields: DescribeConfigsRequestFields = {
+            "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
+            "include_synonyms": False,
+            "include_documentation": False,
+        }
         found: list[Property] = []
 
         def action(connection: Connection) -> None:
-            answer = connection.request(ApiKey.DESCRIBE_CONFIGS, fields).results[0]
+            answer = connection.request(DESCRIBE_CONFIGS, fields).results[0]
             check(answer.error_code, _subject(kind, name), answer.error_message)
             found[:] = [
                 Property(one.name, one.value, SOURCES.get(one.config_source, "unknown"), one.read_only)
@@ -58,13 +69,17 @@ class Configs:
 
     def change(self, kind: ResourceKind, name: str, values: Mapping[str, str], unset: Iterable[str] = ()) -> None:
         """Set properties, give others back to the layer below. InvalidConfigError, UnknownTopicError, BrokerError."""
-        operations = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
+        operations: list[AlterableConfigFields] = [
+            {"name": key, "config_operation": SET, "value": value} for key, value in values.items()
+        ]
         operations += [{"name": key, "config_operation": DELETE, "value": None} for key in unset]
-        resource = {"resource_type": kind, "resource_name": name, "configs": operations}
-        fields = {"resources": [resource], "validate_only": False}
+        fields: IncrementalAlterConfigsRequestFields = {
+            "resources": [{"resource_type": kind, "resource_name": name, "configs": operations}],
+            "validate_only": False,
+        }
 
         def action(connection: Connection) -> None:
-            answer = connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, fields).responses[0]
+            answer = connection.request(INCREMENTAL_ALTER_CONFIGS, fields).responses[0]
             check(answer.error_code, _subject(kind, name), answer.error_message)
 
         self._run(kind, name, action)

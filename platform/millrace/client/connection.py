@@ -15,7 +15,7 @@ import select
 import socket
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 from millrace.addresses import Address
 from millrace.errors import (
@@ -28,10 +28,14 @@ from millrace.errors import (
 )
 from millrace.version import __version__
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.cold import Direction, Fields, decode, encode_request
+from millrace.wire.api_messages import Called, Message, MessageFields
 from millrace.wire.encoder import INT16, INT32
 from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import encode_request_header, has_tagged_response_header
+from millrace.wire.messages import API_VERSIONS
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.api_versions import ApiVersionsRequestFields
 
 CLIENT_VERSIONS = {
     ApiKey.PRODUCE: VersionRange(3, 12),
@@ -59,7 +63,7 @@ CLIENT_VERSIONS = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
 }
 MAX_RESPONSE_BYTES = 1 << 30
-CLIENT_SOFTWARE = {"client_software_name": "millrace", "client_software_version": __version__}
+CLIENT_SOFTWARE: ApiVersionsRequestFields = {"client_software_name": "millrace", "client_software_version": __version__}
 
 
 class Connection:
@@ -112,18 +116,18 @@ class Connection:
             )
         return version
 
-    def request(self, api_key: ApiKey, fields: Fields, *, wait_s: float = 0.0) -> Any:
+    def request(self, api: Called[MessageFields, Message], fields: MessageFields, *, wait_s: float = 0.0) -> Message:
         """Send a message and return the decoded answer. `wait_s` is how long the broker was asked to hold it.
 
         Raises AnswerLostError where the answer does not come: whether the request was carried out is not known.
         InvalidRequestError for a value that its field does not hold, before anything is sent.
         MalformedRequestError for an answer that can't be decoded; nothing more is read from such a broker.
         """
-        version = self.version(api_key)
-        self._send(api_key, version, fields)
-        body = self._receive(api_key, version, wait_s)
+        version = self.version(api.key)
+        self._send(api, version, fields)
+        body = self._receive(api.key, version, wait_s)
         try:
-            return decode(api_key, version, Direction.RESPONSE, body)
+            return api.decode_response(version, body)
         except MalformedRequestError:
             self.close()
             raise
@@ -138,9 +142,9 @@ class Connection:
         self._send_encoded(api_key, version, message)
         return self._receive(api_key, version, 0.0)
 
-    def send(self, api_key: ApiKey, fields: Fields) -> None:
+    def send(self, api: Called[MessageFields, object], fields: MessageFields) -> None:
         """Send a message that has no answer: Produce with acks=0."""
-        self._send(api_key, self.version(api_key), fields)
+        self._send(api, self.version(api.key), fields)
 
     def detach(self) -> socket.socket:
         """The socket, which blocks no more, for one who keeps several requests on their way; this is closed then."""
@@ -162,16 +166,16 @@ class Connection:
 
     def _negotiate(self) -> dict[int, VersionRange]:
         for version in (CLIENT_VERSIONS[ApiKey.API_VERSIONS].maximum, 0):
-            self._send(ApiKey.API_VERSIONS, version, CLIENT_SOFTWARE)
+            self._send(API_VERSIONS, version, CLIENT_SOFTWARE)
             body = self._receive(ApiKey.API_VERSIONS, version, 0.0)
             code = INT16.unpack_from(body)[0] if len(body) >= INT16.size else ErrorCode.UNKNOWN_SERVER_ERROR
             if code != ErrorCode.UNSUPPORTED_VERSION:
-                answer = decode(ApiKey.API_VERSIONS, version, Direction.RESPONSE, body)
+                answer = API_VERSIONS.decode_response(version, body)
                 return {one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys}
         raise UnsupportedVersionError(f"the broker at {self.address} serves no version of API_VERSIONS known here")
 
-    def _send(self, api_key: ApiKey, version: int, fields: Fields) -> None:
-        self._send_encoded(api_key, version, encode_request(api_key, version, fields))
+    def _send(self, api: Called[MessageFields, object], version: int, fields: MessageFields) -> None:
+        self._send_encoded(api.key, version, api.encode_request(version, fields))
 
     def _send_encoded(self, api_key: ApiKey, version: int, message: bytes) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF

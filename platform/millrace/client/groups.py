@@ -7,15 +7,30 @@ topics [name string, partitions [i32]]); every version of it begins like this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.errors import ErrorCode, UnsupportedVersionError
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import field
 from millrace.wire.decoder import Decoder
+from millrace.wire.messages import (
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+)
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequestFields
+    from millrace.wire.messages.delete_groups import DeleteGroupsRequestFields
+    from millrace.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequestFields
+    from millrace.wire.messages.list_groups import ListGroupsRequestFields
+    from millrace.wire.messages.offset_commit import OffsetCommitRequestFields, OffsetCommitRequestPartitionFields
+    from millrace.wire.messages.offset_fetch import OffsetFetchRequestFields
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 DEAD = "Dead"
@@ -69,11 +84,10 @@ class Groups:
         """Every group of every broker."""
 
         def action(connection: Connection) -> list[GroupListing]:
-            answer = connection.request(ApiKey.LIST_GROUPS, {"states_filter": (), "types_filter": ()})
+            fields: ListGroupsRequestFields = {"states_filter": (), "types_filter": ()}
+            answer = connection.request(LIST_GROUPS, fields)
             check(answer.error_code, "groups")
-            return [
-                GroupListing(one.group_id, one.protocol_type, field(one, "group_state", "")) for one in answer.groups
-            ]
+            return [GroupListing(one.group_id, one.protocol_type, one.group_state) for one in answer.groups]
 
         return [group for groups in self._cluster.on_each_broker(action) for group in groups]
 
@@ -84,8 +98,8 @@ class Groups:
             found = _consumer_group(connection, group_id)
             if found is not None:
                 return found
-            asked = {"groups": [group_id], "include_authorized_operations": False}
-            group = connection.request(ApiKey.DESCRIBE_GROUPS, asked).groups[0]
+            asked: DescribeGroupsRequestFields = {"groups": [group_id], "include_authorized_operations": False}
+            group = connection.request(DESCRIBE_GROUPS, asked).groups[0]
             check(group.error_code, f"group {group_id}")
             return _description(group)
 
@@ -96,16 +110,16 @@ class Groups:
 
     def offsets(self, group_id: str, partitions: Iterable[Partition] | None = None) -> Mapping[Partition, GroupOffset]:
         """All its committed offsets; or those of some partitions, once no transaction changes them any more."""
-        fields: dict[str, Any] = {"group_id": group_id, "topics": None, "require_stable": False}
+        fields: OffsetFetchRequestFields = {"group_id": group_id, "topics": None, "require_stable": False}
         if partitions is not None:
             by_topic: dict[str, list[int]] = {}
             for topic, index in partitions:
                 by_topic.setdefault(topic, []).append(index)
-            topics = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic.items()]
-            fields |= {"topics": topics, "require_stable": True}
+            fields["topics"] = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic.items()]
+            fields["require_stable"] = True
 
         def action(connection: Connection) -> Mapping[Partition, GroupOffset]:
-            answer = connection.request(ApiKey.OFFSET_FETCH, fields)
+            answer = connection.request(OFFSET_FETCH, fields)
             check(answer.error_code, f"group {group_id}")
             for topic in answer.topics:
                 for one in topic.partitions:
@@ -120,19 +134,23 @@ class Groups:
 
     def commit(self, group_id: str, offsets: Mapping[Partition, GroupOffset]) -> None:
         """Commit offsets of a group that has no members; BrokerError where it has some, or takes none."""
-        by_topic: dict[str, list[dict[str, Any]]] = {}
+        by_topic: dict[str, list[OffsetCommitRequestPartitionFields]] = {}
         for (topic, partition), (offset, metadata) in offsets.items():
-            wanted = {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
+            wanted: OffsetCommitRequestPartitionFields = {
+                "partition_index": partition,
+                "committed_offset": offset,
+                "committed_metadata": metadata,
+            }
             by_topic.setdefault(topic, []).append(wanted)
-        fields: dict[str, Any] = {
+        fields: OffsetCommitRequestFields = {
             "group_id": group_id,
             "generation_id_or_member_epoch": NO_GENERATION,
             "member_id": "",
-            "topics": [{"name": topic, "partitions": wanted} for topic, wanted in by_topic.items()],
+            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in by_topic.items()],
         }
 
         def action(connection: Connection) -> None:
-            for topic in connection.request(ApiKey.OFFSET_COMMIT, fields).topics:
+            for topic in connection.request(OFFSET_COMMIT, fields).topics:
                 for one in topic.partitions:
                     check(one.error_code, f"offset of group {group_id} in {topic.name}-{one.partition_index}")
 
@@ -142,7 +160,8 @@ class Groups:
         """Delete a group without members, and its offsets; BrokerError where that is not possible."""
 
         def action(connection: Connection) -> None:
-            result = connection.request(ApiKey.DELETE_GROUPS, {"groups_names": [group_id]}).results[0]
+            fields: DeleteGroupsRequestFields = {"groups_names": [group_id]}
+            result = connection.request(DELETE_GROUPS, fields).results[0]
             check(result.error_code, f"group {group_id}")
 
         self._cluster.on_coordinator(group_id, action)
@@ -154,8 +173,8 @@ def _consumer_group(connection: Connection, group_id: str) -> GroupDescription |
         connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
     except UnsupportedVersionError:
         return None
-    asked = {"group_ids": [group_id], "include_authorized_operations": False}
-    group = connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, asked).groups[0]
+    asked: ConsumerGroupDescribeRequestFields = {"group_ids": [group_id], "include_authorized_operations": False}
+    group = connection.request(CONSUMER_GROUP_DESCRIBE, asked).groups[0]
     if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):  # Kafka 3.9 with ZooKeeper
         return None
     check(group.error_code, f"group {group_id}")
@@ -172,12 +191,12 @@ def _consumer_group(connection: Connection, group_id: str) -> GroupDescription |
     return GroupDescription(group.group_id, group.group_state, CONSUMER_PROTOCOL_TYPE, group.assignor_name, members)
 
 
-def _description(group: Any) -> GroupDescription:
+def _description(group: DescribedGroup) -> GroupDescription:
     reads = group.protocol_type == CONSUMER_PROTOCOL_TYPE
     members = tuple(
         MemberDescription(
             one.member_id,
-            field(one, "group_instance_id", None),
+            one.group_instance_id,
             one.client_id,
             one.client_host,
             _partitions(one.member_assignment) if reads else (),

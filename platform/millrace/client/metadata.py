@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millrace.addresses import Address
 from millrace.client.answers import check
 from millrace.errors import BrokerError, ErrorCode, UnknownTopicError
-from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.uuids import NO_TOPIC_ID
-from millrace.wire.cold import field
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_LEADER = -1
 
@@ -86,22 +87,22 @@ class ClusterMetadata:
         return broker
 
 
-def metadata_of(answer: Any) -> ClusterMetadata:
+def metadata_of(answer: MetadataResponse) -> ClusterMetadata:
     """A decoded metadata answer as plain values."""
     brokers = {one.node_id: BrokerMetadata(int(one.node_id), one.host, one.port, one.rack) for one in answer.brokers}
-    topics = {topic.name: _topic(topic) for topic in answer.topics}
+    topics = {topic.name: _topic(topic.name, topic) for topic in answer.topics if topic.name is not None}
     return ClusterMetadata(answer.cluster_id, int(answer.controller_id), brokers, topics)
 
 
-def _topic(topic: Any) -> TopicMetadata:
-    topic_id = field(topic, "topic_id", None)
+def _topic(name: str, topic: MetadataResponseTopic) -> TopicMetadata:
     partitions = {
         int(one.partition_index): PartitionMetadata(
             leader=int(one.leader_id),
-            leader_epoch=int(field(one, "leader_epoch", NO_LEADER_EPOCH)),
+            leader_epoch=int(one.leader_epoch),
             replicas=tuple(map(int, one.replica_nodes)),
             isr=tuple(map(int, one.isr_nodes)),
         )
         for one in sorted(topic.partitions, key=lambda one: one.partition_index)
     }
-    return TopicMetadata(topic.name, None if topic_id == NO_TOPIC_ID else topic_id, int(topic.error_code), partitions)
+    topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
+    return TopicMetadata(name, topic_id, int(topic.error_code), partitions)

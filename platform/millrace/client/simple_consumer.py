@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
@@ -20,11 +20,18 @@ from millrace.client.groups import GroupOffset, Groups
 from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
 from millrace.config import MAX_INT
 from millrace.errors import ClientError, InvalidRequestError, MillraceError, RecordTooLargeError
-from millrace.records.batch import LOG_OVERHEAD_BYTES, NO_LEADER_EPOCH, NO_OFFSET, BatchHeader, check_crc, walk
+from millrace.records.batch import LOG_OVERHEAD_BYTES, NO_OFFSET, BatchHeader, check_crc, walk
 from millrace.records.committed import AbortedTransactions
 from millrace.records.record import Record, decompress_body, records_of
-from millrace.wire.api import ApiKey
-from millrace.wire.cold import field
+from millrace.wire.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.fetch import FetchPartitionFields, FetchRequestFields, PartitionData
+    from millrace.wire.messages.list_offsets import ListOffsetsPartitionFields, ListOffsetsRequestFields
+    from millrace.wire.messages.offset_for_leader_epoch import (
+        OffsetForLeaderEpochRequestFields,
+        OffsetForLeaderTopicFields,
+    )
 
 LATEST = -1
 EARLIEST = -2
@@ -38,6 +45,14 @@ class IsolationLevel(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+class _Limits(NamedTuple):
+    """The limits of a fetch of several partitions."""
+
+    max_wait_ms: int
+    min_bytes: int
+    isolation: IsolationLevel
 
 
 class OffsetStorage(StrEnum):
@@ -153,7 +168,7 @@ class SimpleConsumer:
         The broker holds the request up to `max_wait_ms` until it has `min_bytes`. Raises OffsetOutOfRangeError for an
         offset that the log does not have, RecordTooLargeError for a batch above 512 MiB.
         """
-        limits: dict[str, int] = {"max_wait": max_wait_ms, "min_bytes": min_bytes, "isolation_level": isolation}
+        limits = _Limits(max_wait_ms, min_bytes, isolation)
         while True:
             fetched = self._fetch(topic, partition, offset, max_bytes, limits)
             if not starts_with_cut_batch(fetched.records):
@@ -174,7 +189,7 @@ class SimpleConsumer:
 
         A batch above the `max_bytes` of its partition is fetched by itself; so is what a leader refuses that has moved.
         """
-        limits: dict[str, int] = {"max_wait": max_wait_ms, "min_bytes": min_bytes, "isolation_level": isolation}
+        limits = _Limits(max_wait_ms, min_bytes, isolation)
         found: dict[FetchRequest, FetchedData | MillraceError] = {}
         by_leader: dict[tuple[Connection, int], list[FetchRequest]] = {}
         named: Counter[tuple[str, int]] = Counter()  # a request names a partition once
@@ -283,13 +298,16 @@ class SimpleConsumer:
 
     def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> EpochEnd:
         """How far the log goes in a leader epoch (KIP-101): below what was read of it, the log has been truncated."""
-        wanted = {"partition": partition, "leader_epoch": leader_epoch}
-        fields: dict[str, Any] = {"replica_id": CONSUMER, "topics": [{"topic": topic, "partitions": [wanted]}]}
+        wanted: OffsetForLeaderTopicFields = {
+            "topic": topic,
+            "partitions": [{"partition": partition, "leader_epoch": leader_epoch}],
+        }
+        fields: OffsetForLeaderEpochRequestFields = {"replica_id": CONSUMER, "topics": [wanted]}
 
         def action(connection: Connection) -> EpochEnd:
-            answer = connection.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, fields).topics[0].partitions[0]
+            answer = connection.request(OFFSET_FOR_LEADER_EPOCH, fields).topics[0].partitions[0]
             check(answer.error_code, f"leader epochs of {topic}-{partition}")
-            return EpochEnd(int(field(answer, "leader_epoch", NO_LEADER_EPOCH)), int(answer.end_offset))
+            return EpochEnd(int(answer.leader_epoch), int(answer.end_offset))
 
         return self._cluster.on_leader(topic, partition, action)
 
@@ -303,10 +321,13 @@ class SimpleConsumer:
         return list(dict.fromkeys((newest, earliest)))
 
     def _multifetch_from(
-        self, connection: Connection, requests: Sequence[FetchRequest], limits: dict[str, int]
+        self, connection: Connection, requests: Sequence[FetchRequest], limits: _Limits
     ) -> dict[FetchRequest, FetchedData | MillraceError]:
-        fields: dict[str, Any] = {
+        fields: FetchRequestFields = {
             "replica_id": CONSUMER,
+            "max_wait": limits.max_wait_ms,
+            "min_bytes": limits.min_bytes,
+            "isolation_level": limits.isolation,
             "max_bytes": min(sum(one.max_bytes for one in requests), LARGEST_FETCH_BYTES),
             "topics": [
                 {
@@ -324,14 +345,16 @@ class SimpleConsumer:
             "forgotten_topics_data": (),
         }
         try:
-            answer = connection.request(ApiKey.FETCH, fields | limits, wait_s=limits["max_wait"] / 1000)
-            check(field(answer, "error_code", 0), "multifetch")
+            answer = connection.request(FETCH, fields, wait_s=limits.max_wait_ms / 1000)
+            check(answer.error_code, "multifetch")
         except MillraceError as error:
             return {request: self._fetched_alone(request, error, limits) for request in requests}
         answered = {(topic.topic, one.partition_index): one for topic in answer.responses for one in topic.partitions}
         return {one: self._fetched_of(one, answered.get((one.topic, one.partition)), limits) for one in requests}
 
-    def _fetched_of(self, request: FetchRequest, partition: Any, limits: dict[str, int]) -> FetchedData | MillraceError:
+    def _fetched_of(
+        self, request: FetchRequest, partition: PartitionData | None, limits: _Limits
+    ) -> FetchedData | MillraceError:
         subject = f"fetch of {request.topic}-{request.partition} at offset {request.offset}"
         if partition is None:
             return ClientError(f"{subject}: the broker's answer leaves it out")
@@ -339,7 +362,7 @@ class SimpleConsumer:
             fetched = fetched_data(partition, subject)
         except MillraceError as error:
             return self._fetched_alone(request, error, limits)
-        reads_committed = limits["isolation_level"] == IsolationLevel.READ_COMMITTED
+        reads_committed = limits.isolation == IsolationLevel.READ_COMMITTED
         end = fetched.last_stable_offset if reads_committed else fetched.high_watermark
         is_left_out = not fetched.records and request.offset < end
         if is_left_out or starts_with_cut_batch(fetched.records):
@@ -347,7 +370,7 @@ class SimpleConsumer:
         return fetched
 
     def _fetched_alone(
-        self, request: FetchRequest, error: MillraceError, limits: dict[str, int], *, is_cut: bool = False
+        self, request: FetchRequest, error: MillraceError, limits: _Limits, *, is_cut: bool = False
     ) -> FetchedData | MillraceError:
         """What `fetch` gives, where another attempt may help."""
         if not is_cut and not is_retriable(error):
@@ -358,15 +381,22 @@ class SimpleConsumer:
                 request.partition,
                 request.offset,
                 max_bytes=request.max_bytes,
-                isolation=IsolationLevel(limits["isolation_level"]),
+                isolation=limits.isolation,
             )
         except MillraceError as again:
             return again
 
-    def _fetch(self, topic: str, partition: int, offset: int, max_bytes: int, limits: dict[str, int]) -> FetchedData:
-        wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
-        fields: dict[str, Any] = {
+    def _fetch(self, topic: str, partition: int, offset: int, max_bytes: int, limits: _Limits) -> FetchedData:
+        wanted: FetchPartitionFields = {
+            "partition": partition,
+            "fetch_offset": offset,
+            "partition_max_bytes": max_bytes,
+        }
+        fields: FetchRequestFields = {
             "replica_id": CONSUMER,
+            "max_wait": limits.max_wait_ms,
+            "min_bytes": limits.min_bytes,
+            "isolation_level": limits.isolation,
             "max_bytes": max_bytes,
             "topics": [{"topic": topic, "partitions": [wanted]}],
             "forgotten_topics_data": (),
@@ -374,8 +404,8 @@ class SimpleConsumer:
         subject = f"fetch of {topic}-{partition} at offset {offset}"
 
         def action(connection: Connection) -> FetchedData:
-            answer = connection.request(ApiKey.FETCH, fields | limits, wait_s=limits["max_wait"] / 1000)
-            check(field(answer, "error_code", 0), subject)
+            answer = connection.request(FETCH, fields, wait_s=limits.max_wait_ms / 1000)
+            check(answer.error_code, subject)
             return fetched_data(answer.responses[0].partitions[0], subject)
 
         return self._cluster.on_leader(topic, partition, action)
@@ -387,15 +417,15 @@ class SimpleConsumer:
         timestamp_ms: int,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> int:
-        wanted = {"partition_index": partition, "timestamp": timestamp_ms}
-        fields: dict[str, Any] = {
+        wanted: ListOffsetsPartitionFields = {"partition_index": partition, "timestamp": timestamp_ms}
+        fields: ListOffsetsRequestFields = {
             "replica_id": CONSUMER,
             "isolation_level": isolation,
             "topics": [{"name": topic, "partitions": [wanted]}],
         }
 
         def action(connection: Connection) -> int:
-            answer = connection.request(ApiKey.LIST_OFFSETS, fields).topics[0].partitions[0]
+            answer = connection.request(LIST_OFFSETS, fields).topics[0].partitions[0]
             check(answer.error_code, f"offsets of {topic}-{partition}")
             return int(answer.offset)
 
@@ -409,13 +439,13 @@ def starts_with_cut_batch(records: bytes) -> bool:
     return len(records) < LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big")
 
 
-def fetched_data(partition: Any, subject: str) -> FetchedData:
+def fetched_data(partition: PartitionData, subject: str) -> FetchedData:
     """What an answer to a fetch has of one partition; the BrokerError of its error code."""
     check(partition.error_code, subject)
     return FetchedData(
         partition.records or b"",
         int(partition.high_watermark),
         int(partition.last_stable_offset),
-        int(field(partition, "log_start_offset", NO_OFFSET)),
+        int(partition.log_start_offset),
         tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in partition.aborted_transactions or ()),
     )

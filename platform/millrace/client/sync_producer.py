@@ -7,7 +7,7 @@ AnswerLostError it may lie in the log or not; to send it again, and perhaps have
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
@@ -16,8 +16,10 @@ from millrace.clock import Clock, SystemClock
 from millrace.records.batch import NO_OFFSET, NO_TIMESTAMP
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
-from millrace.wire.api import ApiKey
-from millrace.wire.cold import field
+from millrace.wire.messages import PRODUCE
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.produce import ProduceRequestFields
 
 ACKS_NONE = 0
 ACKS_ALL = -1
@@ -48,7 +50,7 @@ class SyncProducer:
         now_ms = self._clock.now_ms()
         stamped = [one._replace(timestamp_ms=now_ms) if one.timestamp_ms == NO_TIMESTAMP else one for one in records]
         batch = encode_batch(stamped, codec=codec)
-        fields: dict[str, Any] = {
+        fields: ProduceRequestFields = {
             "transactional_id": None,
             "acks": acks,
             "timeout": int(self._cluster.timeout_s * 1000),
@@ -57,10 +59,10 @@ class SyncProducer:
 
         def action(connection: Connection) -> int:
             if acks == ACKS_NONE:
-                connection.send(ApiKey.PRODUCE, fields)
+                connection.send(PRODUCE, fields)
                 return NO_OFFSET
-            answer = connection.request(ApiKey.PRODUCE, fields).responses[0].partition_responses[0]
-            check(answer.error_code, f"produce to {topic}-{partition}", field(answer, "error_message", None))
+            answer = connection.request(PRODUCE, fields).responses[0].partition_responses[0]
+            check(answer.error_code, f"produce to {topic}-{partition}", answer.error_message)
             return int(answer.base_offset)
 
         return self._cluster.on_leader(topic, partition, action, create_missing=True, repeatable=False)

@@ -113,11 +113,6 @@ def api_names() -> dict[int, str]:
     return {key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()}
 
 
-def field(message: Any, name: str, default: Any) -> Any:
-    """A field that not every version has."""
-    return getattr(message, name, default)
-
-
 def milliseconds(duration: timedelta) -> int:
     """Returns a duration in whole milliseconds, as the protocol counts it."""
     return duration // timedelta(milliseconds=1)

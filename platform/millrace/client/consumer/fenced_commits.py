@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
@@ -22,7 +22,16 @@ from millrace.client.consumer.offsets import read_coordinator, write_coordinator
 from millrace.client.groups import NO_GENERATION, Groups
 from millrace.errors import BrokerError, ErrorCode
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from millrace.wire.api import ApiKey
+from millrace.wire.messages import ADD_OFFSETS_TO_TXN, END_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequestFields
+    from millrace.wire.messages.end_txn import EndTxnRequestFields
+    from millrace.wire.messages.init_producer_id import InitProducerIdRequestFields
+    from millrace.wire.messages.txn_offset_commit import (
+        TxnOffsetCommitRequestFields,
+        TxnOffsetCommitRequestPartitionFields,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +80,7 @@ class FencedCommits:
 
     def _take(self, cluster: Cluster, partition: Partition) -> Taking:
         name = self._name(partition)
-        fields = {
+        fields: InitProducerIdRequestFields = {
             "transactional_id": name,
             "transaction_timeout": TRANSACTION_TIMEOUT_MS,
             "producer_id": NO_PRODUCER_ID,
@@ -79,7 +88,7 @@ class FencedCommits:
         }
 
         def action(connection: Connection) -> Taking:
-            answer = connection.request(ApiKey.INIT_PRODUCER_ID, fields)
+            answer = connection.request(INIT_PRODUCER_ID, fields)
             check(answer.error_code, f"producer id of {name}")
             return Taking(int(answer.producer_id), int(answer.producer_epoch))
 
@@ -101,16 +110,27 @@ class FencedCommits:
 
     def _commit_under(self, cluster: Cluster, taking: Taking, partition: Partition, offset: int) -> None:
         name = self._name(partition)
-        fields = {"transactional_id": name, "group_id": self._group_id, **taking._asdict()}
+        adding: AddOffsetsToTxnRequestFields = {
+            "transactional_id": name,
+            "producer_id": taking.producer_id,
+            "producer_epoch": taking.producer_epoch,
+            "group_id": self._group_id,
+        }
+        ending: EndTxnRequestFields = {
+            "transactional_id": name,
+            "producer_id": taking.producer_id,
+            "producer_epoch": taking.producer_epoch,
+            "committed": True,
+        }
 
         def begin(connection: Connection) -> None:
-            check(connection.request(ApiKey.ADD_OFFSETS_TO_TXN, fields).error_code, f"transaction {name}")
+            check(connection.request(ADD_OFFSETS_TO_TXN, adding).error_code, f"transaction {name}")
 
         def end(connection: Connection) -> None:
-            check(connection.request(ApiKey.END_TXN, fields | {"committed": True}).error_code, f"transaction {name}")
+            check(connection.request(END_TXN, ending).error_code, f"transaction {name}")
 
         cluster.on_coordinator(name, begin, key_type=TRANSACTION_KEY_TYPE)
-        cluster.on_coordinator(self._group_id, lambda one: _store(one, partition, offset, fields))
+        cluster.on_coordinator(self._group_id, lambda one: _store(one, partition, offset, adding))
         cluster.on_coordinator(name, end, key_type=TRANSACTION_KEY_TYPE)
 
     def _commit_unfenced(self, cluster: Cluster, partition: Partition, offset: int, why: BrokerError) -> None:
@@ -121,14 +141,23 @@ class FencedCommits:
         write_coordinator(Groups(cluster), self._group_id, {partition: offset})
 
 
-def _store(connection: Connection, partition: Partition, offset: int, transaction: Mapping[str, Any]) -> None:
-    stored = {"partition_index": partition.number, "committed_offset": offset, "committed_metadata": ""}
-    fields = {
-        **transaction,
+def _store(
+    connection: Connection, partition: Partition, offset: int, transaction: AddOffsetsToTxnRequestFields
+) -> None:
+    stored: TxnOffsetCommitRequestPartitionFields = {
+        "partition_index": partition.number,
+        "committed_offset": offset,
+        "committed_metadata": "",
+    }
+    fields: TxnOffsetCommitRequestFields = {
+        "transactional_id": transaction["transactional_id"],
+        "producer_id": transaction["producer_id"],
+        "producer_epoch": transaction["producer_epoch"],
+        "group_id": transaction["group_id"],
         "generation_id": NO_GENERATION,
         "member_id": "",
         "topics": [{"name": partition.topic, "partitions": [stored]}],
     }
-    for topic in connection.request(ApiKey.TXN_OFFSET_COMMIT, fields).topics:
+    for topic in connection.request(TXN_OFFSET_COMMIT, fields).topics:
         for one in topic.partitions:
             check(one.error_code, f"offset of group {transaction['group_id']} in {partition}")

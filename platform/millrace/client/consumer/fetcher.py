@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
 from millrace.client.answers import check, is_retriable
@@ -21,6 +21,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.client.consumer.config import ERROR, SMALLEST, ConsumerConfig
 from millrace.client.consumer.streams import Chunk, Feed
+from millrace.client.metadata import ClusterMetadata
 from millrace.client.simple_consumer import (
     CONSUMER,
     LARGEST_FETCH_BYTES,
@@ -31,8 +32,10 @@ from millrace.client.simple_consumer import (
 )
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError, RecordTooLargeError, error_name
 from millrace.records.record import Record
-from millrace.wire.api import ApiKey
-from millrace.wire.cold import field
+from millrace.wire.messages import FETCH
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.fetch import FetchPartitionFields, FetchRequestFields, PartitionData
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +128,7 @@ class Fetchers:
             logger.info("leaders are looked for again: %s", error)
             return feeds
 
-    def _place(self, cluster: Cluster, metadata: Any, feed: Feed) -> bool:
+    def _place(self, cluster: Cluster, metadata: ClusterMetadata, feed: Feed) -> bool:
         try:
             leader = metadata.leader(*feed.partition).address
             if feed.fetch_offset is None:
@@ -202,31 +205,31 @@ class _Fetcher:
             return []
 
     def _fetch(self, connection: Connection, feeds: list[Feed]) -> None:
-        topics: dict[str, list[dict[str, int]]] = {}
+        topics: dict[str, list[FetchPartitionFields]] = {}
         for feed in feeds:
-            wanted = {
+            wanted: FetchPartitionFields = {
                 "partition": feed.partition.number,
                 "fetch_offset": feed.fetch_offset or 0,
                 "partition_max_bytes": feed.max_bytes or self._config.fetch_message_max_bytes,
             }
             topics.setdefault(feed.partition.topic, []).append(wanted)
-        fields: dict[str, Any] = {
+        fields: FetchRequestFields = {
             "replica_id": CONSUMER,
             "max_wait": self._config.fetch_wait_max_ms,
             "min_bytes": self._config.fetch_min_bytes,
             "max_bytes": max(FETCH_ANSWER_MAX_BYTES, *(feed.max_bytes for feed in feeds), 0),
             "isolation_level": self._config.isolation,
-            "topics": [{"topic": topic, "partitions": wanted} for topic, wanted in topics.items()],
+            "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
             "forgotten_topics_data": (),
         }
-        answer = connection.request(ApiKey.FETCH, fields, wait_s=self._config.fetch_wait_max_ms / 1000)
-        check(field(answer, "error_code", 0), f"fetch from {self.address}")
+        answer = connection.request(FETCH, fields, wait_s=self._config.fetch_wait_max_ms / 1000)
+        check(answer.error_code, f"fetch from {self.address}")
         by_partition = {tuple(feed.partition): feed for feed in feeds}
         for topic in answer.responses:
             for one in topic.partitions:
                 self._take(by_partition[topic.topic, one.partition_index], one)
 
-    def _take(self, feed: Feed, answer: Any) -> None:
+    def _take(self, feed: Feed, answer: PartitionData) -> None:
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             logger.warning("%s: offset %s is out of range", feed.partition, feed.fetch_offset)
             feed.fetch_offset = None

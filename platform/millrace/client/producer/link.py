@@ -18,8 +18,9 @@ from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
 from millrace.errors import AnswerLostError, UnsupportedCodecError
 from millrace.records.compression import Codec
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, decode, milliseconds
+from millrace.wire.cold import milliseconds
 from millrace.wire.header import encode_request_header
+from millrace.wire.messages import PRODUCE
 
 Context = TypeVar("Context")
 LAST_INFLEXIBLE_PRODUCE = 8
@@ -143,11 +144,11 @@ class Link(Generic[Context]):
         return answers
 
     def _decode(self, body: bytes) -> list[Produced]:
-        message = decode(ApiKey.PRODUCE, self.produce_version, Direction.RESPONSE, body)
+        message = PRODUCE.decode_response(self.produce_version, body)
         return [
             Produced(
                 topic.name, int(one.index), int(one.error_code), int(one.base_offset),
-                _milliseconds(one.log_append_time), getattr(one, "error_message", None),
+                _milliseconds(one.log_append_time), one.error_message,
             )
             for topic in message.responses
             for one in topic.partition_responses

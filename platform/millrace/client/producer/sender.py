@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
 from millrace.client.answers import check
@@ -39,7 +39,10 @@ from millrace.errors import (
     UnsupportedCodecError,
     UnsupportedVersionError,
 )
-from millrace.wire.api import ApiKey
+from millrace.wire.messages import INIT_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.init_producer_id import InitProducerIdRequestFields
 
 logger = logging.getLogger(__name__)
 
@@ -398,9 +401,9 @@ class Sender:
             self._selector.modify(link.socket, events, link)
 
     def _new_identity(self) -> Identity:
-        fields: dict[str, Any] = {"transactional_id": None, "transaction_timeout": 0}
+        fields: InitProducerIdRequestFields = {"transactional_id": None, "transaction_timeout": 0}
         with self._routes.lock:
-            answer = self._routes.cluster.on_any(lambda one: one.request(ApiKey.INIT_PRODUCER_ID, fields))
+            answer = self._routes.cluster.on_any(lambda one: one.request(INIT_PRODUCER_ID, fields))
         check(answer.error_code, "producer id")
         self._identity = Identity(int(answer.producer_id), int(answer.producer_epoch))
         return self._identity
