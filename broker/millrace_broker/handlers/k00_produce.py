@@ -41,10 +41,10 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.produce import (
     FIRST_VERSION_WITH_TOPIC_IDS,
+    AnyProduceRequest,
+    AnyTopicToProduce,
     PartitionProduced,
-    ProduceRequest,
     TopicProduced,
-    TopicToProduce,
     encode_produce_response,
     produce_decoder,
 )
@@ -199,7 +199,7 @@ class _Turn:
         found = self._places[place] = known, appends
         return found
 
-    def offer(self, message: ProduceRequest) -> _Offered:
+    def offer(self, message: AnyProduceRequest) -> _Offered:
         """Takes the records of one request, and returns its partitions."""
         offered: _Offered = []
         in_transaction = message.transactional_id is not None
@@ -218,7 +218,7 @@ class _Turn:
             offered.append((name, topic_id, places))
         return offered
 
-    def _refusals(self, message: ProduceRequest) -> Mapping[TopicPartition, MillraceError]:
+    def _refusals(self, message: AnyProduceRequest) -> Mapping[TopicPartition, MillraceError]:
         """Returns the partitions that may not take the request's transactional batches, each with its error."""
         offered = [
             (TopicPartition(self._named(topic)[0], one.index), one.records)
@@ -232,7 +232,7 @@ class _Turn:
         for appends in self._partitions.values():
             appends.append(self._services.replicas)
 
-    def _named(self, topic: TopicToProduce) -> tuple[str, UUID, MillraceError | None]:
+    def _named(self, topic: AnyTopicToProduce) -> tuple[str, UUID, MillraceError | None]:
         if self._version < FIRST_VERSION_WITH_TOPIC_IDS:
             return topic.name, NO_TOPIC_ID, None
         topic_id = topic.topic_id or NO_TOPIC_ID

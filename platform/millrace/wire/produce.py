@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from millrace.errors import MalformedRequestError
@@ -28,6 +28,10 @@ from millrace.wire.cold import Direction, decoder
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import Encoder, Parts, shortened
 from millrace.wire.leader import LeaderHint, NodeEndpoint, encode_current_leader, encode_node_endpoints
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.produce import ProduceRequest as RequestOfKio
+    from millrace.wire.messages.produce import TopicProduceData as TopicOfKio
 
 FIRST_FLEXIBLE = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -65,6 +69,11 @@ class ProduceRequest(NamedTuple):
     topic_data: Sequence[TopicToProduce]
 
 
+# As either decoder reads them.
+AnyProduceRequest: TypeAlias = "ProduceRequest | RequestOfKio"
+AnyTopicToProduce: TypeAlias = "TopicToProduce | TopicOfKio"
+
+
 class PartitionProduced(NamedTuple):
     """The outcome of appending one partition's batches; offsets are -1 where it failed."""
 
@@ -86,23 +95,20 @@ class TopicProduced(NamedTuple):
     partitions: Sequence[PartitionProduced]
 
 
-def decode_produce_request(version: int, body: memoryview | bytes) -> ProduceRequest:
-    """Returns the request in `body`, of this type or kio's; MalformedRequestError where the bytes are none."""
+def decode_produce_request(version: int, body: memoryview | bytes) -> AnyProduceRequest:
+    """Returns the request in `body`; MalformedRequestError where the bytes are none."""
     return produce_decoder(version)(body)
 
 
 @cache
-def produce_decoder(version: int) -> Callable[[memoryview | bytes], ProduceRequest]:
+def produce_decoder(version: int) -> Callable[[memoryview | bytes], AnyProduceRequest]:
     """Returns `decode_produce_request` for one version."""
     if version < FIRST_VERSION_OF_KIO:
         return partial(decode_without_copying, version)
-    copying = decoder(ApiKey.PRODUCE, version, Direction.REQUEST)
+    copying: Callable[[memoryview | bytes], RequestOfKio] = decoder(ApiKey.PRODUCE, version, Direction.REQUEST)
 
-    def decode(body: memoryview | bytes) -> ProduceRequest:
-        message: ProduceRequest = (
-            copying(body) if len(body) <= COPIED_BYTES_MAX else decode_without_copying(version, body)
-        )
-        return message
+    def decode(body: memoryview | bytes) -> AnyProduceRequest:
+        return copying(body) if len(body) <= COPIED_BYTES_MAX else decode_without_copying(version, body)
 
     return decode
 
