@@ -5,8 +5,8 @@
     flights 0 42                topic, partition, offset
     flights 1 17
 
-Replaced as a whole (`write_file_durably`): a crash leaves the old content or the new. Kafka makes the file empty at its
-first start and fills it later, so an empty one has no entries.
+The file is replaced as a whole (`write_file_durably`), so a crash leaves the old content or the new. Kafka makes an
+empty file at its first start and fills it later, so an empty one has no entries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSION = "0"
 
 
 def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
-    """The entries of a checkpoint as words, none where there is no file; StorageError for what is no checkpoint."""
+    """Returns the entries of a checkpoint as words, none without a file. StorageError for what is no checkpoint."""
     with storage_errors(path):
         try:
             content = read_file(fs, path)
@@ -37,14 +37,14 @@ def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
 
 
 def write_lines(fs: FileSystem, path: str, lines: Iterable[str]) -> None:
-    """Replace a checkpoint."""
+    """Replaces a checkpoint, durably. StorageError."""
     entries = list(lines)
     with storage_errors(path):
         write_file_durably(fs, path, "\n".join([VERSION, str(len(entries)), *entries, ""]).encode())
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Offset by partition; empty where there is no file."""
+    """Returns offsets by partition, none without a file. StorageError for what is no checkpoint."""
     try:
         return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)}
     except ValueError as error:
@@ -52,6 +52,6 @@ def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
 
 
 def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace the file."""
+    """Replaces the file, durably. StorageError."""
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
     write_lines(fs, path, lines)

@@ -1,10 +1,10 @@
-"""What a log may be told: topic properties, their defaults and the broker's synonyms (Kafka's names and values).
+"""The settings of a log: topic properties, their defaults and the broker's synonyms (Kafka's names and values).
 
-A topic's own property wins over the broker's synonym, that over the default. Among synonyms of different units
-the finest wins, as in Kafka (`log.retention.ms` before `.minutes` before `.hours`). The defaults are Kafka 3.9's.
+A topic's own property wins over the broker's synonym, and that over the default. Among synonyms of different units the
+finest wins, as in Kafka (`log.retention.ms` before `.minutes` before `.hours`). The defaults are those of Kafka 3.9.
 
 A field with `has_effect=False` is known and shown as Kafka shows it, and changes nothing here: a partition has one
-replica, and there is no tiered storage, which `remote.storage.enable=true` is refused for.
+replica, and there is no tiered storage, so `remote.storage.enable=true` is refused.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class LogConfig:
     preallocate: bool = _log_setting(False, "Take a segment's room on the disk when it is begun.", "log.preallocate")
     cleanup_policy: str = _log_setting(
         DELETE,
-        "What becomes of old segments: deleted, compacted by key, or (delete,compact) both.",
+        "How old segments are treated: deleted, compacted by key, or (delete,compact) both.",
         "log.cleanup.policy",
         choices=(DELETE, COMPACT),
         is_list=True,
@@ -292,7 +292,7 @@ class LogConfig:
 
     @classmethod
     def from_properties(cls, broker_defaults: Mapping[str, str], topic_overrides: Mapping[str, str]) -> Self:
-        """The settings of one topic. Broker properties that are not a log's are left alone.
+        """Returns the settings of one topic's logs. Broker properties that are not a log's are left alone.
 
         Raises InvalidConfigError for an unknown topic property and for a value out of range.
         """
@@ -300,7 +300,7 @@ class LogConfig:
         return cls(**{name.replace(".", "_"): value for name, value in values.items()})  # type: ignore[arg-type]  # the table types each
 
     def check(self) -> None:
-        """Raise InvalidConfigError where two properties don't go together, or what is asked for is not there."""
+        """Raises InvalidConfigError where two properties contradict each other, or ask for what is not there."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidConfigError(
                 f"min.compaction.lag.ms={self.min_compaction_lag_ms}: Invalid value, above "
@@ -317,7 +317,10 @@ BROKER_SYNONYMS = {key.name: key.synonyms for key in TOPIC_CONFIG.keys.values() 
 
 
 def _synonym_key(key: ConfigKey, index: int) -> ConfigKey:
-    """A synonym as a property of the broker: Kafka gives the coarsest unit a default, and changes the finest live."""
+    """Returns a synonym as a property of the broker.
+
+    As in Kafka, the coarsest unit has the default, and the finest can be changed while the broker runs.
+    """
     name, factor = key.synonyms[index]
     scaled = factor > 1
     return ConfigKey(
@@ -354,7 +357,10 @@ BROKER_CONFIG = ConfigTable(
 
 
 def _with_both_bounds(values: dict[str, Value]) -> dict[str, Value]:
-    """`message.timestamp.difference.max.ms` is each bound that nothing else limits, as in Kafka 3.9."""
+    """Returns the values with each bound of timestamps that is not set itself taken from the older property.
+
+    That is `message.timestamp.difference.max.ms`, as in Kafka 3.9.
+    """
     difference = values.get("message.timestamp.difference.max.ms", MAX_LONG)
     if difference != MAX_LONG:
         for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):

@@ -1,11 +1,11 @@
-"""Delete policies by name, as `millrace.delete.policies` lists them (spec B6).
+"""Delete policies by name, as `millrace.delete.policies` lists them (docs/configuration.md, "Delete policies").
 
 A policy is an entry point of the group `millrace.delete_policies` of any installed package: what it names is called
-with a log's settings and gives a `RetentionPolicy`. One that can't be had is refused where it is named. One that fails,
-or has been removed since, is reported in the log; it deletes nothing, and the others go on.
+with a log's settings and returns a `RetentionPolicy`. A name without such an entry point is refused where it is set. A
+policy that fails, or has been removed since, is reported in the log; it deletes nothing, and the others go on.
 
-`time` and `size` are declared in pyproject.toml as any other. They are known here too, as they are nearly always meant,
-and a start has no time to read what every installed package declares.
+`time` and `size` are declared in pyproject.toml like any other. They are known here too, as nearly every log names them
+and reading what all installed packages declare would slow down the start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MakePolicy = Callable[[LogConfig], RetentionPolicy]
 
 
 def policies_of(config: LogConfig) -> tuple[RetentionPolicy, ...]:
-    """Returns the policies that a log's settings name; a log that is only compacted has that of its start alone."""
+    """Returns the policies that a log's settings name; a log that is only compacted has `ByLogStartOffset` alone."""
     named = config.delete_policies if config.is_deleted else ()
     return ByLogStartOffset(), *(_Guarded(name, config) for name in named)
 
@@ -40,13 +40,13 @@ def policies_of(config: LogConfig) -> tuple[RetentionPolicy, ...]:
 def deletable_of(
     config: LogConfig, segments: Sequence[SegmentFacts], *, log_start_offset: int, up_to_offset: int, now_ms: int
 ) -> list[str]:
-    """As `deletable`, by the policies that a log's settings ask for."""
+    """Returns what `deletable` does by the policies that a log's settings ask for."""
     policies = policies_of(config)
     return deletable(segments, policies, log_start_offset=log_start_offset, up_to_offset=up_to_offset, now_ms=now_ms)
 
 
 def check_policies(config: LogConfig) -> None:
-    """Raise InvalidConfigError where a policy that the settings name is not there, or can't be made."""
+    """Raises InvalidConfigError where a policy that the settings name is not there, or can't be made."""
     _find.cache_clear()  # a package may have been installed meanwhile
     for name in config.delete_policies:
         _make(name, config)
@@ -64,7 +64,7 @@ def _make(name: str, config: LogConfig) -> RetentionPolicy:
 
 @lru_cache(maxsize=100)
 def _find(name: str) -> MakePolicy | InvalidConfigError:
-    """What makes the policy, or why there is nothing that does, which is remembered too."""
+    """Returns what makes the policy, or the error that says why nothing does; both are remembered."""
     value = BUILT_IN.get(name) or _installed().get(name)
     if value is None:
         return InvalidConfigError(
@@ -72,7 +72,7 @@ def _find(name: str) -> MakePolicy | InvalidConfigError:
         )
     try:
         make: MakePolicy = resolve_name(value)
-    except Exception as error:  # noqa: BLE001 -- a module of somebody else's may raise anything
+    except Exception as error:  # noqa: BLE001 -- another package's module may raise anything
         return InvalidConfigError(f"{PROPERTY}={name}: Invalid value, {value} can't be loaded: {error}")
     return make
 
@@ -84,7 +84,7 @@ def _installed() -> dict[str, str]:
 
 
 class _Guarded:
-    """A policy that, once it has failed, says nothing more of this log until the next pass."""
+    """A policy that, once it has failed, lets no more segments of this log go until the next pass."""
 
     def __init__(self, name: str, config: LogConfig) -> None:
         self._name = name
@@ -95,7 +95,7 @@ class _Guarded:
             logger.error("delete policy %s deletes nothing: %s", name, error)  # noqa: TRY400 -- the error says all
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
-        """The policy's own word."""
+        """Returns the reason that the policy gives; None where it gives none or fails."""
         if self._policy is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""What an error of the operating system means here: StorageError, with the path named."""
+"""Errors of the operating system become StorageError, which names the path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Outcome = TypeVar("Outcome")
 
 
 def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str) -> Iterator[Outcome]:
-    """What `work` gives for each; where it fails that is logged, and the first StorageError raised after all others."""
+    """Yields what `work` returns for each item; logs failures, and raises the first StorageError at the end."""
     failures: list[StorageError] = []
     for item in items:
         try:
@@ -32,7 +32,7 @@ def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str
 
 @contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Turn an OSError of the body into a StorageError about `path`."""
+    """Turns an OSError of the body into a StorageError about `path`."""
     try:
         yield
     except OSError as error:
@@ -40,15 +40,15 @@ def storage_errors(path: str) -> Iterator[None]:
 
 
 def storage_error(path: str, error: OSError) -> StorageError:
-    """The StorageError to raise for an OSError."""
+    """Returns the StorageError to raise for an OSError."""
     return StorageError(f"{path}: {error.strerror or error}")
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether the disk, the quota or the limit of a file's size is used up: no fault, and it may pass."""
+    """Returns whether the disk, the quota or the limit of a file's size is used up: no fault, and it may pass."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether connections have taken all descriptors: nothing was done, nor is anything wrong, and it may pass."""
+    """Returns whether all descriptors are in use, by connections: nothing was tried, and it may pass."""
     return error.errno in OUT_OF_DESCRIPTORS

@@ -1,10 +1,10 @@
-"""Every name that the storage engine gives to a file or a folder (spec B1; Kafka's own layout).
+"""Every name that the storage engine gives to a file or a folder, as Kafka does (docs/formats/data-directory.md).
 
 <data dir>/
   .lock                                   held while a broker uses the folder
   .kafka_cleanshutdown                    there only after a shutdown that synced everything
   meta.properties                         which cluster and broker the folder belongs to
-  recovery-point-offset-checkpoint        up to where each log is on the disk
+  recovery-point-offset-checkpoint        the offset up to which each log is on the disk
   log-start-offset-checkpoint             first offset of logs whose head was cut inside a segment
   replication-offset-checkpoint           high watermarks
   cleaner-offset-checkpoint               first dirty offset of each compacted log
@@ -68,12 +68,12 @@ class TopicPartition(NamedTuple):
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
-    """`00000000000000000042.log` and its like; zero-padded, so that names sort as offsets do."""
+    """Returns a name such as `00000000000000000042.log`, zero-padded, so that names sort as offsets do."""
     return f"{base_offset:020d}{suffix}"
 
 
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
-    """(base offset, suffix) of a segment's file, None for any other name."""
+    """Returns (base offset, suffix) of a segment's file, None for any other name."""
     match = _SEGMENT_FILE.fullmatch(name)
     if match is None or match[2] not in SEGMENT_SUFFIXES:
         return None
@@ -81,29 +81,29 @@ def parse_segment_file_name(name: str) -> tuple[int, str] | None:
 
 
 def parse_snapshot_file_name(name: str) -> int | None:
-    """The offset of a producer snapshot, None for any other name."""
+    """Returns the offset of a producer snapshot, None for any other name."""
     match = _SEGMENT_FILE.fullmatch(name)
     return int(match[1]) if match is not None and match[2] == PRODUCER_SNAPSHOT_SUFFIX else None
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """The partition that a folder holds, None for any other name."""
+    """Returns the partition that a folder holds, None for any other name."""
     match = _PARTITION_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def deleted_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
-    """The name of a deleted partition's folder; a long topic name is cut so that the whole fits."""
+    """Returns the name of a deleted partition's folder; a long topic name is cut so that the whole fits."""
     ending = f"-{topic_partition.partition}.{unique.hex}{DELETED_DIR_SUFFIX}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
 
 
 def future_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
-    """The name of a folder that a log is copied to; above `MAX_NAME_BYTES` for a long topic name (KAFKA-4893)."""
+    """Returns the name of a folder that a log is copied to; a long topic name exceeds `MAX_NAME_BYTES` (KAFKA-4893)."""
     return f"{topic_partition}.{unique.hex}{FUTURE_DIR_SUFFIX}"
 
 
 def parse_future_dir(name: str) -> TopicPartition | None:
-    """The partition whose log is copied to a folder, None for any other name."""
+    """Returns the partition whose log is copied to a folder, None for any other name."""
     match = _FUTURE_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None

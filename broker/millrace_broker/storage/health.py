@@ -1,9 +1,9 @@
 """Whether a data folder can be relied on: one failure in it takes its own partitions offline, and no others.
 
-What a failed fsync has left on the disk is not known until the folder is opened again, nor is what a failed write left
-that could not be cut off. From then on no log of the folder takes an append or a flush; reads go on. A disk
-that is merely full is no such failure: the append is refused, and the next one may find room. Nor is a process without
-descriptors: what was to be done has not been tried.
+What is on the disk after a failed fsync is not known until the folder is opened again, and neither is it after a failed
+write that could not be cut off. From then on no log of the folder takes an append or a flush; reads go on. A disk that
+is merely full is no such failure: the append is refused, and the next one may find room. Neither is a process that has
+used up its descriptors, as nothing was tried.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class DirHealth:
-    """Shared by a folder and its logs. Threads: the first failure wins, whoever reports it.
+    """The state that a data folder and its logs share. Any thread may report a failure; the first one counts.
 
     `refusals` counts the appends that found no room.
     """
@@ -31,18 +31,18 @@ class DirHealth:
         self.refusals = 0
 
     def fail(self, reason: str) -> None:
-        """The folder is offline from now on; said once, in the log."""
+        """Takes the folder offline from now on, and says so once, in the log."""
         if self.reason is None:
             self.reason = reason
             logger.error("%s is offline: %s", self.path, reason)
 
     def note_refusal(self, error: OSError) -> None:
-        """Count an append that failed, if it did for want of room."""
+        """Counts an append that failed, if it failed for want of room."""
         self.refusals += is_disk_full(error)
 
     @contextmanager
     def guard(self, path: str) -> Iterator[None]:
-        """Let an OSError of the body take the folder offline; it becomes a StorageError about `path`."""
+        """Takes the folder offline at an OSError of the body, which becomes a StorageError about `path`."""
         try:
             yield
         except OSError as error:

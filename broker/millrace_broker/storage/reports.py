@@ -1,4 +1,4 @@
-"""What a maintenance action did or found, as plain values (`dataclasses.asdict` makes JSON of them)."""
+"""What maintenance did or found, as plain values that `dataclasses.asdict` prepares for JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovery:
-    """How one log was opened; `was_clean` after a shutdown that synced all of its data folder.
+    """How one log was opened; `was_clean` if the last shutdown synced all of its data folder.
 
     `recovered_segments` were walked batch by batch; `truncated_bytes` is all that was cut, the
     `dropped_segments` behind the cut included.

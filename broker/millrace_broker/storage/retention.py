@@ -1,7 +1,7 @@
-"""Which segments may go: pure choices over what is known of each segment (spec B6).
+"""Which segments may go: pure choices over what is known of each segment (docs/logs.md).
 
-Whole segments only, the oldest first, and only as long as each next one may go too. A policy says of one segment
-why it may go, or None; any policy's word is enough. `storage.delete_policies` finds those that a log names.
+Only whole segments go, the oldest first, up to the first one that must stay. A policy returns the reason for which one
+segment may go, or None; the reason of one policy is enough. `delete_policies` finds those that a log names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millrace_broker.storage.config import UNLIMITED, LogConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What a policy may look at. `next_offset` is the offset after the segment's last.
+    """What a policy may know of a segment. `next_offset` is the offset after the segment's last.
 
     `max_timestamp` is the largest timestamp of its records. Where no record has one, as with clients of Kafka 0.8 and
     0.9, it is the time at which the file was last written, which compaction and a move to another folder keep.
@@ -29,7 +29,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """The log around it. `size_bytes` counts this segment and all newer ones."""
+    """What a policy may know of the log. `size_bytes` counts this segment and all newer ones."""
 
     size_bytes: int
     log_start_offset: int
@@ -40,39 +40,39 @@ class RetentionPolicy(Protocol):
     """One rule. Each pass over a log makes it from the log's settings."""
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
-        """Why the segment may go; None if it stays as far as this rule goes."""
+        """Returns why the segment may go; None if this rule lets it stay."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ByLogStartOffset:
-    """All of its records lie below the log start offset."""
+    """Lets a segment go if all of its records are below the log start offset."""
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
-        """`below the log start offset`, or None."""
+        """Returns `below the log start offset`, or None."""
         return "below the log start offset" if segment.next_offset <= log.log_start_offset else None
 
 
 class ByTime:
-    """Its `max_timestamp` is more than `retention_ms` ago."""
+    """Lets a segment go if its `max_timestamp` is more than `retention_ms` ago."""
 
     def __init__(self, config: LogConfig) -> None:
         self.retention_ms = config.retention_ms
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
-        """`older than retention.ms`, or None."""
+        """Returns `older than retention.ms`, or None."""
         known = self.retention_ms != UNLIMITED and segment.max_timestamp >= 0
         return "older than retention.ms" if known and log.now_ms - segment.max_timestamp > self.retention_ms else None
 
 
 class BySize:
-    """Without it the log still holds `retention_bytes` or more."""
+    """Lets a segment go if the log still has `retention_bytes` or more without it."""
 
     def __init__(self, config: LogConfig) -> None:
         self.retention_bytes = config.retention_bytes
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
-        """`above retention.bytes`, or None."""
+        """Returns `above retention.bytes`, or None."""
         limited = self.retention_bytes != UNLIMITED
         return (
             "above retention.bytes" if limited and log.size_bytes - segment.size_bytes >= self.retention_bytes else None
@@ -87,7 +87,7 @@ def deletable(
     up_to_offset: int,
     now_ms: int,
 ) -> list[str]:
-    """The reasons for which the oldest segments may go, one each; the first segment that must stay ends the list.
+    """Returns the reasons for which the oldest segments may go, one each, up to the first one that must stay.
 
     Nothing at or above `up_to_offset`, the high watermark, is touched, nor an empty segment.
     """

@@ -1,8 +1,9 @@
-"""A limit on the bytes per second of background work, and its breaks for the threads that serve clients.
+"""A limit on the bytes per second of background work, with breaks for the threads that serve clients.
 
-Threads of one interpreter take turns, so what the work holds is not the disk but the turn. Two things keep it short:
-after each portion, of some dozen KiB or of so many records, the worker waits at least `BREAK_S`, and a thread that asks
-for its turn in between gets it after `TURN_S` while `short_turns` lasts, not after the interpreter's 5 ms.
+Threads of one interpreter take turns, so background work keeps other threads waiting by its turns, not by the disk. Two
+things keep these short. After each portion, of some dozen KiB or of `BREAK_ITEMS` records, the worker waits at least
+`BREAK_S`. And while `short_turns` lasts, a thread that asks for its turn gets it after `TURN_S`, not after the
+interpreter's 5 ms.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Let the threads of this process take shorter turns meanwhile."""
+    """Shortens the turns of this process's threads, within the context."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, TURN_S))
     try:
@@ -36,10 +37,10 @@ def short_turns() -> Iterator[None]:
 
 
 class Throttle:
-    """Counts bytes as they are read and written."""
+    """Slows work down to a rate of bytes per second."""
 
     def __init__(self, clock: Clock, wait: Wait, bytes_per_second: float) -> None:
-        """`wait` blocks for so many seconds and returns true as soon as the work must stop."""
+        """Takes a `wait` that blocks for a number of seconds, and returns true as soon as the work must stop."""
         self._clock = clock
         self._wait = wait
         self._bytes_per_ms = bytes_per_second / 1000
@@ -47,15 +48,15 @@ class Throttle:
         self._items = 0
 
     def take(self, size_bytes: int) -> None:
-        """Pay for a portion, and wait until the rate allows the next one. CompactionStoppedError."""
-        # What was not used of the rate is not saved up for a burst.
+        """Counts a portion, and waits until the rate allows the next one. CompactionStoppedError."""
+        # An unused part of the rate is not saved up for a burst.
         self._due_ms = max(self._due_ms, self._clock.monotonic_ms()) + size_bytes / self._bytes_per_ms
         while (behind_ms := self._due_ms - self._clock.monotonic_ms()) > 1:
             self._pause(min(behind_ms / 1000, MAX_WAIT_S))
         self._pause(BREAK_S)
 
     def paced(self, items: Iterable[T]) -> Iterator[T]:
-        """The same items, with a break after every `BREAK_ITEMS` of all calls. CompactionStoppedError."""
+        """Yields the items, with a break after every `BREAK_ITEMS` of all calls. CompactionStoppedError."""
         for item in items:
             yield item
             self._items += 1

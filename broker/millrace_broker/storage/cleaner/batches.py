@@ -1,24 +1,24 @@
-"""What compaction leaves of one batch: a pure function from bytes to bytes (spec B7; KIP-534).
+"""What compaction leaves of one batch: a pure function from bytes to bytes (docs/formats/compaction.md; KIP-534).
 
 | a record | |
 |---|---|
-| at or above the pass's end offset | stays: the pass knows nothing of it |
-| without a key | goes, and is counted: nothing says what it would be the last value of |
+| at or above the pass's end offset | stays: the pass has not read it |
+| without a key | goes, and is counted: it is the value of no key |
 | of a transaction that was aborted | goes |
 | of a key with a larger offset in the map | goes |
 | a tombstone, the batch's delete horizon passed | goes |
 | any other | stays |
 
 The first pass that keeps a tombstone gives its batch a delete horizon, now + delete.retention.ms: attribute bit 6, and
-the time itself in the base timestamp's place, from which the records' deltas are then counted anew. So whoever reads
-the log from its start in less than delete.retention.ms sees of each key the last value, or its deletion.
+the time itself in the base timestamp's place, to which the records' deltas are then relative. So a reader that reads
+the log from its start in less than delete.retention.ms sees the last value of each key, or its deletion.
 
-A batch of which nothing goes stays byte for byte. Else base offset, last offset delta, leader epoch, producer id, epoch
-and sequence stay, and the codec too; the records that stay keep their offsets. A batch of which all goes is dropped, or
+A batch of which nothing goes stays byte for byte. In others base offset, last offset delta, leader epoch, producer id,
+epoch, sequence and codec stay, and the records that stay keep their offsets. A batch of which all goes is dropped, or
 kept without records where it bears the last sequence of its producer.
 
 A marker stays as it is while something of its transaction is left. The first pass that finds nothing left gives it a
-delete horizon, and a pass behind that drops it: a reader that was in the midst of the transaction has met the marker
+delete horizon, and a pass after that time drops it: a reader that had read part of the transaction has met the marker
 by then. It stays whole where it is all that is left of its producer, whose epoch it bears.
 """
 
@@ -55,7 +55,7 @@ Pace = Callable[[Iterator[RecordSlice]], Iterator[RecordSlice]]
 
 
 class LastRecord(NamedTuple):
-    """The last that a producer wrote: where its last data ends, -1 where only a marker of its epoch was written."""
+    """Where a producer's last data ends, -1 where only a marker of its epoch was written, and that epoch."""
 
     data_offset: int
     epoch: int
@@ -63,7 +63,7 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRules:
-    """One pass: the newest offset of each key below `end_offset`, the time, and the last record by producer id."""
+    """What one pass goes by: the newest offset of each key below `end_offset`, the time, producers' last records."""
 
     latest: OffsetMap
     end_offset: int
@@ -74,7 +74,7 @@ class CleaningRules:
 
 @dataclass(slots=True)
 class RecordCounts:
-    """What a pass did."""
+    """How many records a pass kept and dropped."""
 
     kept: int = 0
     dropped: int = 0
@@ -90,10 +90,10 @@ def cleaned(
     is_void: bool = False,
     paced: Pace = iter,
 ) -> Buffer | None:
-    """What is left of a batch, None for nothing; RecordError for one whose records can't be read.
+    """Returns what is left of a batch, None for nothing; RecordError for one whose records can't be read.
 
-    `is_void` says that nothing in it is for any reader: it is of an aborted transaction, or the marker of one of which
-    nothing is left. `paced` hands the records on, and may take its time.
+    `is_void` says that no reader needs anything in it: it belongs to an aborted transaction, or is the marker of one of
+    which nothing is left. `paced` yields the records, and may make breaks between them.
     """
     if header.is_control and is_void:
         return _cleaned_marker(header, batch, rules, counts)
@@ -116,7 +116,7 @@ def cleaned(
 
 
 def offsets_only(header: BatchHeader, max_timestamp: int) -> bytes:
-    """A batch that says of a dropped one where it ended, and nothing of its producer."""
+    """Returns a batch without records that keeps the offsets of a dropped one, and nothing of its producer."""
     attributes = header.attributes & TIMESTAMP_TYPE_FLAG
     return _rebuilt(
         header._replace(
@@ -133,7 +133,7 @@ def offsets_only(header: BatchHeader, max_timestamp: int) -> bytes:
 
 
 def _without_records(header: BatchHeader) -> bytes:
-    """The batch with no records: its offsets and its producer's sequence are still told."""
+    """Returns the batch without its records; it keeps its offsets and its producer's sequence."""
     return _rebuilt(
         header._replace(
             attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG),
@@ -164,7 +164,7 @@ def _cleaned_marker(
 
 
 def _bears_state(header: BatchHeader, rules: CleaningRules) -> bool:
-    """Whether a producer's last sequence, or else its epoch, is told by this batch alone."""
+    """Returns whether only this batch still has a producer's last sequence, or else its epoch."""
     last = rules.last_records.get(header.producer_id)
     if last is None:
         return False
@@ -187,7 +187,7 @@ def _stays(header: BatchHeader, record: RecordSlice, rules: CleaningRules, count
 
 
 def _needs_horizon(header: BatchHeader, kept: Sequence[RecordSlice], rules: CleaningRules) -> bool:
-    """A horizon counts from the pass that drops what the tombstone deletes, not from an earlier one."""
+    """Returns whether a tombstone needs a horizon, which counts from the pass that drops what it deletes."""
     end_delta = rules.end_offset - header.base_offset
     return header.delete_horizon_ms is None and any(
         not record.has_value and record.offset_delta < end_delta for record in kept
@@ -195,7 +195,7 @@ def _needs_horizon(header: BatchHeader, kept: Sequence[RecordSlice], rules: Clea
 
 
 def _can_have_horizon(header: BatchHeader, kept: Sequence[RecordSlice], horizon_ms: int) -> bool:
-    """Whether the time between horizon and records fits; with times millions of years off, tombstones stay."""
+    """Returns whether the deltas from the horizon fit; with times millions of years off, tombstones stay."""
     shift_ms = header.base_timestamp - horizon_ms
     return horizon_ms <= MAX_DELTA and all(
         MIN_DELTA <= record.timestamp_delta + shift_ms <= MAX_DELTA for record in kept

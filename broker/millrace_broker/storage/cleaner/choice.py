@@ -1,9 +1,9 @@
-"""Which log to compact next, and how far: pure choices over what is known of each log (spec B7; Kafka's names).
+"""Which log to compact next, and how far: pure choices over what is known of each log (Kafka's names).
 
     log start offset        first dirty offset          end of the cleanable part      log end offset
-          |   clean: once per key   |   dirty: not looked at   |   not yet: too young, unsynced, active   |
+          |   clean: once per key   |   dirty: not compacted   |   not yet: too young, unsynced, active   |
 
-The dirtiest log is the one with the largest share of dirty bytes in what a compaction would rewrite. It is due when
+The dirtiest log is the one with the largest share of dirty bytes in what a compaction would rewrite. A log is due when
 that share is above `min.cleanable.dirty.ratio`, or when its oldest dirty record is older than `max.compaction.lag.ms`.
 """
 
@@ -17,7 +17,7 @@ from millrace_broker.storage.retention import SegmentFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirtiness:
-    """How much of a log there is to compact. `oldest_dirty_ms` is -1 where no time is known."""
+    """How much of a log there is to compact; `oldest_dirty_ms` is -1 where no time is known."""
 
     first_dirty_offset: int
     end_offset: int
@@ -27,17 +27,17 @@ class Dirtiness:
 
     @property
     def ratio(self) -> float:
-        """Dirty bytes to all that would be rewritten."""
+        """The share of dirty bytes in all that would be rewritten."""
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
     def is_due(self, *, min_ratio: float, max_compaction_lag_ms: int, now_ms: int) -> bool:
-        """Whether the log's settings ask for a compaction."""
+        """Returns whether the log's settings ask for a compaction."""
         overdue = self.oldest_dirty_ms >= 0 and now_ms - self.oldest_dirty_ms > max_compaction_lag_ms
         return self.dirty_bytes > 0 and (overdue or self.ratio > min_ratio)
 
 
 def first_dirty_offset(checkpoint: int | None, *, log_start_offset: int, log_end_offset: int) -> int:
-    """Where the last compaction ended; the log's start where that is unknown or can't be."""
+    """Returns where the last compaction ended; the log's start where that is unknown or impossible."""
     if checkpoint is None or not log_start_offset <= checkpoint <= log_end_offset:
         return log_start_offset
     return checkpoint
@@ -46,10 +46,10 @@ def first_dirty_offset(checkpoint: int | None, *, log_start_offset: int, log_end
 def end_of_cleanable(
     closed: Sequence[SegmentFacts], *, up_to_offset: int, min_compaction_lag_ms: int, now_ms: int
 ) -> int:
-    """The offset below which segments may be compacted: whole closed ones, up to `up_to_offset`, older than the lag.
+    """Returns the offset below which segments may be compacted: closed ones, up to `up_to_offset`, older than the lag.
 
-    `up_to_offset` is what is both on the disk and committed: a value must not go while the one that supersedes it
-    can still be lost. Segments are judged by their newest record.
+    Below `up_to_offset` all is on the disk and committed: a value must not go while the one that supersedes it can
+    still be lost. Segments are judged by their newest record.
     """
     end = closed[0].base_offset if closed else 0
     for segment in closed:
@@ -63,7 +63,7 @@ def end_of_cleanable(
 def dirtiness(
     closed: Sequence[SegmentFacts], *, first_dirty_offset: int, end_offset: int, oldest_dirty_ms: int = -1
 ) -> Dirtiness:
-    """Sum up the segments below `end_offset`; one that the first dirty offset falls in counts as dirty."""
+    """Sums up the segments below `end_offset`; one that holds the first dirty offset counts as dirty."""
     cleanable = [segment for segment in closed if segment.base_offset < end_offset]
     clean_bytes = sum(segment.size_bytes for segment in cleanable if segment.next_offset <= first_dirty_offset)
     return Dirtiness(
@@ -77,7 +77,7 @@ def dirtiness(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """What one segment can hold."""
+    """What one segment can hold at most."""
 
     size_bytes: int
     index_entries: int
@@ -86,7 +86,7 @@ class GroupLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A segment to be compacted, as far as grouping goes."""
+    """What grouping needs to know of a segment to be compacted."""
 
     base_offset: int
     next_offset: int
@@ -95,7 +95,7 @@ class GroupMember:
 
 
 def group_sizes(members: Iterable[GroupMember], limits: GroupLimits) -> list[int]:
-    """How many neighbours in turn become one segment: none grows above the limits, so small segments are united."""
+    """Returns how many neighbours, in turn, become one segment within the limits, so that small ones are united."""
     counts: list[int] = []
     base_offset = size_bytes = index_entries = 0
     for member in members:

@@ -1,21 +1,21 @@
-"""Rewriting segments so that each key is there once: one pass over a log (spec B7).
+"""Rewriting segments so that each key is there once: one pass over a log (docs/formats/compaction.md).
 
     1. the dirty segments are read up to the end, or until the map is full      key -> last offset that was not aborted
     2. all segments from the log's start to there are read, in groups that fit one segment, and what stays of their
        batches (`batches`) is written to `<base offset of the first>.log.cleaned` and its indexes
     3. the new segment is synced and takes the place of its group (`segment_swap`)
 
-A group's last batch always stays, without records if need be: the new segment ends at the offset at which the next one
-begins, and that is how a recovery tells a compacted segment from one that lost its tail. Such a batch bears a timestamp
-only where nothing else in its segment does, so that retention by time finds one. Where no record has a timestamp,
-retention goes by the time at which the file was last written: the new segment has that of the group's newest, as in
-Kafka (Cleaner.cleanSegments).
+A group's last batch always stays, without records if need be, so that the new segment ends at the offset at which the
+next one begins. By that a recovery tells a compacted segment from one that lost its tail. Such a batch bears a
+timestamp only where nothing else in its segment does, so that retention by time finds one. Where no record has a
+timestamp, retention goes by the time at which the file was last written: the new segment gets that of the newest in its
+group, as in Kafka (Cleaner.cleanSegments).
 
-The new segment is synced every few megabytes: one large sync at its end would hold up those of the appends.
+The new segment is synced every few megabytes, as one large sync at its end would delay the syncs of appends.
 
-A pass works on closed segments only, whose bytes never change, and on any thread; no reader, append or flush waits
-for it. What a crash leaves of step 2 is removed at the next start. A batch that is damaged ends the pass before
-anything is replaced: damage is not rewritten with a good CRC.
+A pass works on closed segments only, whose bytes never change, and on any thread; no reader, append or flush waits for
+it. What a crash leaves of step 2 is removed at the next start. A damaged batch ends the pass before anything is
+replaced, so that damage does not get a valid CRC.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, a
     offsets: OffsetMap,
     throttle: Throttle,
 ) -> int:
-    """Put the keys of the dirty records in the map; returns the offset after the last one put.
+    """Puts the keys of the dirty records into the map; returns the offset after the last one put.
 
-    Ends early where the map is full. RecordError for a damaged batch; OSError passes.
+    It ends early where the map is full. RecordError for a damaged batch; OSError passes.
     """
     next_offset = first_dirty_offset
     for segment in segments:
@@ -72,7 +72,7 @@ def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, a
 def _put_batch(
     header: BatchHeader, batch: memoryview, first_dirty_offset: int, offsets: OffsetMap, throttle: Throttle
 ) -> int | None:
-    """The offset of the first dirty record for which the map has no room, None where all had."""
+    """Puts a batch's keys into the map; returns the first offset for which there was no room, None without one."""
     body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
     for record in throttle.paced(record_slices(header, body)):
         offset = header.base_offset + record.offset_delta
@@ -105,10 +105,10 @@ class SegmentRewriter:
         self._unsynced_bytes = 0
 
     def rewrite(self, group: Sequence[LogSegment], throttle: Throttle) -> LogSegment:
-        """The new segment, complete and synced under its `.cleaned` names.
+        """Returns the new segment, complete and synced under its `.cleaned` names.
 
-        RecordError for a damaged batch, StorageError, CompactionStoppedError; then nothing is left of it. OSError
-        passes.
+        Raises RecordError for a damaged batch, StorageError, CompactionStoppedError; OSError passes. Then nothing of it
+        is left.
         """
         new = LogSegment(self._fs, self._directory, group[0].base_offset, self._config, CLEANED_FILE_SUFFIX)
         try:
@@ -150,7 +150,7 @@ class SegmentRewriter:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         data = b"".join(batch for _, batch in waiting)
         if new.size_bytes + len(data) > MAX_POSITION:
-            raise StorageError(f"{new.path}: compressed anew, the batches are too large for a segment")
+            raise StorageError(f"{new.path}: compressed again, the batches are too large for a segment")
         position = new.write([data], len(data))
         for header, batch in waiting:
             new.add(position, header.last_offset, header.max_timestamp)
@@ -163,7 +163,7 @@ class SegmentRewriter:
 
 
 def discard(fs: FileSystem, segment: LogSegment) -> None:
-    """Remove a segment that did not come to its place."""
+    """Removes the files of a segment that was not put in place."""
     paths = segment.file_paths()
     segment.release()
     for path in paths:
@@ -172,7 +172,7 @@ def discard(fs: FileSystem, segment: LogSegment) -> None:
 
 
 def remove_stale(fs: FileSystem, directory: str) -> None:
-    """Remove what an earlier attempt of this process could not remove. OSError passes."""
+    """Removes what an earlier pass of this process could not remove. OSError passes."""
     for name in fs.listdir(directory):
         if name.endswith(CLEANED_FILE_SUFFIX):
             fs.unlink(os.path.join(directory, name))
@@ -181,7 +181,7 @@ def remove_stale(fs: FileSystem, directory: str) -> None:
 def _batches(
     fs: FileSystem, segment: LogSegment, position: int, throttle: Throttle
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch from a batch's position on, its CRC checked, read in portions that the throttle knows of."""
+    """Yields each batch from a batch's position on, with its CRC checked, read in portions that the throttle counts."""
     end, chunk, start = segment.size_bytes, memoryview(b""), position
     while position < end:
         if position - start + HEADER_BYTES > len(chunk):

@@ -1,15 +1,14 @@
-"""The broker's compaction: chooses logs, runs passes over them, remembers how far each one came (spec B7).
+"""The broker's compaction: chooses logs, runs passes over them, and remembers how far each one came.
 
 `<data dir>/cleaner-offset-checkpoint` holds the first dirty offset of each compacted log, in Kafka's checkpoint
-format. It is written after each pass: a crash between a pass and its checkpoint costs only that the pass is made
-again.
+format. It is written after each pass; after a crash between a pass and its checkpoint the pass is made again.
 
 A pass drops a value because a newer one is there. So the newer one must be on the disk first: the log is flushed, and
 the recovery point checkpointed, before the first segment is rewritten. A log with more keys than the map holds takes
-several passes, each of which makes some more of it clean. No pass comes to the first transaction that is still open.
+several passes, each of which cleans some more of it. Every pass ends before the first transaction that is still open.
 
-Threads: `run` belongs on a worker thread, and two runs exclude one another; `stop` and `follow` may be called from any
-other. A log's own thread is needed for one thing, to let go of segments that were replaced (`Log.release_replaced`).
+Threads: `run` is for a worker thread, and two runs exclude one another; `stop` and `follow` may be called from any
+other. A log's own thread does one thing for it: it closes segments that were replaced (`Log.release_replaced`).
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ TIME_INDEX_ENTRY_BYTES = TimeIndex.ENTRY.size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
-    """`log.cleaner.dedupe.buffer.size` and `log.cleaner.io.max.bytes.per.second`."""
+    """The limits `log.cleaner.dedupe.buffer.size` and `log.cleaner.io.max.bytes.per.second`."""
 
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
     bytes_per_second: float = UNLIMITED_BYTES_PER_SECOND
@@ -68,7 +67,7 @@ class CleanerConfig:
 
 @dataclass(slots=True)
 class _Progress:
-    """One log's compaction, as it goes."""
+    """The progress of one log's compaction."""
 
     first_dirty_offset: int
     passes: int = 0
@@ -78,7 +77,7 @@ class _Progress:
     error: str = ""
 
     def add(self, counts: RecordCounts, end_offset: int) -> None:
-        """A pass is done."""
+        """Adds up a pass that is done."""
         self.first_dirty_offset = end_offset
         self.passes += 1
         self.kept = counts.kept
@@ -103,9 +102,9 @@ class LogCleaner:
             self._read_checkpoint(directory)
 
     def run(self, *, force: bool = False) -> list[CompactionReport]:
-        """Compact the logs that are due, the dirtiest first; with `force` every compacted log that has dirty segments.
+        """Compacts the logs that are due, the dirtiest first; with `force` every compacted log with dirty segments.
 
-        What goes wrong with one log is in its report; a log with a damaged batch is left alone from then on, unless
+        What goes wrong with one log is in its report. A log with a damaged batch is left alone from then on, unless
         forced.
         """
         reports: list[CompactionReport] = []
@@ -119,11 +118,11 @@ class LogCleaner:
         return reports
 
     def reconfigure(self, config: CleanerConfig) -> None:
-        """Take other limits, from the next log on."""
+        """Takes other limits, from the next log on."""
         self._config = config
 
     def follow(self, old: Log, new: Log) -> None:
-        """A log was moved to another folder, and is as clean there; on a worker thread. StorageError."""
+        """Follows a log that was moved to another folder and is as clean there; on a worker thread. StorageError."""
         with self._offsets_lock:
             known = self._first_dirty.get(old.topic_partition)
             if known is not None and known[0] is old:
@@ -131,13 +130,13 @@ class LogCleaner:
                 self._write_checkpoints(old, new)
 
     def stop(self) -> None:
-        """End the run that is under way, between two portions of work; returns when it has ended."""
+        """Ends the run that is under way, between two portions of work; returns when it has ended."""
         self._stopping.set()
         with self._running:
             pass
 
     def _choose(self, done: set[tuple[str, int]], *, force: bool) -> tuple[Log, Dirtiness] | None:
-        """The dirtiest log that is due and was not compacted yet."""
+        """Returns the dirtiest log that is due and is not among `done`; None without one."""
         now_ms = self._clock.now_ms()
         chosen: tuple[Log, Dirtiness] | None = None
         for key, log in self._logs.configured().items():
@@ -185,7 +184,7 @@ class LogCleaner:
         return NO_TIMESTAMP
 
     def _compact(self, log: Log, dirt: Dirtiness) -> CompactionReport:
-        """All passes over one log."""
+        """Makes all passes over one log and reports on them."""
         key = log.topic_partition
         before = [(segment.size_bytes, segment.base_offset) for segment in log.closed_segments]
         progress = _Progress(dirt.first_dirty_offset)
@@ -228,7 +227,7 @@ class LogCleaner:
         progress: _Progress,
         throttle: Throttle,
     ) -> bool:
-        """One pass; false where retention took a segment away meanwhile. RecordError for a damaged batch."""
+        """Makes one pass; returns false where retention took a segment meanwhile. RecordError for a damaged batch."""
         start = progress.first_dirty_offset
         dirty = [segment for segment in segments if segment.next_offset > start]
         offsets = OffsetMap(self._config.dedupe_buffer_bytes, segments[-1].next_offset - start)
@@ -264,13 +263,13 @@ class LogCleaner:
                 self._first_dirty[key] = log, offset
 
     def _remember(self, log: Log, offset: int) -> None:
-        """Write the checkpoint of the log's folder; logs that were deleted meanwhile are no longer in it."""
+        """Writes the checkpoint of the log's folder, without the logs that were deleted meanwhile."""
         with self._offsets_lock:
             self._first_dirty[log.topic_partition] = log, offset
             self._write_checkpoints(log)
 
     def _forget_deleted(self) -> None:
-        """Say nothing of logs that are gone, lest it hold for others of their names after a crash."""
+        """Removes deleted logs from the checkpoints, so that a crash leaves no entry for another log of the name."""
         with self._offsets_lock:
             gone = [log for key, (log, _) in self._first_dirty.items() if self._logs.get(key) is not log]
             if gone:
@@ -291,7 +290,7 @@ class LogCleaner:
 
 @contextmanager
 def _held(segments: Sequence[LogSegment]) -> Iterator[list[LogSegment]]:
-    """The segments up to the first that is closed already, kept open meanwhile."""
+    """Lends the segments up to the first that is closed already, and keeps them open meanwhile."""
     with ExitStack() as stack:
         held: list[LogSegment] = []
         for segment in segments:
@@ -343,15 +342,15 @@ def _report(log: Log, before: Sequence[tuple[int, int]], progress: _Progress) ->
 
 
 def _last_records(log: Log) -> dict[int, LastRecord]:
-    """The last that each known producer wrote.
+    """Returns the last record of each known producer.
 
-    Asked for after the segments to clean have been chosen, and before the flush: what it tells of survives a crash.
+    It is called after the segments to clean were chosen and before the flush, so that those records survive a crash.
     """
     return {key: LastRecord(entry.last_offset, entry.epoch) for key, entry in dict(log.producers.entries).items()}
 
 
 def _first_unstable_offset(log: Log) -> int:
-    """Where the first open transaction begins, or the log ends. The log's own thread may append meanwhile."""
+    """Returns where the first open transaction begins, or the log ends. The log's own thread may append meanwhile."""
     end_offset = log.log_end_offset
     entries = dict(log.producers.entries).values()
     return min((each.transaction_first_offset for each in entries if each.has_open_transaction), default=end_offset)

@@ -1,6 +1,6 @@
-"""The last offset of each key, in a fixed amount of memory: what a compaction pass knows.
+"""The last offset of each key, in a fixed amount of memory, for one compaction pass.
 
-    slot  := digest u64 u64, offset + 1 u64      24 bytes; 0: free
+    slot  := digest u64 u64, offset + 1 u64      24 bytes; 0 stands for a free slot
 
 Open addressing with double hashing (Knuth, TAOCP 3, 6.4, Algorithm D): half of the digest chooses the slot, the other
 half the step, and a prime number of slots lets every step visit all of them. Keys are known by a 16-byte BLAKE2b
@@ -23,10 +23,10 @@ _DIGEST = struct.Struct("<QQ")
 
 
 class OffsetMap:
-    """Key -> the largest offset put for it; full at three quarters of its slots."""
+    """A map from each key to the largest offset put for it; it is full at three quarters of its slots."""
 
     def __init__(self, max_bytes: int, max_keys: int) -> None:
-        """Room for `max_keys`, or for as many as fit in `max_bytes`."""
+        """Has room for `max_keys`, or for as many as fit in `max_bytes`."""
         wanted = min(max_bytes // SLOT_BYTES, int(max_keys / LOAD_FACTOR) + MIN_SLOTS)
         self._slots = _prime_up_to(max(wanted, MIN_SLOTS))
         self.capacity = int(self._slots * LOAD_FACTOR)
@@ -37,7 +37,7 @@ class OffsetMap:
         return self._size
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Remember a key's offset, which must not be below an earlier one; false where a new key finds no room."""
+        """Puts a key's offset, which must not be below an earlier one; returns false where a new key finds no room."""
         low, high = _digest(key)
         slot = self._slot(low, high)
         if not self._ends[slot]:
@@ -49,11 +49,11 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """The offset of a key; -1 where none was put."""
+        """Returns the offset of a key; -1 where none was put."""
         return self._ends[self._slot(*_digest(key))] - 1
 
     def _slot(self, low: int, high: int) -> int:
-        """The key's slot, or the free one that it would take."""
+        """Returns the key's slot, or the free one that it would take."""
         slots, ends, lows, highs = self._slots, self._ends, self._lows, self._highs
         slot = low % slots
         step = 0
@@ -69,12 +69,12 @@ def _digest(key: bytes) -> tuple[int, int]:
 
 
 def _zeros(count: int) -> memoryview:
-    """Integers in memory that the operating system gives page by page, as it is touched."""
+    """Returns integers in memory that the operating system provides page by page, as it is touched."""
     return memoryview(mmap(-1, 8 * count)).cast("Q")
 
 
 def _prime_up_to(number: int) -> int:
-    """The largest prime that is not above `number`, which is at least 2."""
+    """Returns the largest prime that is not above `number`, which is at least 2."""
     while any(number % divisor == 0 for divisor in range(2, isqrt(number) + 1)):
         number -= 1
     return number

@@ -1,12 +1,12 @@
-"""What a compaction pass knows of transactions, as it goes through a log from its start (spec B7; KIP-98, KIP-534).
+"""What a compaction pass knows of transactions as it goes through a log from its start (KIP-98, KIP-534).
 
-    transaction index        whose batches are those of an aborted transaction, told before the marker is met
-    a batch                  of an aborted transaction: void, all of it goes; of any other: compacted by key
-    a marker                 void where no batch of its transaction was met: nothing is left that needs it
+    transaction index        says which batches belong to an aborted transaction, before the marker is met
+    a batch                  of an aborted transaction is void: all of it goes; any other is compacted by key
+    a marker                 is void where no batch of its transaction was met: nothing is left that needs it
 
 Batches without records count as met. So a marker outlives the last batch of its transaction by one pass at least, and
 an aborted transaction stays in the index as long as there is a batch that a reader would take for a committed one.
-Once it is void the index lets go of it, a marker only when its delete horizon has passed (`batches`).
+A void transaction leaves the index at once; its marker goes when its delete horizon has passed (`batches`).
 
 A pass stays below the first unstable offset, so every transaction that it meets is decided. The rules are those of
 Kafka's CleanedTransactionMetadata.
@@ -26,14 +26,14 @@ class CleanedTransactions:
     """The transactions of one pass. Batches must come in the order of their offsets."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted` are all aborted transactions that reach into the offsets of the pass."""
+        """Takes all aborted transactions that reach into the offsets of the pass."""
         self._coming = deque(sorted(aborted, key=lambda each: each.first_offset))
         self._aborting: dict[int, AbortedTransaction] = {}
         self._met: set[int] = set()
         self._needed: list[AbortedTransaction] = []
 
     def is_void(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Take the next batch; whether nothing in it is for any reader. CorruptRecordError, InvalidRecordError."""
+        """Takes the next batch; returns whether no reader needs it. CorruptRecordError, InvalidRecordError."""
         while self._coming and self._coming[0].first_offset <= header.last_offset:
             aborted = self._coming.popleft()
             self._aborting[aborted.producer_id] = aborted
@@ -46,7 +46,7 @@ class CleanedTransactions:
         return found is not None and header.last_offset < found.last_offset
 
     def take_needed(self) -> list[AbortedTransaction]:
-        """The aborted transactions of which something was met, of the markers that came since the last call."""
+        """Returns the aborted transactions of which a batch was met, for the markers since the last call."""
         needed, self._needed = self._needed, []
         return needed
 

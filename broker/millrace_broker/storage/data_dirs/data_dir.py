@@ -1,6 +1,6 @@
 """One data folder: its lock, its owner, its clean-shutdown marker and what its checkpoints say.
 
-Two brokers never share a folder: `.lock` is held with `flock` from `open` to `close`, and goes with the process.
+Two brokers never share a folder: `.lock` is held with `flock` from `open` to `close`, or until the process ends.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from millrace_broker.storage.health import DirHealth
 
 Offsets = Mapping[TopicPartition, int]
 
-# As Kafka writes it where ZooKeeper coordinates; that the file is there is all that is ever read of it.
+# Kafka writes this where ZooKeeper coordinates. Only whether the file is there is ever looked at.
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
 class DataDir:
-    """A folder that holds partitions' folders."""
+    """A folder that holds the folders of partitions."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.path = os.path.normpath(path)
@@ -49,9 +49,9 @@ class DataDir:
         self._unopened: set[TopicPartition] | None = set()
 
     def open(self, *, cluster_id: str, broker_id: int) -> None:
-        """Lock the folder, making it if need be, check whose it is, and read its marker and checkpoints.
+        """Locks the folder, making it if need be, checks whose it is, and reads its marker and checkpoints.
 
-        Nothing of a folder that is there is changed yet: `begin` comes before the first change. Raises StorageError,
+        Nothing in an existing folder is changed yet: `begin` comes before the first change. Raises StorageError,
         DataDirInUseError where another broker holds the folder, and InconsistentClusterIdError.
         """
         with storage_errors(self.path):
@@ -67,7 +67,7 @@ class DataDir:
             self.is_clean = self._fs.exists(marker)
 
     def begin(self) -> None:
-        """Remove the marker: from now on the folder may be changed, and a crash means recovery. StorageError."""
+        """Removes the marker: from now on the folder may be changed, and a crash means recovery. StorageError."""
         if self.is_clean:
             marker = self._join(CLEAN_SHUTDOWN)
             with storage_errors(marker):
@@ -81,11 +81,11 @@ class DataDir:
 
     @property
     def is_online(self) -> bool:
-        """Whether nothing in it has failed."""
+        """Whether nothing in the folder has failed."""
         return self.health.reason is None
 
     def take_offline(self, reason: str) -> None:
-        """It could not be opened: unlock it, and remember what it holds, so that no log is made a second time."""
+        """Unlocks a folder that could not be opened, and notes what it holds, so that no log is made a second time."""
         self.health.fail(reason)
         self.close()
         try:
@@ -94,15 +94,15 @@ class DataDir:
             self._unopened = None
 
     def may_hold_unopened(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition that is not open may lie here."""
+        """Returns whether a partition that is not open may be here."""
         return self._unopened is None or topic_partition in self._unopened
 
     def partition_dirs(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Each partition's folder, deleted ones left out."""
+        """Yields each partition and its folder, deleted ones left out. StorageError."""
         return self._parsed_names(parse_partition_dir)
 
     def copies(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Each folder that a log is, or was, being copied to."""
+        """Yields each partition and the folder that its log is, or was, being copied to. StorageError."""
         return self._parsed_names(parse_future_dir)
 
     def _parsed_names(self, parse: Callable[[str], TopicPartition | None]) -> Iterator[tuple[TopicPartition, str]]:
@@ -114,7 +114,7 @@ class DataDir:
                 yield topic_partition, self._join(name)
 
     def remove_deleted_dirs(self) -> int:
-        """Remove the folders of partitions that were deleted before; returns how many."""
+        """Removes the folders of partitions that were deleted before; returns how many. StorageError."""
         with storage_errors(self.path):
             names = [name for name in self._fs.listdir(self.path) if name.endswith(DELETED_DIR_SUFFIX)]
             for name in names:
@@ -122,16 +122,16 @@ class DataDir:
         return len(names)
 
     def write_checkpoints(self, recovery_points: Offsets, log_start_offsets: Offsets) -> None:
-        """Replace both checkpoints; StorageError."""
+        """Replaces both checkpoints; StorageError."""
         write_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT), recovery_points)
         self.recovery_points = recovery_points
         write_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT), log_start_offsets)
         self.log_start_offsets = log_start_offsets
 
     def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Let the checkpoints say nothing of partitions that are about to be made; StorageError.
+        """Removes partitions that are about to be made from the checkpoints; StorageError.
 
-        What they say is of older logs of those names: a crash would have it hold for the new ones.
+        The entries are about older logs of those names; after a crash they would be taken for the new ones.
         """
         if any(one in self.recovery_points or one in self.log_start_offsets for one in topic_partitions):
             gone = frozenset(topic_partitions)
@@ -141,18 +141,18 @@ class DataDir:
             )
 
     def write_high_watermarks(self, high_watermarks: Offsets) -> None:
-        """Replace `replication-offset-checkpoint`; StorageError."""
+        """Replaces `replication-offset-checkpoint`; StorageError."""
         write_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT), high_watermarks)
         self.high_watermarks = high_watermarks
 
     def mark_clean(self) -> None:
-        """Say that everything in the folder is synced."""
+        """Writes the marker that says that everything in the folder is synced. StorageError."""
         marker = self._join(CLEAN_SHUTDOWN)
         with storage_errors(marker):
             write_file_durably(self._fs, marker, CLEAN_SHUTDOWN_CONTENT)
 
     def close(self) -> None:
-        """Let another broker have the folder."""
+        """Unlocks the folder."""
         if self._lock_fd is not None:
             self._fs.close(self._lock_fd)
             self._lock_fd = None
@@ -171,7 +171,7 @@ class DataDir:
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
-    """Remove a partition's folder, which holds files only; fine if it is gone. OSError passes."""
+    """Removes a partition's folder, which holds files only, if it is there. OSError passes."""
     if not fs.exists(path):
         return
     for name in fs.listdir(path):

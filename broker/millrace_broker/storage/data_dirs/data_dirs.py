@@ -4,7 +4,7 @@
 |---|---|
 | a folder was asked for | that folder |
 | else | the folder that is online and has the fewest logs |
-| a folder that is offline may hold it | none: StorageError |
+| an offline folder may hold it already | none: StorageError |
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the next start must know of logs: recovery points, log start offsets, high watermarks, by data folder.
 
-Any thread may write them, one at a time: `lock` is held meanwhile, and by whatever else changes what they speak of.
+Any thread may write them, one at a time: `lock` is held meanwhile, and also while a log is moved or made.
 """
 
 from __future__ import annotations

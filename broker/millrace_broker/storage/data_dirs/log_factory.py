@@ -1,6 +1,6 @@
-"""The three ways in which a broker comes to a log: it is found at the start, it is made, or it was copied.
+"""The three ways in which a broker opens a log: it is found at the start, it is new, or it was copied.
 
-The data folder's checkpoints say of a log that is found how much of it is synced; of the others all is known.
+The data folder's checkpoints say how much of a found log is synced. Of the others everything is.
 """
 
 from __future__ import annotations

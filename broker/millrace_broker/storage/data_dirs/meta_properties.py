@@ -1,10 +1,10 @@
-"""`meta.properties` and `partition.metadata`: to whom a data folder and a partition's folder belong (Kafka's formats).
+"""`meta.properties` and `partition.metadata`: the owners of data folders and of partitions' folders (Kafka's formats).
 
     version=0                               version: 0
     broker.id=1                             topic_id: 4hZ3cCVbQg6Ie4GAHZpGkQ
     cluster.id=M0tZ0qZ3Q4Kq2sR1yHn0aw
 
-Both are written once, durably, before anything else in their folder; the ids of many new partitions together.
+Both are written once, durably, before anything else in their folder. Many new partitions get their ids together.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from millrace.uuids import decode_id, encode_id
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import META_PROPERTIES, PARTITION_METADATA
 
-FEW = 16  # files that are synced one by one rather than with all that their file system has unsynced
+FEW = 16  # up to that many files are synced one by one, more by a sync of the whole file system
 
 
 def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id: int) -> None:
-    """Write a fresh folder's `meta.properties`, or check what it says.
+    """Writes `meta.properties` into a fresh folder, or checks the one that is there. StorageError.
 
     Raises InconsistentClusterIdError where the folder belongs to another cluster or broker.
     """
@@ -57,7 +57,7 @@ def read_broker_id(fs: FileSystem, directory: str) -> int | None:
 
 
 def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
-    """The id of the topic that a partition's folder belongs to; None where none was written."""
+    """Returns the id of the topic that a partition's folder belongs to; None where none was written. StorageError."""
     path = os.path.join(directory, PARTITION_METADATA)
     with storage_errors(path):
         try:
@@ -74,16 +74,16 @@ def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
 
 
 def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
-    """Say which topic a partition's folder belongs to."""
+    """Writes the id of the topic that a partition's folder belongs to. StorageError."""
     path = os.path.join(directory, PARTITION_METADATA)
     with storage_errors(path):
         write_file_durably(fs, path, _partition_metadata(topic_id))
 
 
 def make_partition_dirs(fs: FileSystem, data_dir: str, topic_ids: Mapping[str, uuid.UUID]) -> None:
-    """Make partitions' folders in a data folder, each path with its topic's id; all of it is durable then.
+    """Makes partitions' folders in a data folder, each path with its topic's id, and makes all of it durable.
 
-    StorageError, and a folder that was made may lack its id.
+    On StorageError a folder that was made may lack its id.
     """
     for directory in topic_ids:
         with storage_errors(directory):

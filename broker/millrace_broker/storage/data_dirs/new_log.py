@@ -1,4 +1,4 @@
-"""Logs that are wanted: their partitions, and the settings that their topics' properties and the broker's come to."""
+"""Logs that are to be made, and the settings that follow from their topics' properties and the broker's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class NewLog(NamedTuple):
-    """A partition whose log is wanted."""
+    """A partition whose log is to be made, with its topic's id and properties."""
 
     topic_partition: TopicPartition
     topic_id: uuid.UUID
@@ -33,7 +33,7 @@ class LogConfigs:
     """The settings of logs: a topic's properties over the broker's."""
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
-        """`defaults` are the broker's properties; those that are not a log's are left alone. InvalidConfigError."""
+        """Takes the broker's properties; those that are not a log's are left alone. InvalidConfigError."""
         self._last: tuple[Mapping[str, str], LogConfig] | None = None
         self.set_defaults(defaults)
 

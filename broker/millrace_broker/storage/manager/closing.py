@@ -1,4 +1,4 @@
-"""Closing the logs of a data folder, several at once: a disk syncs side by side what one by one takes long."""
+"""Closing the logs of a data folder, several at once, as a disk syncs many files faster side by side."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from millrace_broker.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
-CLOSING_THREADS = 8  # they wait for the disk, and need no processor
+CLOSING_THREADS = 8  # the threads wait for the disk and need no processor
 
 
 def close_all(logs: Iterable[Log], recovery_threads: int) -> list[StorageError]:
-    """Flush and close every log, by as many threads as recover them at least; what went wrong with any of them."""
+    """Flushes and closes every log, by at least as many threads as recover them; returns what went wrong."""
     threads = max(recovery_threads, CLOSING_THREADS)
     with ThreadPoolExecutor(threads, thread_name_prefix="close-log") as pool:
         return [error for error in pool.map(_close, logs) if error is not None]

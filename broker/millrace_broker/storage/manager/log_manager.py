@@ -17,7 +17,7 @@ belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and 
 the same time. `create_all` and `delete` may run on any other too, as long as neither they nor `create` and `close` run
 at the same time; a partition's move is dropped before its log is deleted.
 
-A thousand partitions are made or deleted for the syncs of a few: what they share, their data folder, is synced once.
+A thousand partitions are made or deleted with the syncs of a few, as the data folder that they share is synced once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LogManager:
         cluster_id: str,
         broker_id: int,
     ) -> None:
-        """`defaults` are the broker's properties; those that are not a log's are left alone. InvalidConfigError."""
+        """Takes the broker's properties as `defaults`, and uses those that are a log's. InvalidConfigError."""
         self._fs = fs
         self._clock = clock
         self._configs = LogConfigs(defaults)
@@ -232,7 +232,7 @@ class LogManager:
     def flush_due(self) -> None:
         """Syncs the logs whose `flush.ms` has passed or that were rolled; StorageError after all were tried."""
         now_ms = self._clock.monotonic_ms()
-        # Thousands may be idle at every look, which the first comparison tells.
+        # Thousands of logs may be idle, and the first comparison tells which.
         logs = self._table.logs.values()
         due = (each for each in logs if each.recovery_point < each.log_end_offset and each.is_flush_due(now_ms))
         deque(each_tried(due, Log.flush, "flush"), maxlen=0)
@@ -295,7 +295,7 @@ class LogManager:
             raise TopicExistsError(f"{log.directory}: belongs to the topic with id {known}, not {topic_id}")
 
     def _delete(self, topic_partition: TopicPartition, log: Log) -> None:
-        """Closes the log, which nobody finds any more, and renames its folder, so that no flush meets another name."""
+        """Closes a log that is out of the table, so that no flush meets another name, and renames its folder."""
         target = os.path.join(os.path.dirname(log.directory), deleted_dir_name(topic_partition, uuid.uuid4()))
         log.abandon()
         with storage_errors(log.directory):

@@ -1,8 +1,9 @@
-"""Opening the logs of all data folders at once (spec B8).
+"""Opening the logs of all data folders at once.
 
-Each folder is opened on a thread of its own, and its logs by `num.recovery.threads.per.data.dir` more: a recovery
+Each folder is opened on its own thread, and its logs by `num.recovery.threads.per.data.dir` more: a recovery
 reads every byte that was not synced, and disks do that side by side. A folder that fails goes offline with what it
-holds; the others serve. What concerns them all is raised: a folder of another cluster, or in use by another broker.
+holds, and the others serve. An error that concerns all of them is raised: a folder belongs to another cluster, or
+another broker uses it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def open_data_dirs(
     broker_id: int,
     threads_per_dir: int,
 ) -> list[OpenedDir]:
-    """Open every folder, settle the moves between them, and open every log in them.
+    """Opens every folder, settles the moves between them, and opens every log in them.
 
     Nothing is changed in any folder before all of them are locked and known to be this broker's. Raises StorageError
     where all folders fail, DataDirInUseError and InconsistentClusterIdError where one does; no log stays open then, and
@@ -95,7 +96,7 @@ def _open_dir(data_dir: DataDir, open_log: OpenLog, threads: int) -> OpenedDir:
 
 
 def abandon_dir(opened: OpenedDir) -> None:
-    """Close the folder's logs as they are, and unlock it."""
+    """Closes the folder's logs as they are, and unlocks it."""
     for each in opened.logs:
         each.log.abandon()
     opened.data_dir.close()
@@ -108,7 +109,7 @@ def _open_logs(data_dir: DataDir, open_log: OpenLog, threads: int) -> tuple[LogE
 
 
 def _results(futures: Sequence[Future[Opened]], undo: Callable[[Opened], None]) -> list[Opened]:
-    """All results once they are there, or the first error, after `undo` of every result."""
+    """Returns all results once they are there, or raises the first error after `undo` of every result."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     if not errors:
         return [future.result() for future in futures]

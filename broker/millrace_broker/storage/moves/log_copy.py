@@ -1,17 +1,17 @@
-"""A copy of a log in another data folder, made while the log is served: Kafka's future replica (KIP-113).
+"""The copy of a log in another data folder, made while the log is served: Kafka's future replica (KIP-113).
 
     <topic>-<partition>.<32 hex>-future/
-      segments whole              .log .index .timeindex .txnindex .snapshot, synced
-      the active segment's .log   up to where the last round came
+      closed segments             .log .index .timeindex .txnindex .snapshot, whole and synced
+      the active segment's .log   up to the end of the last round
       partition.metadata          written last: with it the copy holds all that the log held (`log_swap`)
 
-Rounds of `catch_up` copy what is there on a worker thread, byte for byte, until `rest_bytes` is little; `finish` copies
-the rest on the log's own thread, while the log stands still. The `.log` of the copy counts as written when that of the
-log was, by which segments without timestamps expire. Closed segments never change, so files are opened by their
-paths. Retention or compaction may take one out of the log, and another may get its name: a segment that is in the log
-no more is dropped from the copy by the next round.
+Rounds of `catch_up` copy what is there on a worker thread, byte for byte, until `rest_bytes` is small. `finish` copies
+the rest on the log's own thread, while nothing is appended. The `.log` of the copy gets the modification time of the
+log's, by which segments without timestamps expire. Closed segments never change, so files are opened by their paths.
+Retention or compaction may take a segment out of the log, and another may get its name: the next round drops from the
+copy what is no longer in the log.
 
-A failed write takes the copy's data folder offline, a full disk only ends the move; the log itself is not concerned.
+A failed write takes the copy's data folder offline, and a full disk only ends the move; the log itself stays as it is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from millrace_broker.storage.segments.segment_sequence import SegmentSequence
 from millrace_broker.storage.throttle import Throttle
 
 CHUNK_BYTES = 256 << 10
-ROUND_BYTES = 64 << 20  # or what a second allows, for then another rate may hold
+ROUND_BYTES = 64 << 20  # or what a second allows, as the next round may have another rate
 MIN_ROUND_BYTES = 4096
 
 Pay = Callable[[int], object]
@@ -56,12 +56,12 @@ class _CopiedSegment:
 
 
 class LogCopy:
-    """One log's copy; `end_offset` is up to where it holds the log, by whole segments while it is far behind."""
+    """The copy of one log; it holds the log up to `end_offset`, by whole segments while it is far behind."""
 
     def __init__(
         self, fs: FileSystem, clock: Clock, topic_partition: TopicPartition, parent: str, health: DirHealth
     ) -> None:
-        """Make the folder; StorageError."""
+        """Makes the folder; StorageError."""
         self.parent = parent
         self.directory = os.path.join(parent, future_dir_name(topic_partition, uuid.uuid4()))
         self.end_offset = 0
@@ -71,15 +71,15 @@ class LogCopy:
         self._copied: dict[LogSegment, _CopiedSegment] = {}
         self._stopping = Event()
         with self._writing(self.directory):
-            fs.mkdir(self.directory)  # whose name the checkpoints of this data folder sync, before the swap
+            fs.mkdir(self.directory)  # its name is synced with this data folder's checkpoints, before the swap
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches that were copied."""
+        """The size of all batches that were copied."""
         return sum(copied.size_bytes for copied in tuple(self._copied.values()))
 
     def rest_bytes(self, segments: SegmentSequence) -> int:
-        """Bytes of the log that `finish` would have to copy."""
+        """Returns how many bytes of the log `finish` would have to copy."""
         nothing = _CopiedSegment()
         return sum(segment.size_bytes - self._copied.get(segment, nothing).size_bytes for segment in segments)
 
@@ -89,30 +89,30 @@ class LogCopy:
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """The copy is not wanted any more: `catch_up` ends soon, on its own thread, with CompactionStoppedError."""
+        """Lets `catch_up`, on its own thread, end soon with CompactionStoppedError: the copy is not wanted any more."""
         self._stopping.set()
 
     def catch_up(self, log: Log, bytes_per_second: float) -> None:
-        """Copy and sync some of what the log holds, for a second if the rate is low, on a worker thread.
+        """Copies and syncs some of what the log holds, for a second if the rate is low, on a worker thread.
 
-        StorageError, CompactionStoppedError; the copy is of no use then.
+        After StorageError and CompactionStoppedError the copy is of no use.
         """
         throttle = Throttle(self._clock, self._stopping.wait, bytes_per_second)
         throttle.take(0)
-        log.flush()  # which completes the files of closed segments
+        log.flush()  # this completes the files of closed segments
         segments, limit = log.segments, int(min(max(bytes_per_second, MIN_ROUND_BYTES), ROUND_BYTES))
         self._drop_all_but(segments)
         with storage_errors(log.directory):
             for segment in segments:
                 try:
                     limit -= self._copy(segment, limit, throttle.take)
-                except FileNotFoundError:  # it left the log meanwhile; if not, `finish` meets the error again
+                except FileNotFoundError:  # the segment left the log meanwhile; if not, `finish` meets the error again
                     continue
                 if limit <= 0:
                     break
 
     def finish(self, log: Log, segments: SegmentSequence) -> None:
-        """Copy and sync all that is left of a log that stands still (`Log.hand_over`); StorageError."""
+        """Copies and syncs all that is left of a log that is handed over (`Log.hand_over`); StorageError."""
         self._drop_all_but(segments)
         with storage_errors(log.directory):
             for segment in segments:
@@ -127,11 +127,11 @@ class LogCopy:
             self._fs.fsync_dir(self.directory)
 
     def _copy(self, segment: LogSegment, limit: int, pay: Pay) -> int:
-        """Copy up to `limit` bytes of a segment, with its other files where it is complete; returns how many."""
+        """Copies up to `limit` bytes of a segment, with its other files where it is complete; returns how many."""
         copied = self._copied.setdefault(segment, _CopiedSegment())
         if copied.is_whole:
             return 0
-        # In this order: whatever is below the end is within the size.
+        # Read in this order, so that whatever is below the end offset is within the size.
         is_sealed, end_offset, size_bytes = segment.is_sealed, segment.next_offset, segment.size_bytes
         start = copied.size_bytes
         self._copy_batches(segment.path, copied, min(size_bytes, start + limit), pay)
@@ -185,7 +185,7 @@ class LogCopy:
 
     @contextmanager
     def _written(self, path: str) -> Iterator[int]:
-        """The copy of a file, synced at the end."""
+        """Opens the copy of a file for writing, and syncs it at the end."""
         target = self._place_of(path)
         with self._writing(target):
             fd = self._fs.open(target, create=True)
@@ -198,7 +198,10 @@ class LogCopy:
 
     @contextmanager
     def _writing(self, path: str) -> Iterator[None]:
-        """What goes wrong in the copy's folder; once the copy was stopped, its folder may be gone."""
+        """Raises StorageError for an OSError in the copy's folder; once the copy was stopped, CompactionStoppedError.
+
+        The folder of a copy that was stopped may be gone.
+        """
         try:
             yield
         except OSError as error:
@@ -210,4 +213,4 @@ class LogCopy:
 
 
 def _free(size_bytes: int) -> None:
-    """No limit."""
+    """Takes nothing: the last bytes are copied at any rate."""

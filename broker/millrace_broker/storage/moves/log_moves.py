@@ -29,7 +29,7 @@ from millrace_broker.storage.segments.segment_sequence import SegmentSequence
 
 
 class LogMoves:
-    """The moves of one broker's logs; a log has one at most."""
+    """The moves of one broker's logs, at most one for each log."""
 
     def __init__(  # noqa: PLR0917 -- the parts of a log manager, wired once
         self,
@@ -51,7 +51,7 @@ class LogMoves:
         self._copies: dict[TopicPartition, LogCopy] = {}
 
     def copies(self) -> Mapping[TopicPartition, LogCopy]:
-        """Returns the copies of logs that are being moved; the mapping changes with them."""
+        """Returns the copies of logs that are being moved; the mapping changes as moves begin and end."""
         return self._copies
 
     def interrupted(self) -> dict[TopicPartition, str]:

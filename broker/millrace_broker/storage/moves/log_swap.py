@@ -1,8 +1,8 @@
-"""Moving a log to another data folder: which of the two copies counts after a crash (KIP-113; spec B10).
+"""The steps of a move to another data folder, and which of the two copies counts after a crash (KIP-113).
 
     step                                                        what a crash behind it leaves
     1  copy everything to B/<tp>.<hex>-future, synced           the log in A; the next start drops the copy, and the
-                                                                move begins anew
+                                                                move starts again
     2  write partition.metadata there: the copy is whole        the same
     3  write B's checkpoints, with the log's offsets            the same
     4  rename A/<tp> -> A/<tp>.<hex>-delete                     the log in A, or else the whole copy
@@ -10,12 +10,12 @@
     6  rename B/<tp>.<hex>-future -> B/<tp>                     the log in B
     7  sync B
 
-Between 4 and 6 no folder has the partition's own name, and nothing is appended. So one log counts at any time: the one
-that has the name, and where none has, the whole copy. Kafka renames in the other order, and a crash in between leaves
-both under the name, which its next start refuses.
+Between 4 and 6 no folder has the partition's name, and nothing is appended. So one log counts at any time: the one that
+has the name, and where none has, the whole copy. Kafka renames in the other order; a crash in between leaves both under
+the name, and its next start refuses that.
 
-A copy is dropped by renaming it to `-delete`, synced, so that no half-removed one comes back as a whole one. A copy
-stays as it is where that can't be told: a folder that is offline and can't be listed may hold the log.
+A copy is dropped by renaming it to `-delete`, synced, so that no half-removed copy is taken for a whole one. A copy is
+left as it is where a folder that is offline and can't be listed may hold the log.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 
 
 def swap(fs: FileSystem, topic_partition: TopicPartition, source: DataDir, target: DataDir, copy: str) -> str:
-    """Steps 4 to 7; returns the path that the old folder has now.
+    """Does steps 4 to 7 and returns the path that the old folder has now.
 
-    StorageError, and the log is where it was: in use, or offline with its folder if what its disk holds is unknown.
+    After StorageError the log is where it was: in use, or offline with its folder if what its disk holds is unknown.
     Where only step 7 fails, the target is offline, with the log in it.
     """
     current = os.path.join(source.path, str(topic_partition))
@@ -62,7 +62,7 @@ def swap(fs: FileSystem, topic_partition: TopicPartition, source: DataDir, targe
 
 
 def drop_copy(fs: FileSystem, topic_partition: TopicPartition, data_dir: DataDir, copy: str) -> str:
-    """Put a copy out of sight; returns the path to remove. StorageError takes the folder offline."""
+    """Renames a copy to `-delete` and returns that path, to be removed. StorageError takes the folder offline."""
     deleted = os.path.join(data_dir.path, deleted_dir_name(topic_partition, uuid.uuid4()))
     with data_dir.health.guard(copy):
         fs.rename(copy, deleted)  # or else the next start drops it
@@ -70,9 +70,10 @@ def drop_copy(fs: FileSystem, topic_partition: TopicPartition, data_dir: DataDir
 
 
 def settle_moves(fs: FileSystem, data_dirs: Sequence[DataDir]) -> None:
-    """At the start, before logs are opened: put whole copies of logs that are nowhere else in place, drop the others.
+    """Puts whole copies of logs that are nowhere else in place and drops the others, before logs are opened.
 
-    Whither those were to go is noted, so that their moves can begin anew. A folder in which that fails goes offline.
+    `interrupted_moves` gets the partitions of those that are dropped, so that their moves can start again. A folder in
+    which that fails goes offline.
     """
     for data_dir in data_dirs:
         if data_dir.is_online:

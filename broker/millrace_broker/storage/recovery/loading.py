@@ -1,13 +1,12 @@
-"""Opening a log's folder: which segments are there, and what of them is valid (spec B8).
+"""Opening a log's folder: which segments are there, and what in them is valid (docs/durability.md).
 
 After a clean shutdown each segment is taken as it is, once its indexes pass a cheap check. After a crash every segment
-from the one that the recovery point falls in is walked batch by batch. The log ends at the first byte that is
-no valid batch, or at the first gap between two segments there: what lies behind is cut, and the warning says how
-many bytes. Segments that end at or below the recovery point are never cut: their bytes were synced, and
-damage in them is for `verify` to report.
+from the one that holds the recovery point on is walked batch by batch. The log ends at the first byte that is no valid
+batch, or at the first gap between two segments there: what lies behind is cut, and a warning says how many bytes.
+Segments that end at or below the recovery point are never cut: their bytes were synced, and `verify` reports damage in
+them.
 
-Offsets left out inside a segment are what compaction leaves, or the sign of damage (a base offset lies outside its
-batch's CRC):
+Offsets are left out inside a segment by compaction, or by damage (the CRC does not cover a batch's base offset):
 
 | segment | offsets may be left out |
 |---|---|
@@ -15,12 +14,12 @@ batch's CRC):
 | closed, above the recovery point | if all of it is valid and it ends where the next one begins |
 | the newest | below the recovery point |
 
-Compaction works below the recovery point, which may be above the one that was checkpointed; hence the second row, and
-it keeps the last batch of each segment. A lost tail or a changed base offset breaks its rule, and then only what lies
-below the recovery point is granted gaps.
+Compaction works below the recovery point, which may be above the one that was checkpointed; the second row allows for
+that, and compaction keeps the last batch of each segment. A lost tail or a changed base offset breaks the rule of that
+row, and then offsets may be left out below the recovery point only.
 
-A disk that is full keeps no log from opening: the indexes that were made anew stay in memory until there is room for
-them, and the next start makes them once more if there was none.
+A full disk keeps no log from opening: rebuilt indexes stay in memory until there is room for them, and the next start
+rebuilds them again if there was none.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 @dataclass(slots=True)
 class LoadedLog:
-    """The segments of a folder, the last one ready to grow, and what was done to get there."""
+    """The segments of a folder, the last one ready to grow, and what was done to open them."""
 
     segments: list[LogSegment] = field(default_factory=list)
     next_offset: int = 0
@@ -61,7 +60,7 @@ class LoadedLog:
     dropped_segments: int = 0
 
     def report(self, topic_partition: TopicPartition, log_start_offset: int) -> LogRecovery:
-        """What was found and done, to be shown."""
+        """Returns what was found and done, as a report."""
         return LogRecovery(
             topic=topic_partition.topic,
             partition=topic_partition.partition,
@@ -78,9 +77,9 @@ class LoadedLog:
 def load_log(
     fs: FileSystem, directory: str, config: LogConfig, *, recovery_point: int, log_start_offset: int, clean: bool
 ) -> LoadedLog:
-    """Open all segments of a folder; a folder without any gets an empty one at the log start offset.
+    """Opens all segments of a folder; a folder without any gets an empty one at the log start offset.
 
-    OSError passes, and no file stays open.
+    OSError passes, and then no file stays open.
     """
     loaded = LoadedLog(next_offset=log_start_offset, was_clean=clean)
     with ExitStack() as undo:
@@ -119,7 +118,7 @@ def _load(
 
 
 def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trust_indexes: bool) -> None:
-    """A segment whose batches are synced: they stay as they are, good or bad; its indexes are made anew if need be."""
+    """Loads a segment whose batches are synced: they stay as they are, valid or not; indexes are rebuilt if need be."""
     if trust_indexes and segment.load_closed(next_base):
         return
     bad_bytes, reason = segment.recover(truncate=False, gaps_up_to_offset=next_base)
@@ -137,7 +136,7 @@ def _take_closed(loaded: LoadedLog, segment: LogSegment, next_base: int, *, trus
 def _take_newest(
     loaded: LoadedLog, segment: LogSegment, next_base: int | None, *, recovery_point: int, clean: bool
 ) -> bool:
-    """A segment whose tail may be lost; false where the log must end with it though others follow."""
+    """Loads a segment whose tail may be lost; returns false where the log must end with it though others follow."""
     if not clean or not segment.load_active():
         _recover(loaded, segment, next_base, MAX_LONG if clean else recovery_point)
     loaded.next_offset = segment.next_offset
@@ -163,13 +162,13 @@ def _recover(loaded: LoadedLog, segment: LogSegment, next_base: int | None, gaps
 
 
 def _is_whole(segment: LogSegment, next_base: int) -> bool:
-    """Build the indexes of a closed segment, offsets left out or not; false where it is damaged or ends too early."""
+    """Rebuilds the indexes of a closed segment; returns false where it is damaged or ends too early."""
     bad_bytes, _ = segment.recover(truncate=False, gaps_up_to_offset=next_base)
     return not bad_bytes and segment.next_offset == next_base
 
 
 def _tidy(fs: FileSystem, directory: str) -> list[int]:
-    """Remove what a crash left half done; returns the base offsets of the segments, sorted."""
+    """Removes what a crash left half done; returns the base offsets of the segments, sorted."""
     names = fs.listdir(directory)
     files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
     bases = sorted(base for base, suffix in files.values() if suffix == LOG_SUFFIX)
@@ -180,7 +179,7 @@ def _tidy(fs: FileSystem, directory: str) -> list[int]:
 
 
 def _drop(fs: FileSystem, directory: str, loaded: LoadedLog, bases: list[int]) -> None:
-    """Remove the segments behind a cut: their batches no longer follow on anything."""
+    """Removes the segments behind a cut, whose batches no longer follow on anything."""
     files = [name for name in fs.listdir(directory) if (parsed := parse_segment_file_name(name)) and parsed[0] in bases]
     cut_bytes = sum(_size(fs, os.path.join(directory, name)) for name in files if name.endswith(LOG_SUFFIX))
     _unlink(fs, directory, files)
@@ -191,7 +190,7 @@ def _drop(fs: FileSystem, directory: str, loaded: LoadedLog, bases: list[int]) -
 
 
 def _drop_all(fs: FileSystem, directory: str, loaded: LoadedLog, log_start_offset: int) -> None:
-    """The log was cut below its start: it goes on, empty, at the start."""
+    """Removes all segments of a log that was cut below its start; it goes on, empty, at the start."""
     segments, loaded.segments = loaded.segments, []
     for segment in segments:
         segment.release()

@@ -1,15 +1,15 @@
-"""Checking and repairing the segments of a folder that no broker uses (`millrace verify`, spec B8).
+"""Checking and repairing the segments of a folder that no broker uses (`millrace verify`).
 
     <base offset>.log            rewritten without the damage, by way of <base offset>.log.tmp
     <base offset>.log.damaged    the file as it was, byte for byte; .damaged.2 and so on where there is one already
-    <base offset>.index …        removed: the next start makes them anew
+    <base offset>.index …        removed, and rebuilt by the next start
 
-A repair drops what lies between an invalid message and the next valid one, and nothing else. The offsets that are lost
-stay lost: the log has a gap there. Before that, the recovery point is raised to the log's end, since all of it is
-synced, and a start after a crash would else end the log at the gap.
+A repair drops what lies between an invalid message and the next valid one, and nothing else. The log then has a gap at
+the offsets that are lost. Before that, the log is synced and the recovery point is raised to its end: otherwise a start
+after a crash would end the log at the gap.
 
-A crash leaves the old `.log` or the new one, never a mixture, and no index that does not fit it; the repair may
-be run again.
+A crash leaves the old `.log` or the new one, never a mixture, and no index that does not fit it. The repair can be run
+again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReport:
-    """What one segment's files hold. `next_offset` follows its last valid batch; no findings: all is well."""
+    """What the files of one segment hold. `next_offset` follows its last valid batch. No findings: all is well."""
 
     file: str
     size_bytes: int
@@ -57,7 +57,7 @@ class SegmentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRepair:
-    """What was dropped from a segment, and where the file as it was lies."""
+    """What was dropped from a segment, and the path of the file as it was."""
 
     file: str
     original: str
@@ -65,25 +65,25 @@ class SegmentRepair:
 
 
 class _OffsetIndexCheck:
-    """Each entry must name the last offset of the batch at its position."""
+    """Matches index entries with batches: each entry must have the last offset of the batch at its position."""
 
     def __init__(self, fs: FileSystem, log: str) -> None:
         self._path = _sibling(log, OFFSET_INDEX_SUFFIX)
         self._unmatched = {entry: slot for slot, entry in enumerate(_entries(fs, self._path, OffsetIndex.ENTRY))}
 
     def match(self, batch: ValidBatch, base_offset: int) -> None:
-        """A batch of the log has come by."""
+        """Takes the entry of a batch of the log off those that are unmatched."""
         self._unmatched.pop((batch.last_offset - base_offset, batch.position), None)
 
     def findings(self) -> Iterator[Finding]:
-        """The entries that no batch has matched."""
+        """Yields a finding for each entry that no batch has matched."""
         for entry, slot in self._unmatched.items():
             reason = f"entry {entry}: no batch at byte {entry[1]} of the log ends with that offset"
             yield Finding(file=self._path, position=slot * OffsetIndex.ENTRY.size, reason=reason)
 
 
 def find_segments(fs: FileSystem, path: str) -> list[str]:
-    """The `.log` files of a data folder or a partition's, or the one that is named; StorageError without any."""
+    """Returns the `.log` files of a data folder, of a partition's, or `path` itself; StorageError without any."""
     with storage_errors(path):
         if parsed := parse_segment_file_name(os.path.basename(path)):
             if parsed[1] != LOG_SUFFIX:
@@ -99,7 +99,7 @@ def find_segments(fs: FileSystem, path: str) -> list[str]:
 
 @contextmanager
 def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
-    """Hold the data folders of these files, so that no broker opens them; StorageError where one has them open."""
+    """Locks the data folders of these files, so that no broker opens them; StorageError where one has them open."""
     folders = sorted({os.path.dirname(os.path.dirname(os.path.abspath(log))) for log in logs})
     fds: list[int] = []
     try:
@@ -116,7 +116,7 @@ def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
 
 
 def check_segment(fs: FileSystem, path: str) -> SegmentReport:
-    """Walk a segment's file and match its indexes with it; StorageError where it can't be read."""
+    """Walks a segment's file and matches its indexes with it; StorageError where it can't be read."""
     base_offset = next_offset = _base_offset(path)
     size_bytes = batches = damaged_bytes = 0
     findings: list[Finding] = []
@@ -144,7 +144,7 @@ def check_segment(fs: FileSystem, path: str) -> SegmentReport:
 
 
 def repair_segment(fs: FileSystem, path: str) -> SegmentRepair | None:
-    """Drop the damage from a segment's file, keeping a copy; None where nothing is damaged. StorageError.
+    """Drops the damage from a segment's file, keeping a copy; returns None where nothing is damaged. StorageError.
 
     Indexes that do not fit are removed too. The folder must be `locked`.
     """
@@ -167,7 +167,7 @@ def repair_segment(fs: FileSystem, path: str) -> SegmentRepair | None:
 
 
 def repair(fs: FileSystem, logs: Sequence[str]) -> list[SegmentRepair]:
-    """Raise the recovery points of the partitions that are damaged, then repair; what was done. StorageError."""
+    """Raises the recovery points of damaged partitions, then repairs them; returns what was done. StorageError."""
     with locked(fs, logs):
         damaged = [path for path in logs if check_segment(fs, path).findings]
         for folder in sorted({os.path.dirname(os.path.abspath(path)) for path in damaged}):
@@ -197,7 +197,7 @@ def _logs_in(fs: FileSystem, folder: str) -> list[str]:
 
 
 def _time_index_findings(fs: FileSystem, path: str) -> Iterator[Finding]:
-    """Timestamps increase, offsets never go back."""
+    """Yields a finding for each entry whose timestamp does not increase, or whose offset goes back."""
     before: tuple[int, int] | None = None
     for slot, entry in enumerate(_entries(fs, path, TimeIndex.ENTRY)):
         if before is not None and (entry[0] <= before[0] or entry[1] < before[1]):
@@ -207,7 +207,7 @@ def _time_index_findings(fs: FileSystem, path: str) -> Iterator[Finding]:
 
 
 def _entries(fs: FileSystem, path: str, entry: Struct) -> Iterator[tuple[int, int]]:
-    """The whole entries of an index without the zeros behind them, which a killed Kafka leaves; none without a file."""
+    """Yields the whole entries of an index, without the zeros behind them that a killed Kafka leaves."""
     if not fs.exists(path):
         return
     content = read_file(fs, path)
@@ -217,7 +217,7 @@ def _entries(fs: FileSystem, path: str, entry: Struct) -> Iterator[tuple[int, in
 
 
 def _valid_ranges(fs: FileSystem, path: str) -> list[tuple[int, int]]:
-    """(start, end) of the stretches of valid batches."""
+    """Returns (start, end) of each run of valid batches."""
     ranges: list[tuple[int, int]] = []
     for part in _parts(fs, path):
         if isinstance(part, ValidBatch):
@@ -236,7 +236,7 @@ def _parts(fs: FileSystem, path: str) -> Iterator[ValidBatch | Damage]:
 
 
 def _copy(fs: FileSystem, source: str, target: str, ranges: Iterable[tuple[int, int]]) -> None:
-    """Make `target` of parts of `source`, which it may replace, durably and at once."""
+    """Writes parts of `source` to `target`, durably and at once; both may be the same path."""
     temporary = target + TEMPORARY_SUFFIX
     source_fd, fd = fs.open(source), fs.open(temporary, create=True)
     try:

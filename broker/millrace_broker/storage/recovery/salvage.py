@@ -1,12 +1,12 @@
-"""Telling valid batches from damage in a segment's file, with nothing to go by but the bytes (spec B8).
+"""Telling valid batches from damage in a segment's file, by nothing but its bytes.
 
     .log   := ( batch | damage )*
     batch  := RecordBatch v2 whose CRC-32C holds, or a message v0 or v1 whose CRC-32 holds
     damage := what lies between the end of one valid batch and the beginning of the next one, or the file's end
 
-Valid are magic, bounds and CRC, and an offset that belongs in the segment and is not below the one expected. Offsets of
-a segment differ in their low 31 bits only, so the bytes that they have in common are what the search
-goes by; the rest of the rules then decides.
+A batch is valid if its magic, its bounds and its CRC are, and if its offset belongs in the segment and is not below the
+one expected. Offsets of a segment differ in their low 31 bits only, so the search looks for the bytes that they have in
+common; the other rules then decide.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class ValidBatch(NamedTuple):
-    """A batch, or a message of an old format, and the offsets that it covers."""
+    """A batch, or a message of an old format, with the offsets that it covers."""
 
     position: int
     size_bytes: int
@@ -47,7 +47,7 @@ class ValidBatch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no valid batch."""
+    """Bytes that are no valid batch, and why."""
 
     position: int
     size_bytes: int
@@ -55,7 +55,7 @@ class Damage(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Where a valid batch may lie: up to byte `end`, with offsets from `lowest` to `highest`."""
+    """The bounds of a valid batch: it ends at byte `end` or before, and has offsets from `lowest` to `highest`."""
 
     end: int
     lowest: int
@@ -63,7 +63,7 @@ class Bounds(NamedTuple):
 
 
 def examine(fs: FileSystem, fd: int, base_offset: int) -> Iterator[ValidBatch | Damage]:
-    """Everything in the file, in order and without a gap. OSError passes, nothing else is raised."""
+    """Yields everything in the file, in order and without a gap. OSError passes, nothing else is raised."""
     bounds = Bounds(fs.size(fd), min(base_offset, MAX_LONG), min(base_offset + MAX_RELATIVE_OFFSET, MAX_LONG))
     position = 0
     while position < bounds.end:
@@ -81,7 +81,7 @@ def examine(fs: FileSystem, fd: int, base_offset: int) -> Iterator[ValidBatch | 
 
 
 def batch_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBatch:
-    """The valid batch that begins at `position`; CorruptRecordError says why there is none."""
+    """Reads the valid batch that begins at `position`; CorruptRecordError says why there is none."""
     head = fs.pread(fd, min(HEADER_BYTES, bounds.end - position), position)
     if len(head) < _MESSAGE.size:
         raise CorruptRecordError(f"{len(head)} bytes are too few for a batch")
@@ -95,7 +95,7 @@ def batch_at(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> ValidBat
 
 
 def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: Bounds) -> None:
-    """A base offset lies outside the CRC: one that leaps is only believed if the next batch does not contradict it."""
+    """Raises CorruptRecordError for a base offset that leaps where the next batch contradicts it: no CRC covers it."""
     end = found.position + found.size_bytes
     if found.base_offset == bounds.lowest or end >= bounds.end:
         return
@@ -108,7 +108,7 @@ def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: Bounds) -> No
 
 
 def next_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> int:
-    """Where the next valid batch at or behind `position` begins; the end of the file without one."""
+    """Returns where the next valid batch at or behind `position` begins; the end of the file without one."""
     differing_bytes = ((bounds.lowest ^ bounds.highest).bit_length() + 7) // 8
     prefix = bounds.highest.to_bytes(8, "big")[: 8 - differing_bytes]
     while position < bounds.end:
@@ -123,7 +123,7 @@ def next_batch(fs: FileSystem, fd: int, position: int, bounds: Bounds) -> int:
 
 
 def _may_begin(chunk: bytes, at: int, end: int) -> bool:
-    """Whether the length fits the file: most candidates fall here, at the cost of no read."""
+    """Returns whether the length fits the file, which rules most candidates out without a read."""
     if at + _OFFSET_AND_LENGTH.size > len(chunk):
         return True
     length: int = _OFFSET_AND_LENGTH.unpack_from(chunk, at)[1]

@@ -1,9 +1,9 @@
-"""A check of every byte of a log, at any time and beside appends (spec B8).
+"""A check of every byte of a log, at any time and while it is appended to.
 
-Each batch's lengths, CRC and offsets are looked at, and each index entry must point to the batch that it means. A
-finding names the file and the byte at which the bad batch or entry begins; after a wrong CRC the check goes on behind
-the batch, after bytes that are no batch it goes on with the next segment. Offsets that a closed segment leaves out are
-what compaction leaves behind, as long as offsets never go back.
+Lengths, CRC and offsets of each batch are checked, and each index entry must point to the batch that has its offset. A
+finding names the file and the byte at which the bad batch or entry begins. After a wrong CRC the check goes on behind
+the batch, after bytes that are no batch with the next segment. A closed segment may leave out offsets, as compaction
+does, as long as offsets never go back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millrace_broker.storage.segments.segment import LogSegment
 
 
 class _SegmentCheck:
-    """One walk over one segment."""
+    """One walk over one segment, with what it finds."""
 
     def __init__(self, fs: FileSystem, segment: LogSegment, next_base: int | None) -> None:
         self.findings: list[Finding] = []
@@ -34,7 +34,7 @@ class _SegmentCheck:
         self._gaps: list[Finding] = []
 
     def run(self) -> None:
-        """Walk, and match the index entries as their batches come by."""
+        """Walks over the batches and matches the index entries with them."""
         segment, end, next_offset = self._segment, 0, self._segment.base_offset
         expected = {position: offset for offset, position in self._index}
         try:
@@ -54,7 +54,7 @@ class _SegmentCheck:
             self._find_index(position, "no batch begins there" if position < end else "not reached")
 
     def _find_offset(self, header: BatchHeader, position: int, expected: int) -> None:
-        """Offsets left out are a finding in the active segment, and where what follows goes back behind them."""
+        """Notes a finding for offsets left out in the active segment, or where what follows goes back behind them."""
         reason = f"offset {header.base_offset} where {expected} is expected"
         gap = Finding(file=self._segment.path, position=position, reason=reason)
         if self._end_offset is not None and expected < header.base_offset and header.next_offset <= self._end_offset:
@@ -79,7 +79,7 @@ def verify_log(
     log_end_offset: int,
     segments: Sequence[LogSegment],
 ) -> VerifyReport:
-    """Check the segments as they are now. Segments that are deleted meanwhile are left out. OSError passes."""
+    """Checks the segments as they are at this moment; those that are deleted meanwhile are left out. OSError passes."""
     checks: list[_SegmentCheck] = []
     for segment, following in zip_longest(segments, segments[1:]):
         if not segment.retain():
