@@ -112,11 +112,11 @@ def sum_findings(lineage: Lineage, ledger: str) -> Iterator[str]:
     for load in loads_of(lineage, ledger):
         for span in load.get("ranges", ()):
             offsets = span["until_offset"] - span["from_offset"]
-            told = sum(span.get(kind, 0) for kind in KINDS)
-            if told != offsets:
+            accounted = sum(span.get(kind, 0) for kind in KINDS)
+            if accounted != offsets:
                 yield (
                     f"partition {span['partition']}, offsets {span['from_offset']}-{span['until_offset'] - 1}: "
-                    f"the load tells of {told} of {offsets} offsets"
+                    f"the load accounts for {accounted} of {offsets} offsets"
                 )
 
 

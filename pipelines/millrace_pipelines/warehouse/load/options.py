@@ -1,4 +1,4 @@
-"""What a load is told: which topic, into which table, and what it accepts on the way."""
+"""The options of a load: which topic is read, which table is written, and what is accepted on the way."""
 
 from __future__ import annotations
 

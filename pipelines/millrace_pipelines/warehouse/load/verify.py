@@ -1,4 +1,4 @@
-"""Verification: what the tasks answered is held against the plan before anything is committed."""
+"""Verification: what the tasks answered is compared with the plan before anything is committed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LoadedRange:
 
 
 class Written(NamedTuple):
-    """What the tasks of a load wrote: their answers, and for each planned range that all of it is accounted for."""
+    """What the tasks of a load wrote: their answers, and the planned ranges with each offset accounted for."""
 
     results: tuple[TaskResult, ...]
     ranges: tuple[LoadedRange, ...]

@@ -222,7 +222,7 @@ def test_skipped_offsets_that_are_told_wrong(loads):
 
 def test_a_load_whose_own_account_does_not_add_up(loads):
     loads.load((0, 3), [0, 2], ranges=[{"partition": 0, "from_offset": 0, "until_offset": 3, "rows": 2}])
-    assert audit(loads.directory) == ["partition 0, offsets 0-2: the load tells of 2 of 3 offsets"]
+    assert audit(loads.directory) == ["partition 0, offsets 0-2: the load accounts for 2 of 3 offsets"]
 
 
 def test_rows_of_an_unknown_partition(sound):

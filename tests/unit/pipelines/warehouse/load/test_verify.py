@@ -135,7 +135,7 @@ def test_every_lie_is_found(directory):
         "partition 0: a load began at 4, the one before ended at 3",
         "partition 0, offsets 0-2: 4 rows and dead letters, the loads say 3",
         "partition 0, offsets 4-5: 0 rows and dead letters, the loads say 3; not there: 4, 5",
-        "partition 0, offsets 4-5: the load tells of 3 of 2 offsets",
+        "partition 0, offsets 4-5: the load accounts for 3 of 2 offsets",
     }
 
 
