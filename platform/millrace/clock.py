@@ -10,11 +10,11 @@ class Clock(Protocol):
     """What a component may know of time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, UTC: what a record's timestamp means."""
+        """Returns milliseconds since the epoch, UTC: what a record's timestamp means."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back: for intervals and deadlines."""
+        """Returns milliseconds that never go back: for intervals and deadlines."""
         ...
 
     def monotonic_s(self) -> float:
@@ -28,9 +28,9 @@ class SystemClock:
     monotonic_s = staticmethod(time.perf_counter)  # as it is: the broker asks several times a request
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Returns milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Milliseconds of the monotonic clock."""
+        """Returns milliseconds of the monotonic clock."""
         return time.monotonic_ns() // 1_000_000

@@ -94,7 +94,7 @@ class ConfigKey:
         return ConfigType.PASSWORD if self.is_secret else ConfigType.STRING
 
     def parse(self, text: str) -> Value:
-        """The typed value of a text; InvalidConfigError where it does not fit."""
+        """Returns the typed value of a text; raises InvalidConfigError where the text does not fit."""
         value = self._typed(text.strip())
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
@@ -129,13 +129,16 @@ class ConfigKey:
             raise self._invalid(value, f"above the maximum {self.maximum}")
 
     def _invalid(self, value: object, reason: str) -> InvalidConfigError:
-        """The refusal of a value, with the words that scripts of Kafka's tools look for; a secret is not repeated."""
+        """Returns the error for a value, in the words that scripts of Kafka's tools look for; a secret is left out."""
         said = self.name if self.is_secret else f"{self.name}={value}"
         return InvalidConfigError(f"{said}: Invalid value, {reason}")
 
 
 def setting(default: Value, doc: str, **rules: Any) -> Any:
-    """A field of a dataclass of settings; `rules` are `ConfigKey`'s. A whole number fits into 64 bits at most."""
+    """Returns a field of a dataclass of settings; `rules` are those of `ConfigKey`.
+
+    A whole number is of 64 bits unless the rules bound it more narrowly.
+    """
     if isinstance(default, int) and not isinstance(default, bool):
         rules.setdefault("maximum", MAX_LONG)
     key = ConfigKey(name="", default=default, doc=doc, **rules)
@@ -143,12 +146,12 @@ def setting(default: Value, doc: str, **rules: Any) -> Any:
 
 
 def declared_keys(settings: type[Any]) -> tuple[ConfigKey, ...]:
-    """The properties that the fields of a dataclass of settings declare."""
+    """Returns the properties that the fields of a dataclass of settings declare."""
     return tuple(replace(each.metadata["key"], name=each.name.replace("_", ".")) for each in fields(settings))
 
 
 def value_text(value: Value) -> str:
-    """A value as Kafka writes it."""
+    """Returns a value as Kafka writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value).upper().replace("E+", "E") if isinstance(value, float) else str(value)
@@ -161,11 +164,11 @@ class ConfigTable:
         self.keys = {key.name: key for key in keys}
 
     def parse(self, properties: Mapping[str, str]) -> dict[str, Value]:
-        """Typed values of the given properties only; InvalidConfigError for an unknown name or a bad value."""
+        """Returns typed values of the given properties only; InvalidConfigError for an unknown name or a bad value."""
         return {name: self._key(name).parse(text) for name, text in properties.items()}
 
     def parse_with_defaults(self, properties: Mapping[str, str]) -> dict[str, Value]:
-        """Typed values of every property of the table."""
+        """Returns typed values of every property of the table, those not given by their defaults."""
         return {name: key.default for name, key in self.keys.items()} | self.parse(properties)
 
     def _key(self, name: str) -> ConfigKey:
@@ -183,7 +186,7 @@ class PropertyLine(NamedTuple):
 
 
 def read_properties(path: Path) -> dict[str, PropertyLine]:
-    """The properties of a file in Java's format; of those with one name the last. InvalidConfigError."""
+    """Returns the properties of a file in Java's format, the last of those with one name; InvalidConfigError."""
     found, line = {}, 1
     try:
         with path.open(encoding="utf-8") as file:
@@ -197,7 +200,7 @@ def read_properties(path: Path) -> dict[str, PropertyLine]:
 
 
 def under_one_name(given: Iterable[tuple[str, Given]], synonyms: Mapping[str, str]) -> dict[str, Given]:
-    """Properties by their main names; InvalidConfigError where one is given twice, with different values.
+    """Returns properties by their main names; InvalidConfigError where one is given twice, with different values.
 
     `synonyms` has the main name of each other name.
     """
@@ -210,7 +213,7 @@ def under_one_name(given: Iterable[tuple[str, Given]], synonyms: Mapping[str, st
 
 
 def whole_number(text: str, maximum: int) -> int | None:
-    """The number that ASCII digits say; None where they say none, or one above the maximum, of whatever length."""
+    """Returns the number that ASCII digits write, however many; None for other text or a number above the maximum."""
     digits = text.lstrip("0")
     if not (text.isascii() and text.isdecimal()) or len(digits) > len(str(maximum)):
         return None
@@ -219,7 +222,7 @@ def whole_number(text: str, maximum: int) -> int | None:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """`NAME=VALUE` arguments as properties; InvalidConfigError for one without `=`."""
+    """Returns `NAME=VALUE` arguments as properties; raises InvalidConfigError for one without `=`."""
     properties: dict[str, str] = {}
     for assignment in assignments:
         name, separator, value = assignment.partition("=")

@@ -3,27 +3,27 @@
     descriptor handed out  ->  file  ->  descriptor of the operating system, or none at the moment
 
 The descriptors that `PooledFileSystem` hands out are its own, and there may be any number of them. At most `limit`
-have an open file behind them: a file that has long not been used gives its descriptor back, and is opened again when
-it is used. Users notice nothing of it, because a file that has none
+have an open file behind them: a file that has not been used for long gives its descriptor back, and is opened again
+when it is used. Callers do not notice, because a file without one
 
     is renamed, itself or its folder    and is opened again by the new name: all names are changed through here
     is deleted or replaced              gets a descriptor before its name goes, and keeps it to the end
     is locked                           keeps its descriptor, which the lock hangs on
     was written and not synced          keeps it as long as another one can give its own back; else it is synced first,
-                                        and an error of that belongs to its next `fsync`: a descriptor opened later
-                                        need not be told what befell the writes of an earlier one
+                                        and its next `fsync` raises an error of that: a descriptor opened later
+                                        may not be told what became of the writes of an earlier one
 
 So there are more than `limit` only where those in use at one moment, deleted and locked are more by themselves.
 
-Those that hold a descriptor stand in line for giving it back. One that was used since it got its place gets another one
-at the end instead ("second chance"): nearly the order of use, for no more than a flag at each use.
+Files with a descriptor stand in line to give it back. A file that was used since it got its place moves to the end
+instead ("second chance"): this is nearly the order of use, and costs only a flag at each use.
 
 Threads: any. Descriptors come and go, and names change, under a lock; a file that has its descriptor is used without:
 
-    who uses a file      leaves a pin on it, then asks whether it `is_at_hand`: if not, takes the lock and opens it
-    who takes it away    says that it is not, then looks for pins: if there is one, says that it is and leaves it
+    a user of a file     leaves a pin on it, then asks whether it `is_at_hand`: if not, takes the lock and opens it
+    the taker            says that it is not, then looks for pins: if there is one, says that it is and leaves it
 
-Whoever is first, one sees what the other did, so a file in use is never closed. That takes steps which all threads see
+In either order one sees what the other did, so a file in use is never closed. That takes steps which all threads see
 in their order, and an `append` and a `pop` of lists which are done at once: CPython's interpreter lock gives both.
 """
 
@@ -51,7 +51,7 @@ MIN_LIMIT = 16
 
 
 def file_limit(process_limit: int, max_connections: int) -> int:
-    """How many of a process's descriptors files may have: what connections leave, three quarters of them at least.
+    """Returns how many descriptors of a process files may have: those that connections leave, at least three quarters.
 
     Thousands of logs that are written to in turn want one each; a connection that finds none is accepted later.
 
@@ -63,7 +63,7 @@ def file_limit(process_limit: int, max_connections: int) -> int:
 
 
 class _File:
-    """A file that somebody has open. `pins` has one for each call that runs on it right now."""
+    """An open file. `pins` has one for each call that runs on it at this moment."""
 
     __slots__ = ("error", "fd", "is_at_hand", "is_closed", "is_kept", "is_unsynced", "path", "pins", "was_used")
 
@@ -90,7 +90,7 @@ class PooledFileSystem:
         self._files: dict[int, _File] = {}
         self._folders: dict[str, dict[_File, None]] = {}
         self._open_count = 0
-        # Those in line. One that was written to since it came is in the wrong one, and is sent over in its turn.
+        # Files in line. One that was written to since it came is in the wrong line, and moves over in its turn.
         self._synced: OrderedDict[_File, None] = OrderedDict()
         self._unsynced: OrderedDict[_File, None] = OrderedDict()
 
@@ -102,7 +102,7 @@ class PooledFileSystem:
     # Files.
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading and writing."""
+        """Opens a file for reading and writing, and returns its number in this pool."""
         with self._lock:
             file = _File(path, self._open(path, create=create))
             self._enter(file)
@@ -112,7 +112,7 @@ class PooledFileSystem:
             return descriptor
 
     def close(self, fd: int) -> None:
-        """Give the descriptor back."""
+        """Gives the descriptor back."""
         with self._lock:
             file = self._files.pop(fd)
             self._remove(file)
@@ -121,7 +121,7 @@ class PooledFileSystem:
             self._take_away(file)
 
     def size(self, fd: int) -> int:
-        """Bytes in the file."""
+        """Returns the size of the file in bytes."""
         file = self._use(fd)
         try:
             return self._fs.size(file.fd)
@@ -129,7 +129,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def modified_ms(self, fd: int) -> int:
-        """When the file was last written."""
+        """Returns when the file was last written."""
         file = self._use(fd)
         try:
             return self._fs.modified_ms(file.fd)
@@ -137,7 +137,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def set_modified_ms(self, fd: int, time_ms: int) -> None:
-        """Set the time of the last write."""
+        """Sets the time of the last write."""
         file = self._use(fd)
         try:
             self._fs.set_modified_ms(file.fd, time_ms)
@@ -145,7 +145,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
-        """Read at a position."""
+        """Reads at a position."""
         file = self._use(fd)
         try:
             return self._fs.pread(file.fd, length, position)
@@ -155,7 +155,7 @@ class PooledFileSystem:
                 self._left(file)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write at a position."""
+        """Writes at a position."""
         file = self._use(fd)
         file.is_unsynced = True
         try:
@@ -166,7 +166,7 @@ class PooledFileSystem:
                 self._left(file)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Set the file's size."""
+        """Sets the size of the file."""
         file = self._use(fd)
         file.is_unsynced = True
         try:
@@ -175,7 +175,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def reserve(self, fd: int, size: int) -> None:
-        """Take room on the disk."""
+        """Reserves room on the disk."""
         file = self._use(fd)
         try:
             self._fs.reserve(file.fd, size)
@@ -184,7 +184,7 @@ class PooledFileSystem:
 
     @contextmanager
     def descriptor(self, fd: int) -> Iterator[int]:
-        """The descriptor of the operating system that the file has now, and keeps within the context."""
+        """Yields the descriptor of the operating system that the file has, and keeps it within the context."""
         file = self._use(fd)
         try:
             with self._fs.descriptor(file.fd) as descriptor:
@@ -193,7 +193,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def fsync(self, fd: int) -> None:
-        """Sync bytes and size; an error that the file met when its descriptor was given back is raised here."""
+        """Syncs bytes and size; raises an error that the file met when its descriptor was taken away."""
         file = self._use(fd)
         file.is_unsynced = False  # before it is: what is written meanwhile says so itself
         try:
@@ -206,7 +206,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def lock(self, fd: int) -> None:
-        """Lock; the file keeps its descriptor from now on."""
+        """Locks the file, which keeps its descriptor from now on."""
         file = self._use(fd)
         try:
             with self._lock:
@@ -218,7 +218,7 @@ class PooledFileSystem:
     # Names.
 
     def rename(self, source: str, target: str) -> None:
-        """Put `source` in the place of `target`, and remember the new name of the files that are open under it."""
+        """Puts `source` in the place of `target`, and notes the new name of the files that are open under it."""
         with self._lock:
             with self._losing_name(target):
                 self._fs.rename(source, target)
@@ -228,36 +228,36 @@ class PooledFileSystem:
                 self._move(file, os.path.join(target, os.path.basename(file.path)))
 
     def unlink(self, path: str) -> None:
-        """Remove a name; who has the file open goes on."""
+        """Removes a name; whoever has the file open can go on."""
         with self._lock, self._losing_name(path):
             self._fs.unlink(path)
 
     def fsync_dir(self, path: str) -> None:
-        """Sync the folder's names."""
+        """Syncs the names in the folder."""
         self._with_room(self._fs.fsync_dir, path)
 
     def sync_tree(self, path: str) -> None:
-        """Sync everything below the folder."""
+        """Syncs everything below the folder."""
         self._with_room(self._fs.sync_tree, path)
 
     def mkdir(self, path: str) -> None:
-        """Make a folder and its parents."""
+        """Makes a folder and its parents."""
         self._fs.mkdir(path)
 
     def rmdir(self, path: str) -> None:
-        """Remove an empty folder."""
+        """Removes an empty folder."""
         self._fs.rmdir(path)
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names."""
+        """Returns the names in a folder, sorted."""
         return self._with_room(self._fs.listdir, path)
 
     def exists(self, path: str) -> bool:
-        """Whether the name exists."""
+        """Returns whether the name exists."""
         return self._fs.exists(path)
 
     def _with_room(self, work: Callable[[str], Result], path: str) -> Result:
-        """What opens a folder for a moment; again as long as the system has no descriptor and a file can give one."""
+        """Runs what opens a folder for a moment, and repeats it while descriptors are short and a file can give one."""
         while True:
             try:
                 return work(path)
@@ -283,12 +283,12 @@ class PooledFileSystem:
                 return fd
 
     def _shrink(self, room: int = 0) -> None:
-        """Down to the limit, and `room` below it, as far as files can give their descriptors back."""
+        """Takes descriptors from files until `room` below the limit are free, as far as files can give them."""
         while self._open_count + room > self._limit and self._make_room():
             pass
 
     def _make_room(self) -> bool:
-        """Let the file whose turn it is give its descriptor back; false where none can."""
+        """Takes the descriptor of the file whose turn it is; returns False where no file can give one."""
         for file in _turns(self._synced):
             if file.is_unsynced:
                 self._unsynced[file] = None
@@ -303,7 +303,7 @@ class PooledFileSystem:
         return False
 
     def _take_away(self, file: _File) -> bool:
-        """Let a file that nobody uses give its descriptor back; false where somebody does."""
+        """Takes the descriptor of a file that is not in use; returns False where it is in use."""
         file.is_at_hand = False
         if file.pins:
             file.is_at_hand = file.fd != NO_DESCRIPTOR
@@ -322,7 +322,7 @@ class PooledFileSystem:
         return True
 
     def _bring(self, file: _File) -> None:
-        """Open a file that has no descriptor."""
+        """Opens a file that has no descriptor."""
         if file.fd == NO_DESCRIPTOR:
             file.fd = self._open(file.path)
         file.is_at_hand = True
@@ -346,7 +346,7 @@ class PooledFileSystem:
 
     @contextmanager
     def _losing_name(self, path: str) -> Iterator[None]:
-        """Who has this name open keeps a descriptor to the end, unless the body fails and the name stays."""
+        """Lets whoever has this name open keep the descriptor for good, unless the body fails and the name stays."""
         kept: list[_File] = []
         try:
             for file in self._named(path):
@@ -376,7 +376,7 @@ class PooledFileSystem:
         return file
 
     def _use_again(self, file: _File) -> None:
-        """Wait for what happens to the file, and open it if it has no descriptor then."""
+        """Waits for what happens to the file, and opens it if it then has no descriptor."""
         try:
             with self._lock:
                 if file.is_closed and file.fd == NO_DESCRIPTOR:
@@ -394,7 +394,7 @@ class PooledFileSystem:
             self._left(file)
 
     def _left(self, file: _File) -> None:
-        """A file was left that is closed: the last one to leave it gives its descriptor back."""
+        """Gives the descriptor of a closed file back once the last thread has left it."""
         with self._lock:
             self._take_away(file)
 
@@ -420,7 +420,7 @@ class PooledFileSystem:
 
 
 def _turns(line: OrderedDict[_File, None]) -> Iterator[_File]:
-    """Those in line, taken out of it one by one: first the ones that were not used since they came, then all."""
+    """Yields the files in line, each taken out of it: first those not used since they came, then all."""
     for is_second in (False, True):
         for _ in range(len(line)):
             file, _ = line.popitem(last=False)

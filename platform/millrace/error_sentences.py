@@ -111,7 +111,7 @@ SENTENCES: Mapping[ErrorCode, str] = {
 
 
 def error_sentence(code: int) -> str:
-    """What an error code says, followed by its name in brackets."""
+    """Returns what an error code says, followed by its name in brackets."""
     try:
         known = ErrorCode(code)
     except ValueError:

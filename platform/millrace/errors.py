@@ -1,4 +1,4 @@
-"""The tree of errors, each with the protocol's code and whether a retry can help.
+"""The tree of errors, each with the protocol's code and whether a retry can mend it.
 
     MillraceError
     ├── RecordError            what a producer sent, or the disk gave back, is not a valid batch
@@ -240,7 +240,7 @@ class UnknownTopicIdError(TopicError):
 
 
 class InconsistentTopicIdError(TopicError):
-    """The topic has been made anew: its id is another one now."""
+    """The topic was deleted and created again: it has another id now."""
 
     code = ErrorCode.INCONSISTENT_TOPIC_ID
     retriable = True
@@ -363,7 +363,7 @@ class ZooKeeperError(ClusterError):
 
 
 class DamagedNodeError(ZooKeeperError):
-    """A node of ZooKeeper holds what it can't hold, and does until somebody mends it."""
+    """A node of ZooKeeper holds what it can't hold, and does so until an operator mends it."""
 
     retriable = False
 
@@ -434,7 +434,7 @@ class WarehouseError(MillraceError):
 
 
 def error_name(code: int) -> str:
-    """The protocol's name of an error code, or `error N` for one that is not known here."""
+    """Returns the protocol's name of an error code, or `error N` for one that is not known here."""
     try:
         return ErrorCode(code).name
     except ValueError:

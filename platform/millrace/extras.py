@@ -1,4 +1,4 @@
-"""The extras of the distribution: what each brings, and a clear word where one is missing.
+"""The extras of the distribution: what each brings, and a clear message where one is missing.
 
     pip install 'millrace-log[broker,query]'        brings the extras broker and query
 
@@ -30,7 +30,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 
 def require(what: str, *extras: str) -> None:
-    """Raise SetupError, with the command that mends it, where extras that `what` needs are not installed."""
+    """Raises SetupError, with the command that mends it, where extras that `what` needs are not installed."""
     missing = [extra for extra in extras if not all(map(_is_installed, PACKAGES[extra]))]
     if missing:
         names = " and ".join(f"'{extra}'" for extra in missing)
@@ -39,7 +39,7 @@ def require(what: str, *extras: str) -> None:
 
 
 def install_command(*extras: str) -> str:
-    """What to type in a shell to get extras."""
+    """Returns what to type in a shell to install extras."""
     return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
 
 

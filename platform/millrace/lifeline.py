@@ -21,14 +21,14 @@ DIE_WITH_PARENT = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 $$; } >/dev/nu
 
 
 def with_lifeline(command: Sequence[str]) -> list[str]:
-    """The command to be started in a session of its own, with a pipe as its stdin, which it gets as /dev/null."""
+    """Returns the command to start in its own session with a pipe as stdin, which the command sees as /dev/null."""
     return ["/bin/sh", "-c", DIE_WITH_PARENT, "sh", *command]
 
 
 def cut_lifeline(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the watcher, and to what runs of the command; fine if it was done before.
+    """Sends SIGKILL to the watcher and to what runs of the command; does nothing the second time.
 
-    Until then the watcher keeps the group's number from being given to anyone else, even if the command has ended.
+    Until then the watcher keeps the group's number from being given to another process, even if the command has ended.
     """
     if process.stdin is None or process.stdin.closed:
         return

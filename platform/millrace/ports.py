@@ -1,7 +1,8 @@
 """Free ports for servers: below those that the system gives to outgoing connections.
 
-A server that is stopped for a while finds such a port free when it starts again: no client can have been given it as
-its own meanwhile. Nor can one that calls while nobody listens be connected with itself, as happens within that range.
+A server that is stopped for a while finds its port free when it starts again, as the system gives it to no outgoing
+connection meanwhile. Nor can a client that connects while no server listens be connected with itself, as happens
+within that range.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ ANY = 0
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """One that nobody has now, chosen at random, so that two processes seldom agree; OSError where there is none."""
+    """Returns a free port, chosen at random, so that two processes seldom agree; OSError where there is none."""
     end = _first_of_connections()
-    chance = SystemRandom()  # a seed that someone sets would give every process the same
+    chance = SystemRandom()  # a seed that a program sets would give every process the same ports
     wanted = [chance.randrange(FIRST_PORT, end) for _ in range(ATTEMPTS)] if end > FIRST_PORT else []
     for port in (*wanted, ANY):
         with suppress(OSError), socket.socket() as probe:

@@ -34,13 +34,13 @@ class Admin:
         self._cluster = cluster
 
     def topics(self) -> Mapping[str, TopicMetadata]:
-        """Every topic by name."""
+        """Returns every topic by name."""
         return self._cluster.metadata().topics
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; -1 partitions or replicas means the cluster's default.
+        """Creates a topic; -1 partitions or replicas means the cluster's default.
 
         Raises TopicExistsError, or the error of whatever the cluster does not accept.
         """
@@ -65,7 +65,7 @@ class Admin:
         self._await(name, _is_led)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records; UnknownTopicError where there is none."""
+        """Deletes a topic and its records; UnknownTopicError where there is none."""
         fields: DeleteTopicsRequestFields = {"topic_names": [name], "timeout": self._timeout_ms}
 
         def action(connection: Connection) -> None:
@@ -76,7 +76,10 @@ class Admin:
         self._await(name, lambda topic: topic is None)
 
     def create_partitions(self, name: str, count: int) -> None:
-        """Extend a topic to `count` partitions. UnknownTopicError, InvalidPartitionsError where that are not more."""
+        """Extends a topic to `count` partitions.
+
+        UnknownTopicError; InvalidPartitionsError where the topic has as many already.
+        """
         fields: CreatePartitionsRequestFields = {
             "topics": [{"name": name, "count": count, "assignments": None}],
             "timeout": self._timeout_ms,
@@ -91,7 +94,7 @@ class Admin:
         self._await(name, lambda topic: _is_led(topic) and topic is not None and len(topic.partitions) >= count)
 
     def delete_records(self, name: str, partition: int, before_offset: int = HIGH_WATERMARK) -> int:
-        """Delete the records of a partition below an offset; returns the offset that it begins with now."""
+        """Deletes the records of a partition below an offset; returns the log start offset after that."""
         asked: DeleteRecordsTopicFields = {
             "name": name,
             "partitions": [{"partition_index": partition, "offset": before_offset}],

@@ -1,4 +1,4 @@
-"""A broker's error codes as the typed errors of the tree, and which of them a retry can help.
+"""A broker's error codes as the typed errors of the tree, and which of them a retry can mend.
 
 A code that has a class of its own raises that class; every other raises BrokerError, which carries the code.
 """
@@ -50,7 +50,7 @@ RETRIABLE_CODES = frozenset(
 
 
 def check(code: int, subject: str, message: str | None = None) -> None:
-    """Raise the error of a code other than 0. `subject` names what was asked; `message` is what the broker says."""
+    """Raises the error of a code other than 0. `subject` names what was asked; `message` is what the broker says."""
     if code == ErrorCode.NONE:
         return
     kind = TYPED_ERRORS.get(code)
@@ -60,12 +60,12 @@ def check(code: int, subject: str, message: str | None = None) -> None:
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Returns whether the same request may succeed a moment later."""
     if isinstance(error, BrokerError):
         return error.broker_code in RETRIABLE_CODES
     return isinstance(error, MillraceError) and error.retriable
 
 
 def _about(subject: str, text: str) -> str:
-    """The text with the subject before it, unless it names the subject itself."""
+    """Returns the text with the subject before it, unless it names the subject itself."""
     return text if text.startswith(subject) else f"{subject}: {text}"

@@ -5,7 +5,7 @@
               └───── forget the leader, wait, ask for metadata ◄───────┘
 
 A retry waits 50 ms, then twice as long each time up to a second; after ten attempts, or `timeout_s`, the last error
-passes. A cluster, and all that was made from it, belongs to one thread: each thread (or task) opens its own.
+is raised. A cluster, and all that was made from it, belongs to one thread: each thread (or task) opens its own.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Closes every connection."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     def metadata(self, topics: Sequence[str] | None = None, *, create_missing: bool = False) -> ClusterMetadata:
-        """Ask one broker for these topics, or for all. `create_missing` lets it create topics, if it is set up to.
+        """Asks one broker for these topics, or for all. `create_missing` lets it create topics, if it is set up to.
 
         BrokerUnreachableError, at once, where none of the known brokers answers.
         """
@@ -94,7 +94,10 @@ class Cluster:
         return metadata
 
     def partition_count(self, topic: str, *, create_missing: bool = False) -> int:
-        """How many partitions a topic has, once it is there; UnknownTopicError, BrokerError, BrokerUnreachableError."""
+        """Returns how many partitions a topic has, and waits for the topic for a while.
+
+        UnknownTopicError, BrokerError, BrokerUnreachableError.
+        """
 
         def attempt() -> int:
             return len(self._metadata_of(topic, create_missing).topic(topic).partitions)
@@ -102,7 +105,7 @@ class Cluster:
         return self._retrying(_is_passing, _do_nothing)(attempt)
 
     def leader_connection(self, topic: str, partition: int, *, create_missing: bool = False) -> Connection:
-        """A connection to the partition's leader; UnknownTopicError, BrokerError or BrokerUnreachableError."""
+        """Returns a connection to the partition's leader; UnknownTopicError, BrokerError, BrokerUnreachableError."""
         address = self._leaders.get((topic, partition))
         if address is None:
             address = self._find_leader(topic, partition, create_missing)
@@ -118,9 +121,9 @@ class Cluster:
         create_missing: bool = False,
         repeatable: bool = True,
     ) -> Result:
-        """Run an action on the leader's connection, again after a retriable error.
+        """Runs an action on the leader's connection, and repeats it after a retriable error.
 
-        One that is not `repeatable` is not run again once its answer was lost.
+        An action that is not `repeatable` is not repeated once its answer was lost.
         """
 
         def attempt() -> Result:
@@ -135,14 +138,14 @@ class Cluster:
         return self._retrying(again, forget)(attempt)
 
     def broker_connection(self, broker_id: str) -> Connection:
-        """A connection to a live broker; BrokerError where none has this id."""
+        """Returns a connection to a live broker; BrokerError where none has this id."""
         for one, broker in self.metadata([]).brokers.items():
             if str(one) == broker_id:
                 return self._connection(broker.address)
         raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
 
     def on_controller(self, action: Callable[[Connection], Result]) -> Result:
-        """Run an action on the controller's connection, again while the cluster changes controllers."""
+        """Runs an action on the controller's connection, and repeats it while the cluster changes controllers."""
 
         def attempt() -> Result:
             metadata = self.metadata([])
@@ -159,7 +162,10 @@ class Cluster:
     def on_coordinator(
         self, key: str, action: Callable[[Connection], Result], *, key_type: int = GROUP_KEY_TYPE
     ) -> Result:
-        """Run an action on a connection to the coordinator of a group, or a transactional id; again as it moves."""
+        """Runs an action on a connection to a coordinator, and repeats it if that moves.
+
+        `key` is a group, or with `key_type` a transactional id.
+        """
 
         def attempt() -> Result:
             address = self._coordinators.get((key_type, key)) or self._find_coordinator(key, key_type)
@@ -174,7 +180,7 @@ class Cluster:
         return self._retrying(_is_passing, _do_nothing)(attempt)
 
     def on_each_broker(self, action: Callable[[Connection], Result]) -> list[Result]:
-        """Run an action on the connection of every live broker."""
+        """Runs an action on the connection of every live broker."""
 
         def attempt() -> list[Result]:
             return [action(self._connection(broker.address)) for broker in self.metadata([]).brokers.values()]
@@ -202,12 +208,12 @@ class Cluster:
 
     def _metadata_of(self, topic: str, create_missing: bool) -> ClusterMetadata:
         metadata = self.metadata([topic], create_missing=create_missing)
-        if create_missing:  # some brokers say "unknown", which can be retried, until they have created the topic
+        if create_missing:  # some brokers answer "unknown", which can be retried, until they have created the topic
             check(metadata.topics[topic].error_code, f"topic {topic}")
         return metadata
 
     def on_any(self, action: Callable[[Connection], Result]) -> Result:
-        """Run an action on the first broker that answers it, those with open connections first."""
+        """Runs an action on the first broker that answers it, those with open connections first."""
         failures: list[str] = []
         for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers)):
             try:
@@ -227,9 +233,9 @@ class Cluster:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether a cluster that answers says so only for a moment."""
+    """Returns whether a cluster that answers reports a state of a moment."""
     return is_retriable(error) and not isinstance(error, BrokerUnreachableError)
 
 
 def _do_nothing(_: object) -> None:
-    """No preparation before a retry."""
+    """Prepares nothing before a retry."""

@@ -48,7 +48,7 @@ class Configs:
         self._cluster = cluster
 
     def describe(self, kind: ResourceKind, name: str) -> list[Property]:
-        """Every property by name. UnknownTopicError, BrokerError."""
+        """Returns every property by name; UnknownTopicError, BrokerError."""
         fields: DescribeConfigsRequestFields = {
             "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
             "include_synonyms": False,
@@ -68,7 +68,7 @@ class Configs:
         return sorted(found, key=lambda one: one.name)
 
     def change(self, kind: ResourceKind, name: str, values: Mapping[str, str], unset: Iterable[str] = ()) -> None:
-        """Set properties, give others back to the layer below. InvalidConfigError, UnknownTopicError, BrokerError."""
+        """Sets properties, and unsets others; InvalidConfigError, UnknownTopicError, BrokerError."""
         operations: list[AlterableConfigFields] = [
             {"name": key, "config_operation": SET, "value": value} for key, value in values.items()
         ]
@@ -85,7 +85,7 @@ class Configs:
         self._run(kind, name, action)
 
     def _run(self, kind: ResourceKind, name: str, action: Callable[[Connection], None]) -> None:
-        """A broker tells and changes its own configuration only."""
+        """Runs an action where it can be done: a broker describes and changes its own configuration only."""
         if kind is ResourceKind.BROKER and name:
             action(self._cluster.broker_connection(name))
         else:

@@ -67,7 +67,7 @@ CLIENT_SOFTWARE: ApiVersionsRequestFields = {"client_software_name": "millrace",
 
 
 class Connection:
-    """Connects at once; BrokerUnreachableError where nothing answers within `timeout_s`."""
+    """A connection, made at once; BrokerUnreachableError where nothing answers within `timeout_s`."""
 
     def __init__(
         self, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int = MAX_RESPONSE_BYTES
@@ -104,7 +104,7 @@ class Connection:
         return not poll.poll(0)
 
     def version(self, api_key: ApiKey) -> int:
-        """The highest version of an API that both sides know; UnsupportedVersionError where there is none."""
+        """Returns the highest version of an API that both sides know; UnsupportedVersionError where there is none."""
         ours, theirs = CLIENT_VERSIONS[api_key], self._broker_versions.get(api_key)
         if theirs is None:
             raise UnsupportedVersionError(f"the broker at {self.address} does not serve {api_key.name}")
@@ -117,11 +117,11 @@ class Connection:
         return version
 
     def request(self, api: Called[MessageFields, Message], fields: MessageFields, *, wait_s: float = 0.0) -> Message:
-        """Send a message and return the decoded answer. `wait_s` is how long the broker was asked to hold it.
+        """Sends a message and returns the decoded answer. `wait_s` is how long the broker was asked to hold it.
 
         Raises AnswerLostError where the answer does not come: whether the request was carried out is not known.
         InvalidRequestError for a value that its field does not hold, before anything is sent.
-        MalformedRequestError for an answer that can't be decoded; nothing more is read from such a broker.
+        MalformedRequestError for an answer that can't be decoded; nothing more is read from that broker.
         """
         version = self.version(api.key)
         self._send(api, version, fields)
@@ -133,27 +133,30 @@ class Connection:
             raise
 
     def serves(self, api_key: ApiKey, version: int) -> bool:
-        """Whether the broker takes an API in a version."""
+        """Returns whether the broker takes an API in a version."""
         theirs = self._broker_versions.get(api_key)
         return theirs is not None and theirs.minimum <= version <= theirs.maximum
 
     def exchange(self, api_key: ApiKey, version: int, message: bytes) -> memoryview:
-        """Send an encoded message of a version that the broker serves, and return the encoded answer, as `request`."""
+        """Sends an encoded message of a version that the broker serves, and returns the encoded answer.
+
+        Raises what `request` raises, except for the decoding.
+        """
         self._send_encoded(api_key, version, message)
         return self._receive(api_key, version, 0.0)
 
     def send(self, api: Called[MessageFields, object], fields: MessageFields) -> None:
-        """Send a message that has no answer: Produce with acks=0."""
+        """Sends a message that has no answer: Produce with acks=0."""
         self._send(api, self.version(api.key), fields)
 
     def detach(self) -> socket.socket:
-        """The socket, which blocks no more, for one who keeps several requests on their way; this is closed then."""
+        """Returns the socket, made non-blocking, for several requests in flight; this connection is closed then."""
         detached = socket.socket(fileno=self._socket.detach())
         detached.setblocking(False)
         return detached
 
     def close(self) -> None:
-        """Close the socket; fine if it is closed."""
+        """Closes the socket; does nothing if it is closed."""
         self._socket.close()
 
     def _connect(self) -> socket.socket:
@@ -186,10 +189,12 @@ class Connection:
             self._socket.sendall(frame)
         except OSError as error:
             self.close()
-            raise AnswerLostError(f"the broker at {self.address} broke off at a request: {error}") from error
+            raise AnswerLostError(
+                f"the broker at {self.address} closed the connection during a request: {error}"
+            ) from error
 
     def _receive(self, api_key: ApiKey, version: int, wait_s: float) -> memoryview:
-        """The answer's message, without its header."""
+        """Returns the answer's message, without its header."""
         try:
             frame = self._receive_frame(time.monotonic() + self._timeout_s + wait_s)
         except OSError as error:

@@ -68,7 +68,7 @@ class GroupDescription(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    """How far a group has come in a partition."""
+    """A group's committed offset of a partition."""
 
     offset: int
     metadata: str
@@ -81,7 +81,7 @@ class Groups:
         self._cluster = cluster
 
     def list(self) -> list[GroupListing]:
-        """Every group of every broker."""
+        """Returns every group of every broker."""
 
         def action(connection: Connection) -> list[GroupListing]:
             fields: ListGroupsRequestFields = {"states_filter": (), "types_filter": ()}
@@ -92,7 +92,7 @@ class Groups:
         return [group for groups in self._cluster.on_each_broker(action) for group in groups]
 
     def describe(self, group_id: str) -> GroupDescription:
-        """BrokerError with GROUP_ID_NOT_FOUND where there is no such group."""
+        """Returns a group and its members; BrokerError with GROUP_ID_NOT_FOUND where there is no such group."""
 
         def action(connection: Connection) -> GroupDescription:
             found = _consumer_group(connection, group_id)
@@ -109,7 +109,7 @@ class Groups:
         return described
 
     def offsets(self, group_id: str, partitions: Iterable[Partition] | None = None) -> Mapping[Partition, GroupOffset]:
-        """All its committed offsets; or those of some partitions, once no transaction changes them any more."""
+        """Returns all committed offsets; or those of some partitions, once no open transaction can change them."""
         fields: OffsetFetchRequestFields = {"group_id": group_id, "topics": None, "require_stable": False}
         if partitions is not None:
             by_topic: dict[str, list[int]] = {}
@@ -133,7 +133,7 @@ class Groups:
         return self._cluster.on_coordinator(group_id, action)
 
     def commit(self, group_id: str, offsets: Mapping[Partition, GroupOffset]) -> None:
-        """Commit offsets of a group that has no members; BrokerError where it has some, or takes none."""
+        """Commits offsets of a group that has no members; BrokerError where it has some, or does not take them."""
         by_topic: dict[str, list[OffsetCommitRequestPartitionFields]] = {}
         for (topic, partition), (offset, metadata) in offsets.items():
             wanted: OffsetCommitRequestPartitionFields = {
@@ -157,7 +157,7 @@ class Groups:
         self._cluster.on_coordinator(group_id, action)
 
     def delete(self, group_id: str) -> None:
-        """Delete a group without members, and its offsets; BrokerError where that is not possible."""
+        """Deletes a group without members, and its offsets; BrokerError where that is not possible."""
 
         def action(connection: Connection) -> None:
             fields: DeleteGroupsRequestFields = {"groups_names": [group_id]}
@@ -168,7 +168,7 @@ class Groups:
 
 
 def _consumer_group(connection: Connection, group_id: str) -> GroupDescription | None:
-    """A group of the consumer group protocol (KIP-848); None where it is of another, or the broker knows none."""
+    """Returns a group of the consumer group protocol (KIP-848); None where it is another's or unknown to the broker."""
     try:
         connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
     except UnsupportedVersionError:

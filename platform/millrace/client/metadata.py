@@ -19,7 +19,7 @@ NO_LEADER = -1
 
 
 class AbsentTopicError(UnknownTopicError):
-    """The cluster as a whole, not one broker alone, knows no such topic or partition."""
+    """The whole cluster, not only one broker, has no such topic or partition."""
 
     retriable = False
 
@@ -41,7 +41,7 @@ class BrokerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who leads a partition and who follows; the leader is -1 while there is none."""
+    """The leader and the replicas of a partition; the leader is -1 while there is none."""
 
     leader: int
     leader_epoch: int
@@ -69,7 +69,7 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata]
 
     def topic(self, name: str) -> TopicMetadata:
-        """A topic that can be used; AbsentTopicError, InvalidTopicError, or BrokerError with the broker's code."""
+        """Returns a topic that can be used; AbsentTopicError, InvalidTopicError, or the BrokerError of its code."""
         topic = self.topics.get(name)
         if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise AbsentTopicError(f"topic {name} does not exist")
@@ -77,7 +77,7 @@ class ClusterMetadata:
         return topic
 
     def leader(self, topic: str, partition: int) -> BrokerMetadata:
-        """Who leads a partition; AbsentTopicError where there is no such one, BrokerError while none leads it."""
+        """Returns the leader of a partition; AbsentTopicError without the partition, BrokerError without a leader."""
         partitions = self.topic(topic).partitions
         if partition not in partitions:
             raise AbsentTopicError(f"topic {topic} has no partition {partition}; it has {len(partitions)}")
@@ -88,7 +88,7 @@ class ClusterMetadata:
 
 
 def metadata_of(answer: MetadataResponse) -> ClusterMetadata:
-    """A decoded metadata answer as plain values."""
+    """Returns a decoded metadata answer as plain values."""
     brokers = {one.node_id: BrokerMetadata(int(one.node_id), one.host, one.port, one.rack) for one in answer.brokers}
     topics = {topic.name: _topic(topic.name, topic) for topic in answer.topics if topic.name is not None}
     return ClusterMetadata(answer.cluster_id, int(answer.controller_id), brokers, topics)

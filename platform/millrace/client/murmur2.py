@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: Kafka's DefaultPartitioner, so that all clients agree.
+"""The partition of a key by Kafka's DefaultPartitioner, so that all clients agree.
 
 partition = (murmur2(key) & 0x7fffffff) mod number of partitions
 """
@@ -11,12 +11,12 @@ MASK = 0xFFFFFFFF
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition that every client of Kafka's default gives to a key."""
+    """Returns the partition that every client with Kafka's default partitioner gives to a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 def murmur2(data: bytes) -> int:
-    """Austin Appleby's MurmurHash2 with Kafka's seed, as an unsigned 32-bit integer."""
+    """Returns Austin Appleby's MurmurHash2 with Kafka's seed, as an unsigned 32-bit integer."""
     hashed = SEED ^ len(data)
     body_end = len(data) & ~3
     for position in range(0, body_end, 4):

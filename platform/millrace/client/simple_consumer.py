@@ -1,4 +1,4 @@
-"""Reads by offset, without state (spec E1): the caller keeps the offsets, itself or with a group's.
+"""Reads by offset, without state: the caller keeps the offsets, or has a group's kept (docs/clients.md).
 
 An answer holds whole batches as they lie in the log, the first of which may begin below the asked offset, the last
 of which may be cut short. Brokers return the first batch whole even above the limit (KIP-74); for one that does
@@ -41,7 +41,7 @@ CONSUMER = -1
 
 
 class IsolationLevel(IntEnum):
-    """What of transactions is read: everything, or only up to the last stable offset, aborted ones named (KIP-98)."""
+    """Which records of transactions are read: all, or only committed ones, up to the last stable offset (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -56,7 +56,7 @@ class _Limits(NamedTuple):
 
 
 class OffsetStorage(StrEnum):
-    """Where a group's offsets are: with its coordinator, or in ZooKeeper; named as a connector's `offsets.storage`."""
+    """Where a group's offsets are: with its coordinator, or in ZooKeeper; named as in `offsets.storage`."""
 
     KAFKA = "kafka"
     ZOOKEEPER = "zookeeper"
@@ -72,7 +72,7 @@ class AbortedTransaction(NamedTuple):
 class FetchedData(NamedTuple):
     """Batches of one partition, and where its log ends and begins.
 
-    `aborted` names the aborted transactions among the batches, of a read that asks for committed ones alone.
+    `aborted` names the aborted transactions among the batches where only committed ones were asked for.
     """
 
     records: bytes
@@ -82,7 +82,10 @@ class FetchedData(NamedTuple):
     aborted: tuple[AbortedTransaction, ...] = ()
 
     def batches(self) -> Iterator[FetchedBatch]:
-        """Each whole batch; a tail that is cut short is left out. Control batches and aborted ones have no records."""
+        """Yields each whole batch; a tail that is cut short is left out.
+
+        Control and aborted batches have no records.
+        """
         filter_ = AbortedTransactions(self.aborted)
         view = memoryview(self.records)
         for position, header in walk(view):
@@ -91,7 +94,7 @@ class FetchedData(NamedTuple):
             yield FetchedBatch(header, batch, is_passed_over=is_aborted or header.is_control)
 
     def messages(self, from_offset: int = 0) -> Iterator[Record]:
-        """The records from an offset on, batch by batch. RecordError for damaged ones."""
+        """Yields the records from an offset on, batch by batch; RecordError for damaged ones."""
         for batch in self.batches():
             for record in batch.records():
                 if record.offset >= from_offset:
@@ -106,7 +109,7 @@ class FetchedBatch(NamedTuple):
     is_passed_over: bool
 
     def records(self) -> list[Record]:
-        """Its records, the CRC checked; none of one that readers pass over."""
+        """Returns its records, the CRC checked; none for a batch that readers pass over."""
         if self.is_passed_over:
             return []
         check_crc(self.data, 0, self.header)
@@ -148,7 +151,7 @@ class SimpleConsumer:
         self.close()
 
     def close(self) -> None:
-        """Close the connections, unless they are a given cluster's."""
+        """Closes the connections, unless they are those of a given cluster."""
         if self._owns_cluster:
             self._cluster.close()
 
@@ -163,7 +166,7 @@ class SimpleConsumer:
         min_bytes: int = 1,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> FetchedData:
-        """Batches from `offset` on, up to `max_bytes` but at least one if there is any.
+        """Returns batches from `offset` on, up to `max_bytes` but at least one if there is any.
 
         The broker holds the request up to `max_wait_ms` until it has `min_bytes`. Raises OffsetOutOfRangeError for an
         offset that the log does not have, RecordTooLargeError for a batch above 512 MiB.
@@ -185,9 +188,9 @@ class SimpleConsumer:
         min_bytes: int = 1,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> list[FetchedData | MillraceError]:
-        """As `fetch`, of many partitions: one request to each of their leaders. A partition has its data or its error.
+        """Fetches many partitions with one request to each leader; each partition has its data or its error.
 
-        A batch above the `max_bytes` of its partition is fetched by itself; so is what a leader refuses that has moved.
+        A batch above the `max_bytes` of its partition is fetched by itself; so is a partition whose leader has moved.
         """
         limits = _Limits(max_wait_ms, min_bytes, isolation)
         found: dict[FetchRequest, FetchedData | MillraceError] = {}
@@ -214,7 +217,7 @@ class SimpleConsumer:
         max_bytes: int = FETCH_MAX_BYTES,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> Iterator[Record]:
-        """The records from an offset on, up to the log's end as it is now; to rewind, ask from an offset again.
+        """Yields the records from an offset up to the current end of the log; to rewind, call it again.
 
         `offset` may be EARLIEST or LATEST; OffsetOutOfRangeError for one that the log does not have. Control batches
         are passed over, and with READ_COMMITTED what was aborted.
@@ -235,7 +238,9 @@ class SimpleConsumer:
                 return
 
     def get_offsets_before(self, topic: str, partition: int, time: int, max_num_offsets: int) -> list[int]:
-        """The start of every segment last written to before or at `time` in ms, newest first, at most so many.
+        """Returns the starts of segments last written to before or at `time` in ms, newest first.
+
+        There are `max_num_offsets` at most.
 
         For LATEST the log's end comes first, for EARLIEST there is its beginning alone; a time before 1970 has none.
         Apache Kafka from 4.0 on tells nothing of segments: there it is the first offset of that time (for LATEST, and
@@ -255,7 +260,7 @@ class SimpleConsumer:
         *,
         storage: OffsetStorage | str = OffsetStorage.KAFKA,
     ) -> None:
-        """Commit offsets by (topic, partition) for a group that has no members.
+        """Commits offsets by (topic, partition) for a group that has no members.
 
         Raises the error of a partition that can't be committed, after all others were; UnsupportedVersionError where
         the cluster keeps none in ZooKeeper.
@@ -275,7 +280,7 @@ class SimpleConsumer:
         *,
         storage: OffsetStorage | str = OffsetStorage.KAFKA,
     ) -> dict[tuple[str, int], int | None]:
-        """A group's committed offsets of these partitions, None where it has none. Raises as `commit_offsets` does."""
+        """Returns a group's committed offset of each partition, None where it has none; raises as `commit_offsets`."""
         wanted = list(partitions)
         if OffsetStorage(storage) is OffsetStorage.ZOOKEEPER:
             found = fetch_from_zookeeper(self._cluster, group_id, wanted)
@@ -284,20 +289,26 @@ class SimpleConsumer:
         return {key: offset if (offset := found.get(key, NO_OFFSET)) != NO_OFFSET else None for key in wanted}
 
     def earliest(self, topic: str, partition: int) -> int:
-        """The log start offset."""
+        """Returns the log start offset."""
         return self._offset(topic, partition, EARLIEST)
 
     def latest(self, topic: str, partition: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> int:
-        """The offset that the next readable record will get: the high watermark, or the last stable offset."""
+        """Returns the offset of the next readable record: the high watermark, or the last stable offset."""
         return self._offset(topic, partition, LATEST, isolation)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset whose record is not older than the time, which may lie before 1970; None where all are."""
-        offset = self._offset(topic, partition, max(timestamp_ms, 0))  # below 0 the protocol has words, no times
+        """Returns the first offset whose record is not older than the time; None where there is none.
+
+        The time may lie before 1970.
+        """
+        offset = self._offset(topic, partition, max(timestamp_ms, 0))  # the protocol has keywords below 0, not times
         return None if offset == NO_OFFSET else offset
 
     def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> EpochEnd:
-        """How far the log goes in a leader epoch (KIP-101): below what was read of it, the log has been truncated."""
+        """Returns how far the log goes in a leader epoch (KIP-101).
+
+        If that is below what was read of the epoch, the log has been truncated.
+        """
         wanted: OffsetForLeaderTopicFields = {
             "topic": topic,
             "partitions": [{"partition": partition, "leader_epoch": leader_epoch}],
@@ -312,7 +323,7 @@ class SimpleConsumer:
         return self._cluster.on_leader(topic, partition, action)
 
     def _two_offsets(self, topic: str, partition: int, time: int) -> list[int]:
-        """What a broker that knows one offset for any time can say: that of the time, and the log's beginning."""
+        """Returns what a broker that knows one offset per time can tell: that of the time, and the log's beginning."""
         earliest = self.earliest(topic, partition)
         if time == EARLIEST:
             return [earliest]
@@ -372,7 +383,7 @@ class SimpleConsumer:
     def _fetched_alone(
         self, request: FetchRequest, error: MillraceError, limits: _Limits, *, is_cut: bool = False
     ) -> FetchedData | MillraceError:
-        """What `fetch` gives, where another attempt may help."""
+        """Returns what `fetch` does, where another attempt may help."""
         if not is_cut and not is_retriable(error):
             return error
         try:
@@ -433,14 +444,14 @@ class SimpleConsumer:
 
 
 def starts_with_cut_batch(records: bytes) -> bool:
-    """Whether there is a first batch and not all of it."""
+    """Returns whether there is a first batch and not all of it."""
     if len(records) < LOG_OVERHEAD_BYTES:
         return bool(records)
     return len(records) < LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big")
 
 
 def fetched_data(partition: PartitionData, subject: str) -> FetchedData:
-    """What an answer to a fetch has of one partition; the BrokerError of its error code."""
+    """Returns what an answer to a fetch has of one partition; raises the BrokerError of its error code."""
     check(partition.error_code, subject)
     return FetchedData(
         partition.records or b"",

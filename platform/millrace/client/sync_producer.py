@@ -41,9 +41,9 @@ class SyncProducer:
         codec: Codec = Codec.NONE,
         acks: int = ACKS_ALL,
     ) -> int:
-        """Append the records as one batch and return the first one's offset; -1 with acks=0, which waits for nothing.
+        """Appends the records as one batch and returns the offset of the first; -1 with acks=0, without waiting.
 
-        A record without a timestamp gets that of now.
+        A record without a timestamp gets the current time.
         A topic that does not exist is created, if the cluster is set up to. Raises RecordTooLargeError for a batch
         above the topic's `max.message.bytes`, UnknownTopicError, BrokerError, BrokerUnreachableError.
         """

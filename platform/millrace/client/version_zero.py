@@ -25,7 +25,10 @@ Partition = tuple[str, int]
 
 
 def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_count: int) -> list[int] | None:
-    """ListOffsets: up to so many starts of segments before the time, newest first; None where it is not served."""
+    """Returns the starts of segments before the time by ListOffsets v0, newest first, at most `max_count`.
+
+    None where the broker does not serve that version.
+    """
     request = encode_offsets_before_request(topic, partition, time, max_count)
 
     def action(connection: Connection) -> list[int] | None:
@@ -39,7 +42,10 @@ def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_
 
 
 def commit_to_zookeeper(cluster: Cluster, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """OffsetCommit: what can be committed is; then the first partition's error. UnsupportedVersionError."""
+    """Commits offsets by OffsetCommit v0: all that can be, then the first partition's error is raised.
+
+    UnsupportedVersionError where the broker does not serve that version.
+    """
     request = encode_offset_commit_request(group_id, offsets)
     answered = decode_offset_commit_response(_exchange(cluster, ApiKey.OFFSET_COMMIT, request))
     for one in answered:
@@ -47,7 +53,7 @@ def commit_to_zookeeper(cluster: Cluster, group_id: str, offsets: Mapping[Partit
 
 
 def fetch_from_zookeeper(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """OffsetFetch: the offsets of those partitions that have one. UnsupportedVersionError."""
+    """Returns the offsets of those partitions that have one, by OffsetFetch v0; UnsupportedVersionError."""
     request = encode_offset_fetch_request(group_id, partitions)
     found = {}
     for one in decode_offset_fetch_response(_exchange(cluster, ApiKey.OFFSET_FETCH, request)):

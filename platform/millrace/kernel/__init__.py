@@ -27,7 +27,7 @@ NO_KERNEL = "MILLRACE_NO_KERNEL"
 
 
 def reason_against() -> str | None:
-    """Why the compiled kernel is not taken; None where it is."""
+    """Returns why the compiled kernel is not used; None where it is."""
     if os.environ.get(NO_KERNEL):
         return f"{NO_KERNEL} is set"
     try:

@@ -31,17 +31,17 @@ class NoCompilerError(Exception):
 
 
 def is_stable() -> bool:
-    """Whether this interpreter has the stable interface; one without its global lock has not yet."""
+    """Returns whether this interpreter has the stable interface; one without the global lock does not have it yet."""
     return not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 def native_path(directory: Path = DIRECTORY) -> Path:
-    """Where the compiled kernel lies."""
+    """Returns where the compiled kernel lies."""
     return directory / ("_native.abi3.so" if is_stable() else f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
 
 
 def build(target: Path | None = None, flags: Sequence[str] = ()) -> Path:
-    """Compile into `target`, at its usual place by default, and give its path; NoCompilerError where that fails."""
+    """Compiles into `target`, by default its usual place, and returns the path; NoCompilerError where that fails."""
     target = target or native_path()
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:

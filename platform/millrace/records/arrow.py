@@ -1,14 +1,14 @@
-"""What a log or a fetch holds as Arrow columns: what bulk readers (warehouse loads, Spark) use, not record by record.
+"""Decodes what a log or a fetch holds to Arrow columns, for bulk readers (warehouse loads, Spark).
 
     bytes ──runs of one format──► batches ──CRC, decompress──► bodies ──at most BLOCK_BYTES──► block ──► RecordBatch
 
 A block is decoded by the compiled kernel (`records.arrow_kernel`), or where there is none by numpy
 (`records.arrow_numpy`; message sets by `records.arrow_messages`). Both give the same columns and refuse the same bytes
-with the same class of error; only its words differ. A block is at most `BLOCK_BYTES` of record bytes, or one batch, so
-that columns stay below Arrow's 2 GiB.
+with the same class of error; only the messages differ. A block is at most `BLOCK_BYTES` of record bytes, or one batch,
+so that columns stay below Arrow's 2 GiB.
 
 The result equals `records.record.decode_records` and `records.message_set.decode_message_set`, except that a timestamp
-which is none (-1), or lies beyond 64 bits of microseconds, is null.
+of -1 (none), or beyond 64 bits of microseconds, is null.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAX_OFFSET = 2**63 - 1
 
 
 class BlockDecoders(NamedTuple):
-    """What makes columns of a block: of its batches, or its messages, those of a range of offsets."""
+    """The functions that make columns of a block of batches, or of messages, for a range of offsets."""
 
     batches: Callable[[list[Body], int, int], pa.RecordBatch]
     messages: Callable[[list[MessageBody], int, int], pa.RecordBatch]
@@ -69,7 +69,7 @@ _Body = TypeVar("_Body", bound=_HasData)
 
 @dataclass(slots=True)
 class PassedOver:
-    """How many offsets of the range hold no record for the reader: those of markers, and of aborted transactions."""
+    """How many offsets of the range hold no record for the reader: markers, and records of aborted transactions."""
 
     control: int = 0
     aborted: int = 0
@@ -84,9 +84,9 @@ def decode_to_arrow(
     passed_over: PassedOver | None = None,
     decoders: BlockDecoders = BLOCK_DECODERS,
 ) -> Iterator[pa.RecordBatch]:
-    """Records with from_offset <= offset < until_offset of what is whole in `buffer`, as RECORD_SCHEMA.
+    """Returns the records with from_offset <= offset < until_offset that `buffer` holds, as RECORD_SCHEMA.
 
-    CRCs are checked; control batches, and a tail that is cut short, are passed over. One RecordBatch per block.
+    CRCs are checked; control batches, and a tail that is cut short, are passed over. Each block gives one RecordBatch.
 
     Args:
         buffer: The records of one fetch: batches, or message sets of v0 and v1, or these followed by batches.
@@ -95,7 +95,7 @@ def decode_to_arrow(
         aborted: (producer id, first offset) of the aborted transactions that the answer to a fetch of committed
             records names; their batches are passed over (`records.committed`).
         passed_over: What is passed over, and why, is added to it.
-        decoders: For tests and benchmarks, that compare them.
+        decoders: For tests and benchmarks that compare decoders.
 
     Raises:
         RecordError: The bytes are not valid batches or messages.

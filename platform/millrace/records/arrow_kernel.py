@@ -1,6 +1,6 @@
-"""Batches and message sets to Arrow columns by the compiled kernel, whose buffers are the columns' own.
+"""Decodes batches and message sets to Arrow columns by the compiled kernel, whose buffers the columns use.
 
-To be used only where `millrace.kernel.native` is there.
+It may be used only where `millrace.kernel.native` is not None.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NO_WRAPPER = -1
 
 
 def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Records with from_offset <= offset < until_offset of at most 2 GiB; CorruptRecordError."""
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; CorruptRecordError."""
     return _record_batch(
         native.decode_batches([kernel_batch(body.header, body.data) for body in bodies], from_offset, until_offset)
     )
 
 
 def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for what can't be read."""
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for damage."""
     message_sets = [_message_set(body) for body in bodies]
     return _record_batch(native.decode_message_sets(message_sets, from_offset, until_offset))
 

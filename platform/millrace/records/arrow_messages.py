@@ -1,4 +1,4 @@
-"""Message sets of v0 and v1 to Arrow columns: opened here, and decoded by Python where there is no compiled kernel.
+"""Opens message sets of v0 and v1 for Arrow columns, and decodes them where there is no compiled kernel.
 
 set ──► body: neighbours without a codec as they lie there, wrapper = None
 └─► body: what a wrapper holds, decompressed
@@ -27,10 +27,10 @@ class MessageBody(NamedTuple):
 
 
 def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
-    """What a set holds, in order; a tail that is cut short is passed over.
+    """Returns what a set holds, in order; a tail that is cut short is passed over.
 
-    Of a wrapper the CRC is checked, of the rest when it is decoded. Raises RecordError for what can't be opened, also
-    for a wrapper of more than the codecs' limit.
+    The CRC of a wrapper is checked here, that of other messages when they are decoded. Raises RecordError for what
+    can't be opened, also for a wrapper of more than the codecs' limit.
     """
     view = memoryview(message_set)
     begin = end = 0
@@ -47,7 +47,7 @@ def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
 
 
 def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for what can't be read."""
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for damage."""
     records = [record for body in bodies for record in _records(body) if from_offset <= record.offset < until_offset]
     columns: list[pa.Array[Any]] = [
         pa.array([record.offset for record in records], pa.int64()),

@@ -1,4 +1,4 @@
-"""Batches to Arrow columns by numpy, where there is no compiled kernel.
+"""Decodes batches to Arrow columns by numpy, where there is no compiled kernel.
 
 A record is found by its length alone, so one short Python loop walks the records' lengths; every field
 after that is decoded for all records at once:
@@ -47,7 +47,7 @@ class _Spans(NamedTuple):
 
 
 def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Records with from_offset <= offset < until_offset of at most 2 GiB; CorruptRecordError."""
+    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; CorruptRecordError."""
     block = b"".join(body.data for body in bodies)
     begins, ends = _record_bounds(block, bodies)
     data = np.frombuffer(block, np.uint8)
@@ -70,7 +70,7 @@ def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) ->
 
 
 def _record_bounds(block: bytes, bodies: Sequence[Body]) -> tuple[Integers, Integers]:
-    """First byte of each record and of what follows it."""
+    """Returns the first byte of each record and of what follows it."""
     begins: list[Integers] = []
     ends: list[Integers] = []
     start = 0
@@ -83,7 +83,7 @@ def _record_bounds(block: bytes, bodies: Sequence[Body]) -> tuple[Integers, Inte
 
 
 def _scan(block: bytes, position: int, end: int, header: BatchHeader) -> list[int]:
-    """Where each record of a batch begins, and the batch's end; negative lengths are left to the caller."""
+    """Returns where each record of a batch begins, and the batch's end; the caller judges negative lengths."""
     bounds = [position]
     try:
         while position < end:
@@ -107,9 +107,9 @@ def _scan(block: bytes, position: int, end: int, header: BatchHeader) -> list[in
 
 
 def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
-    """The zig-zag integer at every position, and the positions after them.
+    """Returns the zig-zag integer at every position, and the positions after them.
 
-    A position beyond the data reads its last byte: the caller's check of where records end finds that out.
+    A position beyond the data reads its last byte, which the caller notices when it checks where records end.
     """
     last = max(data.size - 1, 0)
     octet = data[np.minimum(at, last)]
@@ -129,7 +129,7 @@ def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
 
 
 def _spans(data: Octets, at: Integers) -> tuple[_Spans, Integers]:
-    """A field of bytes behind its length, for every record, and the positions after it."""
+    """Returns, for every record, the span of a field of bytes behind its length, and the positions after it."""
     lengths, begins = _varints(data, at)
     nulls = lengths == -1
     if bool(((lengths < -1) | (lengths > data.size)).any()):
@@ -139,7 +139,7 @@ def _spans(data: Octets, at: Integers) -> tuple[_Spans, Integers]:
 
 
 def _offsets(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Integers:
-    """Base offsets plus deltas; CorruptRecordError where one is outside of its batch or leaves 64 bits."""
+    """Returns base offsets plus deltas; CorruptRecordError where one is outside its batch or leaves 64 bits."""
     last_deltas = np.repeat([body.header.last_offset_delta for body in bodies], counts)
     bases = np.repeat([body.header.base_offset for body in bodies], counts)
     if bool(((deltas < 0) | (deltas > last_deltas)).any()):
@@ -166,7 +166,7 @@ def _timestamps(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> 
 
 
 def _gather(block: bytes, spans: _Spans) -> pa.Array[Any]:
-    """The bytes of every span as one binary column."""
+    """Returns the bytes of every span as one binary column."""
     count = spans.begins.size
     if count == 0:
         return pa.array([], pa.binary())
@@ -180,7 +180,7 @@ def _gather(block: bytes, spans: _Spans) -> pa.Array[Any]:
 
 
 def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, counts: Integers) -> pa.Array[Any]:
-    """The headers column; also holds every record to the end that its length says."""
+    """Returns the headers column; checks that every record ends where its length says."""
     bare = counts == 0
     if bool((bare & (after_count != ends)).any()):
         raise CorruptRecordError("a record's fields end elsewhere than its length says")

@@ -1,4 +1,4 @@
-"""RecordBatch v2, the native format (spec A1; Kafka's message format, KIP-98).
+"""RecordBatch v2, the native format (docs/formats/segment.md, KIP-98).
 
     offset  size  field                    covered by
          0     8  baseOffset               -
@@ -19,8 +19,8 @@
 
 All integers are big-endian. With the delete horizon flag, which compaction sets, the base timestamp is the time from
 which the batch's tombstones and markers may go (KIP-534); record timestamps are deltas from it all the same.
-Base offset and leader epoch lie outside the CRC, so a broker gives
-a batch its place in the log by writing the first sixteen bytes anew (`placed`), the rest untouched.
+Base offset and leader epoch lie outside the CRC, so a broker gives a batch its place in the log by replacing the first
+sixteen bytes (`placed`), and leaves the rest untouched.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a transaction marker (spec A6) and no application records."""
+        """Whether it holds a transaction marker and no application records."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
@@ -118,12 +118,12 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     def with_delete_horizon(self, delete_horizon_ms: int) -> BatchHeader:
-        """The header that has this delete horizon; its records are to be encoded anew."""
+        """Returns the header with this delete horizon, for which its records are to be encoded again."""
         return self._replace(attributes=self.attributes | DELETE_HORIZON_FLAG, base_timestamp=delete_horizon_ms)
 
 
 def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int = 0) -> BatchHeader:
-    """A header without producer, leader epoch and times; what depends on the records is left at nought."""
+    """Returns a header without producer, leader epoch and times; what depends on the records is zero."""
     return BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -142,7 +142,7 @@ def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int 
 
 
 def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> BatchHeader:
-    """Parse a header; the caller has made sure that 61 bytes are there. Errors count from `buffer_position`.
+    """Parses a header of 61 bytes, which the caller has made sure of; errors count from `buffer_position`.
 
     Raises CorruptRecordError for lengths and counts that can't be, UnsupportedMagicError for other formats.
     """
@@ -171,12 +171,12 @@ def _no_header(header: BatchHeader, position: int, buffer_position: int) -> Reco
 
 
 def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
-    """CRC-32C (RFC 3720) of a batch's attributes up to its end."""
+    """Returns the CRC-32C (RFC 3720) of a batch from its attributes to its end."""
     return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size_bytes])
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Raise CorruptRecordError unless the batch's bytes match its CRC."""
+    """Raises CorruptRecordError unless the batch's bytes match its CRC."""
     actual = compute_crc(buffer, position, LOG_OVERHEAD_BYTES + header.batch_length)
     if actual != header.crc:
         raise CorruptRecordError(
@@ -186,9 +186,9 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each whole batch; a tail that is cut short ends the walk.
+    """Yields (position, header) of each whole batch; a tail that is cut short ends the walk.
 
-    CRCs are not looked at. Raises as `read_header` does.
+    CRCs are not checked. Raises as `read_header` does.
     """
     end = len(buffer)
     while end - position >= HEADER_BYTES:
@@ -200,7 +200,7 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def is_transactional(buffer: Buffer) -> bool:
-    """Whether produced bytes are a batch of a transaction, which comes alone; not whether they are valid."""
+    """Returns whether produced bytes are a batch of a transaction, which comes alone; they may be invalid."""
     return (
         len(buffer) >= HEADER_BYTES
         and buffer[MAGIC_POSITION] == MAGIC_V2
@@ -209,5 +209,5 @@ def is_transactional(buffer: Buffer) -> bool:
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """The first sixteen bytes of the batch at a new place in the log; the rest stays as it is."""
+    """Returns the first sixteen bytes of the batch at a new place in the log; the rest stays as it is."""
     return PLACE.pack(base_offset, header.batch_length, leader_epoch)

@@ -1,7 +1,7 @@
-"""CRC-32C (RFC 3720), which v2 batches carry: `crc32c(data, value)` takes that of what came before on over `data`.
+"""CRC-32C (RFC 3720), which v2 batches carry: `crc32c(data, value)` continues the checksum `value` over `data`.
 
-By the record kernel where that has a way for this processor, at twice the rate of the package `crc32c`; by the package
-everywhere else.
+The record kernel computes it where it has code for this processor, at twice the rate of the package `crc32c`; the
+package does everywhere else.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from millrace.kernel import native
 
 
 class Checksum(Protocol):
-    """Adds bytes to a checksum."""
+    """A function that continues a checksum."""
 
     def __call__(self, data: bytes | bytearray | memoryview, value: int = 0, /) -> int:
-        """The checksum of what `value` is that of, and then `data`."""
+        """Returns the checksum of `data` that follows bytes whose checksum is `value`."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a reader with `isolation.level=read_committed` passes over, as Kafka's own consumer does (KIP-98).
+"""What readers with `isolation.level=read_committed` pass over, as Kafka's own consumer does (KIP-98).
 
 The answer to a fetch of committed records names the aborted transactions among its batches, each by its producer and
 first offset. From that offset on the producer's transactional batches are passed over, up to its next abort marker:
@@ -8,7 +8,7 @@ first offset. From that offset on the producer's transactional batches are passe
     read           ✓           ✓                 ✓
 
 An answer ends below the last stable offset, so every transaction in it is decided. A transaction that began before the
-answer's first batch is named again in the next answer: each answer has a filter of its own.
+answer's first batch is named again in the next answer: each answer has its own filter.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ class AbortedTransactions:
     """Says of each batch of one fetch, in order, whether its transaction was aborted."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]] = ()) -> None:
-        """`aborted` are (producer id, first offset) as the answer names them, in any order."""
+        """Takes (producer id, first offset) as the answer names them, in any order."""
         self._coming = deque(sorted(aborted, key=lambda transaction: transaction[1]))
         self._aborting: set[int] = set()
 
     def has_aborted(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether the batch, of which `batch` is exactly the bytes, is to be passed over; never true of a marker.
+        """Returns whether to pass over the batch, of which `batch` is exactly the bytes; False for a marker.
 
-        To be asked of every batch, also of those that are of no interest. RecordError for a marker that can't be read.
+        It must be asked for every batch, also for those that are of no interest. RecordError for a marker that can't be
+        read.
         """
         while self._coming and self._coming[0][1] <= header.last_offset:
             self._aborting.add(self._coming.popleft()[0])

@@ -1,4 +1,4 @@
-"""The codecs of spec A4, each as a pair of functions on whole blocks.
+"""The compression codecs, each as a pair of functions on whole blocks.
 
     id  name    block
      0  none
@@ -9,7 +9,7 @@
      4  zstd    RFC 8878
 
 Every `decompress` is bounded: above `limit_bytes` of output it raises RecordTooLargeError, so a small
-hostile block can't take the memory. Bytes that are no such block raise CorruptRecordError.
+hostile block can't take the memory. Bytes that are not a block of the codec raise CorruptRecordError.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CODECS = {int(codec): codec for codec in Codec}  # a third of the cost of the e
 
 
 def codec_of(codec_id: int) -> Codec:
-    """The codec of an id; UnsupportedCodecError for one that the format does not define."""
+    """Returns the codec of an id; UnsupportedCodecError for one that the format does not define."""
     try:
         return _CODECS[codec_id]
     except KeyError:
@@ -59,7 +59,10 @@ def codec_of(codec_id: int) -> Codec:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """One block in the form that stock clients write; `level` is Kafka's (KIP-390), the codec's usual one if None."""
+    """Returns one block in the form that stock clients write.
+
+    `level` is Kafka's (KIP-390); None is the codec's usual one.
+    """
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -78,7 +81,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """The bytes of one block, at most `limit_bytes` of them."""
+    """Returns the bytes of one block, at most `limit_bytes` of them."""
     try:
         out = _decompress(codec, data, limit_bytes)
     except (
@@ -137,12 +140,12 @@ def _unzstd(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _step_bytes(data: Buffer) -> int:
-    """How much to decompress at once: room is taken before it is known how much there is."""
+    """Returns how much to decompress at once: memory is taken before it is known how much there is."""
     return max(STEP_BYTES_MIN, STEP_FACTOR * len(data))
 
 
 def _joined(first: bytes, read: Callable[[int], bytes], step_bytes: int, limit_bytes: int) -> bytes:
-    """All that can be read, in steps, up to one byte above the limit."""
+    """Returns all that can be read, in steps, up to one byte above the limit."""
     parts, size_bytes = [first], len(first)
     while size_bytes <= limit_bytes and (part := read(min(step_bytes, limit_bytes + 1 - size_bytes))):
         parts.append(part)

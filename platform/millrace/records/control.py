@@ -1,4 +1,4 @@
-"""Control batches: the markers that end a transaction (spec A6; KIP-98).
+"""Control batches: the markers that end a transaction (docs/formats/producers.md, KIP-98).
 
 A control batch is a v2 batch with the control and transactional flags, one record, no codec and no sequence:
 
@@ -40,7 +40,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int) -> bytes:
-    """The control batch of a marker; the log gives it offset and leader epoch."""
+    """Returns the control batch of a marker; the log gives it offset and leader epoch."""
     record = NewRecord(
         key=KEY.pack(VERSION, marker.control_type),
         value=VALUE.pack(VERSION, marker.coordinator_epoch),
@@ -51,7 +51,7 @@ def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_ep
 
 
 def decode_marker(header: BatchHeader, batch: memoryview) -> EndTransactionMarker | None:
-    """The marker in a control batch, of which `batch` is exactly the bytes; its CRC is not looked at.
+    """Returns the marker in a control batch, of which `batch` is exactly the bytes; its CRC is not checked.
 
     None where compaction has taken it, or where it is of another type. Raises CorruptRecordError for what can't be
     read, InvalidRecordError for a batch without the control flag or of several records.

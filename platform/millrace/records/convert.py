@@ -1,9 +1,9 @@
-"""From message sets to batches and back, for clients older than the log's format (spec A5).
+"""Converts message sets to batches and back, for clients older than the log's format (docs/formats/message-set.md).
 
 | | up: v0, v1 → v2 | down: v2 → v1, v0 |
 |---|---|---|
-| offsets | kept with their gaps, or numbered anew | kept with their gaps |
-| codec | a wrapper becomes a batch of its codec | a batch becomes a wrapper; zstd is UnsupportedCodecError |
+| offsets | kept with their gaps, or given by the log | kept with their gaps |
+| codec | a wrapper becomes a batch of its codec | a batch becomes a wrapper; UnsupportedCodecError for zstd |
 | without a codec | messages that follow each other share a batch of at most `batch_bytes` | a message for each record |
 | timestamps | v0: none (-1) | dropped in v0 |
 | log append time | batches of it, a time in each | v1: kept |
@@ -38,7 +38,7 @@ def up_convert(
     batch_bytes: int = BATCH_BYTES,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> bytes:
-    """The v2 batches of a v0 or v1 message set.
+    """Returns the v2 batches of a v0 or v1 message set.
 
     Args:
         message_set: any number of whole entries.
@@ -65,13 +65,13 @@ def down_convert(
     max_bytes: int = sys.maxsize,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> bytes:
-    """The message set, of magic 0 or 1, of v2 batches; CRCs are checked.
+    """Returns the message set, of magic 0 or 1, of v2 batches; CRCs are checked.
 
     Args:
         batches: any number of whole batches.
         magic: the format to write.
         from_offset: records below it are left out.
-        max_bytes: batches by which there would be more are left out, but for the first one.
+        max_bytes: batches that would exceed it are left out, except the first one.
         limit_bytes: of what one batch holds decompressed; RecordTooLargeError above.
     """
     view = memoryview(batches)
@@ -113,7 +113,7 @@ class _Group:
     size_bytes: int
 
     def takes(self, other: _Group, batch_bytes: int) -> bool:
-        """Whether the other's records may follow in the same batch."""
+        """Returns whether the other's records may follow in the same batch."""
         first, last = self.records[0], other.records[-1]
         return (
             self.codec is other.codec is Codec.NONE

@@ -20,9 +20,9 @@ OFFSET = struct.Struct(">q")
 
 
 def runs(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Yield (magic, bytes) of neighbours in the same format: MAGIC_V2 for batches, MAGIC_V1 for messages of v0 or v1.
+    """Yields (magic, bytes) of neighbours in one format: MAGIC_V2 for batches, MAGIC_V1 for messages of v0 or v1.
 
-    A tail that is cut short, or is nothing known, belongs to the last run; what decodes the run judges it.
+    A tail that is cut short, or of no known format, belongs to the last run; the decoder of the run judges it.
     """
     view = memoryview(buffer)
     begin = position = 0
@@ -42,12 +42,15 @@ def runs(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def first_offset(run: Buffer) -> int:
-    """The offset that the first batch or message of a run states."""
+    """Returns the offset that the first batch or message of a run states."""
     return int(OFFSET.unpack_from(run)[0])
 
 
 def next_offset(buffer: Buffer, position: int) -> int:
-    """The offset after the last whole batch or message; `position` where there is none. RecordError as of `walk`."""
+    """Returns the offset after the last whole batch or message; `position` where there is none.
+
+    Raises RecordError as `walk` does.
+    """
     for magic, run in runs(buffer):
         if magic == MAGIC_V2:
             for _, header in walk(run):

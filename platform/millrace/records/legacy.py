@@ -1,4 +1,4 @@
-"""Messages of Kafka 0.7, read to move old logs into topics (spec A3).
+"""Messages of Kafka 0.7, read to move old logs into topics (docs/formats/legacy-0.7.md).
 
     message  := length i32, body                                     length: bytes of the body
     body     := magic i8 = 0, crc u32, payload
@@ -39,7 +39,10 @@ class LegacyMessage(NamedTuple):
 
 
 def read_body(body: Buffer) -> LegacyMessage:
-    """The message of exactly these bytes, its CRC checked; CorruptRecordError, Unsupported{Magic,Codec}Error."""
+    """Returns the message of exactly these bytes, its CRC checked.
+
+    Raises CorruptRecordError, UnsupportedMagicError or UnsupportedCodecError.
+    """
     view = memoryview(body)
     codec, at = Codec.NONE, 1
     magic = view[0] if view else None
@@ -58,7 +61,7 @@ def read_body(body: Buffer) -> LegacyMessage:
 
 
 def payloads_of(message: LegacyMessage, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[bytes]:
-    """The payload of a message, or those in a wrapper.
+    """Returns the payload of a message, or those in a wrapper.
 
     Raises RecordError for what can't be read, RecordTooLargeError for a wrapper of more than `limit_bytes`.
     """
@@ -72,7 +75,7 @@ def payloads_of(message: LegacyMessage, limit_bytes: int = DECOMPRESSED_LIMIT_BY
 
 
 def walk_bodies(buffer: Buffer) -> Iterator[LegacyMessage]:
-    """Every message of a buffer, which must end where the last one does; errors as those of `read_body`."""
+    """Yields every message of a buffer, which must end where the last one does; errors as those of `read_body`."""
     view = memoryview(buffer)
     position = 0
     while position < len(view):
@@ -89,7 +92,7 @@ def walk_bodies(buffer: Buffer) -> Iterator[LegacyMessage]:
 def encode_messages(
     payloads: Iterable[Buffer], *, magic: int = MAGIC_WITH_ATTRIBUTES, codec: Codec = Codec.NONE
 ) -> bytes:
-    """A message for each payload, or one wrapper with all of them; UnsupportedCodecError for what 0.7 does not know."""
+    """Returns a message for each payload, or one wrapper with all of them; UnsupportedCodecError for newer codecs."""
     messages = b"".join(_encode(payload, magic, Codec.NONE) for payload in payloads)
     if codec is Codec.NONE:
         return messages

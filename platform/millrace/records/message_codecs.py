@@ -1,4 +1,4 @@
-"""Compressed blocks as the formats before v2 have them (spec A2, A3); `records.compression` has the codecs themselves.
+"""Compressed blocks as the formats before v2 have them; `records.compression` has the codecs themselves.
 
     id  name    block
      1  gzip    RFC 1952
@@ -10,7 +10,7 @@
         └───────────────── magic 0 ─────────┘          HC = the same of all that lies before it (KIP-57)
 
 The first clients that knew lz4 checksummed too many bytes, and their brokers insist on that. Writers took the right
-checksum with magic 1; which one a message has is not left to its magic: both are accepted when reading. There is no
+checksum with magic 1; when reading, both are accepted, whatever the magic. There is no
 zstd before v2.
 """
 
@@ -36,7 +36,7 @@ LZ4_CONTENT_SIZE_BYTES = 8
 
 
 def compress_block(codec: Codec, data: Buffer, magic: int) -> bytes:
-    """One block as clients of that message format read it; UnsupportedCodecError for zstd."""
+    """Returns one block as clients of that message format read it; UnsupportedCodecError for zstd."""
     match codec:
         case Codec.SNAPPY:
             return _xerial(memoryview(data))
@@ -50,7 +50,7 @@ def compress_block(codec: Codec, data: Buffer, magic: int) -> bytes:
 
 
 def decompress_block(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """The bytes of one block, at most `limit_bytes` of them; errors as those of `decompress`."""
+    """Returns the bytes of one block, at most `limit_bytes` of them; errors as those of `decompress`."""
     match codec:
         case Codec.LZ4:
             return decompress(codec, _mended(bytes(data)), limit_bytes)
@@ -69,7 +69,7 @@ def _xerial(data: memoryview) -> bytes:
 
 
 def _mended(frame: bytes) -> bytes:
-    """The frame with the checksum that LZ4 asks for, if it has the broken one; else, and if it is none, as it is."""
+    """Returns the frame with the checksum that LZ4 asks for if it has the broken one; anything else as it is."""
     position = _checksum_position(frame)
     if position >= len(frame) or frame[position] != _broken_checksum(frame):
         return frame

@@ -1,4 +1,4 @@
-"""Message sets, the formats v0 and v1 that came before the batch (spec A2; Kafka 0.8 to 0.10, KIP-31, KIP-32).
+"""Message sets, the formats v0 and v1 before the batch (docs/formats/message-set.md, KIP-31, KIP-32).
 
     set      := entry*
     entry    := offset i64, size i32, message                  size: bytes of the message
@@ -14,7 +14,7 @@
 A message with a codec is a wrapper: its value is a compressed set, of messages of its own magic without a codec. Its
 offset is that of its last message. Offsets inside are absolute in v0. In v1 they are relative: the wrapper's offset
 and the last one's stand for the same place, so a broker can move a wrapper without opening it. A wrapper whose
-offset is below its last relative one comes from a producer, which knows no offsets, and its own count as they are.
+offset is below its last relative one comes from a producer, which knows no offsets; its own offsets count as they are.
 
 The timestamp of a wrapper is its messages' largest; if its type is log append time, it is the time of them all.
 """
@@ -67,7 +67,7 @@ class Message(NamedTuple):
 
 
 def walk_messages(buffer: Buffer) -> Iterator[tuple[int, Message]]:
-    """Yield (position, message) of each whole entry, its CRC checked; a tail that is cut short ends the walk.
+    """Yields (position, message) of each whole entry, its CRC checked; a tail that is cut short ends the walk.
 
     Raises CorruptRecordError, or UnsupportedMagicError for another format.
     """
@@ -76,7 +76,7 @@ def walk_messages(buffer: Buffer) -> Iterator[tuple[int, Message]]:
 
 
 def walk_entries(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Yield (position, bytes) of each whole entry as `walk_messages`, but unread."""
+    """Yields (position, bytes) of each whole entry as `walk_messages` does, but unread."""
     view = memoryview(buffer)
     position = 0
     while len(view) - position >= ENTRY.size:
@@ -93,7 +93,7 @@ def walk_entries(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
 def open_messages(
     buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> Iterator[tuple[Message, list[Record]]]:
-    """Each whole entry with its record or, of a wrapper, records.
+    """Yields each whole entry with its record or, for a wrapper, its records.
 
     Raises RecordError for what can't be read, RecordTooLargeError as soon as all wrappers together hold more than
     `limit_bytes`.
@@ -109,14 +109,17 @@ def open_messages(
 
 
 def unwrap(wrapper: Message, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """The message set in a wrapper, at most `limit_bytes` of it; errors as those of `decompress`."""
+    """Returns the message set in a wrapper, at most `limit_bytes` of it; errors as those of `decompress`."""
     if wrapper.value is None:
         raise CorruptRecordError(f"wrapper at offset {wrapper.offset} has no value")
     return decompress_block(wrapper.codec, wrapper.value, limit_bytes)
 
 
 def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """Records of every whole entry; errors as those of `open_messages`. In v0 no record has a timestamp."""
+    """Returns the records of every whole entry; errors as those of `open_messages`.
+
+    In v0 no record has a timestamp.
+    """
     for _, records in open_messages(buffer, limit_bytes):
         yield from records
 
@@ -124,7 +127,7 @@ def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYT
 def encode_message_set(
     records: Iterable[Record], *, magic: int, codec: Codec = Codec.NONE, log_append_time: bool = False
 ) -> bytes:
-    """A set of at least one record: an entry for each, or one wrapper if there is a codec.
+    """Returns a set of at least one record: an entry for each, or one wrapper if there is a codec.
 
     What the format has no place for is left out: headers, and in v0 timestamps. InvalidRecordError for numbers beyond
     their fields, UnsupportedCodecError for zstd.
@@ -147,7 +150,7 @@ def encode_message_set(
 
 
 def read_message(entry: memoryview, position: int = 0) -> Message:
-    """The message of exactly one entry, its CRC checked; errors, as of `walk_messages`, name the position."""
+    """Returns the message of exactly one entry, its CRC checked; errors are those of `walk_messages`, at `position`."""
     offset, _ = ENTRY.unpack_from(entry)
     message = entry[ENTRY.size :]
     crc, magic, attributes = START.unpack_from(message)
@@ -186,7 +189,7 @@ def _integer(form: struct.Struct, message: memoryview, at: int) -> int:
 
 
 def inner_records(wrapper: Message, block: Buffer) -> list[Record]:
-    """The records of a wrapper, of which `block` is what `unwrap` gives; RecordError for what can't be read."""
+    """Returns the records of a wrapper, of which `block` is what `unwrap` returns; RecordError for damage."""
     messages = [message for _, message in walk_messages(block)]
     rest_bytes = len(block) - sum(message.size_bytes for message in messages)
     if not messages or rest_bytes:

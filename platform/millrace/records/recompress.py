@@ -1,4 +1,4 @@
-"""A batch compressed anew, as a broker does whose topic asks for a codec of its own (`compression.type`).
+"""Compresses a batch again, as a broker does whose topic asks for its own codec (`compression.type`).
 
 Only the codec bits, the length and the CRC change: producer, sequence, times and records stay as they are.
 """
@@ -27,7 +27,7 @@ def recompressed(
     level: int | None = None,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> bytes:
-    """The batch, whose bytes `batch` are exactly, in another codec; RecordError where it can't be read."""
+    """Returns the batch, whose bytes `batch` are exactly, in another codec; RecordError where it can't be read."""
     check_crc(batch, 0, header)
     if header.is_control:
         raise InvalidRecordError("a producer may not send control batches")

@@ -62,7 +62,7 @@ class NewRecord(NamedTuple):
 
 
 class BatchProducer(NamedTuple):
-    """Who sends a batch, and as which of its batches (KIP-98); the default is nobody in particular."""
+    """Who sends a batch, and as which of its batches (KIP-98); the default means no idempotent producer."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -80,7 +80,7 @@ def encode_batch(
     producer: BatchProducer = NO_PRODUCER,
     flags: int = 0,
 ) -> bytes:
-    """One v2 batch of at least one record, without leader epoch; `flags` are attribute bits beside the codec."""
+    """Returns one v2 batch of at least one record, without leader epoch; `flags` are attribute bits."""
     if not records:
         raise ValueError("a batch holds at least one record")
     times = NO_TIMESTAMP, NO_TIMESTAMP
@@ -89,9 +89,9 @@ def encode_batch(
 
 
 def encode_records(header: BatchHeader, records: Sequence[Record]) -> bytes:
-    """A batch of these records, perhaps none, with the header's place, span of offsets, producer and attributes.
+    """Returns a batch of these records, perhaps none, with the place, offsets, producer and attributes of the header.
 
-    Made anew are length, record count, CRC and times; but a delete horizon stays, as does the largest timestamp of
+    Length, record count, CRC and times are computed; but a delete horizon stays, as does the largest timestamp of
     a batch of log append time or without records. InvalidRecordError for records that the header can't hold.
     """
     placed = tuple((record.offset - header.base_offset, record) for record in records)
@@ -104,7 +104,7 @@ def encode_records(header: BatchHeader, records: Sequence[Record]) -> bytes:
 
 
 def decode_records(buffer: Buffer) -> Iterator[Record]:
-    """Records of every whole batch in the buffer, CRCs checked; control batches are skipped (spec A6)."""
+    """Returns the records of every whole batch in the buffer, CRCs checked; control batches are skipped."""
     for position, header in walk(buffer):
         check_crc(buffer, position, header)
         if not header.is_control:
@@ -112,17 +112,17 @@ def decode_records(buffer: Buffer) -> Iterator[Record]:
 
 
 def decode_batch(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
-    """Records of one batch, of which `batch` is exactly the bytes. Raises RecordError for what can't be read."""
+    """Returns the records of one batch, of which `batch` is exactly the bytes; RecordError for damage."""
     return decode_body(header, decompress_body(header, batch))
 
 
 def decompress_body(header: BatchHeader, batch: memoryview, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """The bytes of a batch's records, at most `limit_bytes` of them; errors as those of `decompress`."""
+    """Returns the bytes of a batch's records, at most `limit_bytes` of them; errors as those of `decompress`."""
     return decompress(codec_of(header.codec_id), batch[HEADER_BYTES:], limit_bytes)
 
 
 def decode_body(header: BatchHeader, body: bytes) -> Iterator[Record]:
-    """The records of a batch from their bytes; CorruptRecordError for what can't be read."""
+    """Yields the records of a batch from their bytes; CorruptRecordError for what can't be read."""
     position = 0
     for _ in range(header.record_count):
         record, position = _decode_record(header, body, position)
@@ -132,21 +132,21 @@ def decode_body(header: BatchHeader, body: bytes) -> Iterator[Record]:
 
 
 def records_of(header: BatchHeader, body: Buffer) -> list[Record]:
-    """What `decode_body` gives, all at once: by the compiled kernel where there is one, at many times the rate."""
+    """Returns all that `decode_body` yields: by the compiled kernel where there is one, at many times the rate."""
     if native is None:
         return list(decode_body(header, bytes(body)))
     return native.read_records(kernel_batch(header, body), Record)
 
 
 def kernel_batch(header: BatchHeader, body: Buffer) -> tuple[Buffer, int, int, int, int, bool]:
-    """A batch as the compiled kernel takes it."""
+    """Returns a batch as the compiled kernel takes it."""
     same_timestamp = header.is_log_append_time
     timestamp = header.max_timestamp if same_timestamp else header.base_timestamp
     return body, header.base_offset, header.last_offset_delta, timestamp, header.record_count, same_timestamp
 
 
 def encode_bodies(placed: Iterable[tuple[int, NewRecord | Record]], base_timestamp: int) -> bytes:
-    """The bytes of records, each with its offset delta: by the compiled kernel where there is one."""
+    """Returns the bytes of records, each with its offset delta: by the compiled kernel where there is one."""
     if native is None:
         return encode_bodies_plainly(placed, base_timestamp)
     return native.write_records(
@@ -158,7 +158,7 @@ def encode_bodies(placed: Iterable[tuple[int, NewRecord | Record]], base_timesta
 
 
 def encode_bodies_plainly(placed: Iterable[tuple[int, NewRecord | Record]], base_timestamp: int) -> bytes:
-    """As `encode_bodies`, by Python alone."""
+    """Returns what `encode_bodies` does, by Python alone."""
     return b"".join(_encode_record(record, delta, base_timestamp) for delta, record in placed)
 
 
@@ -176,7 +176,7 @@ def _encode(header: BatchHeader, placed: Sequence[tuple[int, NewRecord | Record]
 
 
 def _times(header: BatchHeader, timestamps: Sequence[int]) -> tuple[int, int]:
-    """(base, largest) timestamp of a batch; InvalidRecordError where they are too far apart for 64 bits."""
+    """Returns the (base, largest) timestamp of a batch; InvalidRecordError where they differ by more than 64 bits."""
     keeps_largest = header.is_log_append_time or not timestamps
     largest = header.max_timestamp if keeps_largest else max(timestamps)
     base = header.delete_horizon_ms
@@ -234,7 +234,7 @@ def _decode_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None
 
 
 def decode_headers(body: bytes | memoryview, position: int) -> tuple[tuple[Header, ...], int]:
-    """(headers, position after them), from the header count on; CorruptRecordError where they can't be read."""
+    """Returns (headers, position after them), from the header count on; CorruptRecordError for damage."""
     count, position = decode_varint(body, position)
     if count < 0 or count > len(body):
         raise CorruptRecordError(f"header count {count} can't be")

@@ -1,4 +1,4 @@
-"""The JSON that lies in ZooKeeper's nodes, byte for byte in Apache Kafka's forms (spec F).
+"""The JSON that lies in ZooKeeper's nodes, byte for byte in Apache Kafka's forms (docs/formats/metadata.md).
 
     /cluster/id               {"version":"1","id":"<22 characters>"}
     /brokers/ids/[id]         version 5: {"listener_security_protocol_map":{…},"endpoints":[…],…,"host":…,"port":…}
@@ -8,7 +8,7 @@
     /config/changes/[change]  {"version":2,"entity_path":"topics/[topic]"}
 
 The 22 characters are the URL-safe base64 of an id's 16 bytes, without padding. Decoders take any version
-whose fields they know, and raise ZooKeeperError for what is not such a document.
+whose fields they know, and raise ZooKeeperError for other documents.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Who leads a partition and who is in sync."""
+    """The leader and the in-sync replicas of a partition."""
 
     leader: int
     leader_epoch: int
@@ -57,22 +57,22 @@ class PartitionState:
 
     @classmethod
     def initial(cls, replicas: tuple[int, ...]) -> PartitionState:
-        """The state of a new partition: the first replica leads, all are in sync."""
+        """Returns the state of a new partition: the first replica leads, all are in sync."""
         return cls(leader=replicas[0], leader_epoch=0, isr=replicas)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """The node `/cluster/id`."""
+    """Returns the data of the node `/cluster/id`."""
     return _dump({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """The id in `/cluster/id`."""
+    """Returns the id in `/cluster/id`."""
     return _decoded(data, "cluster id", lambda fields: str(fields["id"]))
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """The node `/brokers/ids/[id]`."""
+    """Returns the data of the node `/brokers/ids/[id]`."""
     fields: dict[str, Any] = {
         "listener_security_protocol_map": {PLAINTEXT: PLAINTEXT},
         "endpoints": [f"{PLAINTEXT}://{Address(broker.host, broker.port)}"],
@@ -87,7 +87,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(data: bytes) -> BrokerRegistration:
-    """The broker in `/brokers/ids/[id]`."""
+    """Returns the broker in `/brokers/ids/[id]`."""
     return _decoded(
         data,
         "broker registration",
@@ -101,7 +101,7 @@ def decode_broker(data: bytes) -> BrokerRegistration:
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
-    """The node `/brokers/topics/[topic]`."""
+    """Returns the data of the node `/brokers/topics/[topic]`."""
     partitions = {str(index): list(replicas) for index, replicas in enumerate(topic.replicas)}
     return _dump(
         {
@@ -115,12 +115,12 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(data: bytes) -> TopicAssignment:
-    """The assignment in `/brokers/topics/[topic]`; versions 1 and 2 have no topic id."""
+    """Returns the assignment in `/brokers/topics/[topic]`; versions 1 and 2 have no topic id."""
     return _decoded(data, "topic assignment", _topic)
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """The node `…/partitions/[n]/state`."""
+    """Returns the data of the node `…/partitions/[n]/state`."""
     return _dump(
         {
             "controller_epoch": state.controller_epoch,
@@ -133,7 +133,7 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 
 def decode_partition_state(data: bytes) -> PartitionState:
-    """The state in `…/partitions/[n]/state`."""
+    """Returns the state in `…/partitions/[n]/state`."""
     return _decoded(
         data,
         "partition state",
@@ -147,22 +147,22 @@ def decode_partition_state(data: bytes) -> PartitionState:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """The node `/config/topics/[topic]` or `/config/brokers/[id]`."""
+    """Returns the data of the node `/config/topics/[topic]` or `/config/brokers/[id]`."""
     return _dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """The properties in `/config/topics/[topic]` or `/config/brokers/[id]`."""
+    """Returns the properties in `/config/topics/[topic]` or `/config/brokers/[id]`."""
     return _decoded(data, "topic config", lambda fields: {str(k): str(v) for k, v in fields["config"].items()})
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """The node `/config/changes/[change]`."""
+    """Returns the data of the node `/config/changes/[change]`."""
     return _dump({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes) -> str:
-    """Whose configuration was changed, like `topics/[topic]`. Version 1 has the two words by themselves."""
+    """Returns whose configuration was changed, such as `topics/[topic]`; version 1 has two fields for it."""
     return _decoded(data, "configuration change", _entity_path)
 
 

@@ -57,7 +57,7 @@ class EmbeddedZooKeeper:
     """One server on the loopback interface.
 
     Args:
-        directory: for its data; made if it is not there, kept at the end.
+        directory: for its data; made if it does not exist, and kept at the end.
         port: 0 takes a free one at the first start and keeps it for the next.
         settings: further lines of its configuration.
     """
@@ -95,7 +95,7 @@ class EmbeddedZooKeeper:
         return self.directory / "zookeeper.log"
 
     def start(self) -> None:
-        """Return when it serves. SetupError where Java or the jars are missing or the port is taken."""
+        """Returns once it serves; SetupError where Java or the jars are missing or the port is taken."""
         if self._process is not None:
             return
         attempts = 1 if self.port else PORT_ATTEMPTS
@@ -108,11 +108,11 @@ class EmbeddedZooKeeper:
         raise SetupError(f"ZooKeeper does not start on {LOOPBACK}:{port}: {reason}")
 
     def stop(self) -> None:
-        """SIGTERM, a bounded wait, then SIGKILL; fine if it does not run."""
+        """Sends SIGTERM, waits a while, then sends SIGKILL; does nothing if it does not run."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL: what a crash does."""
+        """Sends SIGKILL, as a crash would end it."""
         self._end(signal.SIGKILL)
 
     def _start_on(self, port: int) -> bool:
@@ -163,7 +163,7 @@ class EmbeddedZooKeeper:
 
 
 class EmbeddedEnsemble:
-    """Several servers that agree, each in a folder of its own: DIR/1, DIR/2 …; it serves while most of them run.
+    """Several servers that agree, in the folders DIR/1, DIR/2 …; they serve while most of them run.
 
     `servers[n]` can be killed and started again by itself.
     """
@@ -194,17 +194,17 @@ class EmbeddedEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def start(self) -> None:
-        """Start all at once: none serves before most of them run. SetupError as for one server."""
+        """Starts all at once, as none serves before most of them run; SetupError as for one server."""
         with ThreadPoolExecutor(len(self.servers)) as pool:
             list(pool.map(EmbeddedZooKeeper.start, self.servers))
 
     def stop(self) -> None:
-        """Stop all of them."""
+        """Stops all of them."""
         for server in self.servers:
             server.stop()
 
     def leader(self) -> EmbeddedZooKeeper:
-        """The server that leads; SetupError while none does."""
+        """Returns the server that leads; SetupError while none does."""
         for server in self.servers:
             if mode_of(LOOPBACK, server.port) == "leader":
                 return server
@@ -212,7 +212,7 @@ class EmbeddedEnsemble:
 
 
 def server_command(directory: Path, port: int, settings: str = "") -> tuple[str, ...]:
-    """Write the configuration for a server in `directory`; the command that runs it on the loopback interface.
+    """Writes the configuration for a server in `directory`, and returns the command that runs it on loopback.
 
     Raises:
         SetupError: Java or the jars are missing.
@@ -227,7 +227,7 @@ def server_command(directory: Path, port: int, settings: str = "") -> tuple[str,
 
 
 def is_serving(host: str, port: int, directory: Path | None = None) -> bool:
-    """Whether a ZooKeeper answers there with a mode, and keeps its data in `directory` if that is given."""
+    """Returns whether a ZooKeeper answers there with a mode, and keeps its data in `directory` if that is given."""
     try:
         if mode_of(host, port) is None:
             return False
@@ -237,7 +237,7 @@ def is_serving(host: str, port: int, directory: Path | None = None) -> bool:
 
 
 def mode_of(host: str, port: int) -> str | None:
-    """`standalone`, `leader` or `follower`; None where no server serves."""
+    """Returns `standalone`, `leader` or `follower`; None where no server serves."""
     try:
         _, found, rest = _ask(host, port, b"srvr").partition("Mode:")
     except OSError:

@@ -1,4 +1,4 @@
-"""Where things lie in ZooKeeper (spec F); this module alone knows the names.
+"""The paths of ZooKeeper's nodes (docs/formats/metadata.md); only this module knows the names.
 
 /cluster/id                                   the cluster's id, created once
 /brokers/ids/[id]                             ephemeral: a live broker
@@ -37,92 +37,92 @@ PERSISTENT = (
 
 
 def is_name(text: str) -> bool:
-    """Whether a node can be named so."""
+    """Returns whether a node can have this name."""
     return text not in {"", ".", ".."} and "/" not in text
 
 
 def broker(broker_id: int) -> str:
-    """A broker's registration."""
+    """Returns the path of a broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic(name: str) -> str:
-    """A topic's assignment."""
+    """Returns the path of a topic's assignment."""
     return f"{TOPICS}/{name}"
 
 
 def topic_config(name: str) -> str:
-    """A topic's configuration."""
+    """Returns the path of a topic's configuration."""
     return f"{TOPIC_CONFIGS}/{name}"
 
 
 def broker_config(entity: str) -> str:
-    """The live configuration of a broker id, or of `<default>`."""
+    """Returns the path of the live configuration of a broker id, or of `<default>`."""
     return f"{BROKER_CONFIGS}/{entity}"
 
 
 def group_config(group_id: str) -> str:
-    """A group's own configuration."""
+    """Returns the path of a group's own configuration."""
     return f"{GROUP_CONFIGS}/{group_id}"
 
 
 def config_change(sequence: str = "") -> str:
-    """A notification; without a sequence, what ZooKeeper appends one to."""
+    """Returns the path of a notification; without a sequence, the path to which ZooKeeper appends one."""
     return f"{CONFIG_CHANGES}/config_change_{sequence}"
 
 
 def delete_topic(name: str) -> str:
-    """The request that a topic be deleted."""
+    """Returns the path of the request that a topic be deleted."""
     return f"{DELETE_TOPICS}/{name}"
 
 
 def partitions(name: str) -> str:
-    """The parent of a topic's partitions."""
+    """Returns the parent of a topic's partitions."""
     return f"{topic(name)}/partitions"
 
 
 def partition(name: str, index: int) -> str:
-    """The parent of a partition's state."""
+    """Returns the parent of a partition's state."""
     return f"{partitions(name)}/{index}"
 
 
 def partition_state(name: str, index: int) -> str:
-    """A partition's state."""
+    """Returns the path of a partition's state."""
     return f"{partition(name, index)}/state"
 
 
 def consumer_ids(group_id: str) -> str:
-    """The parent of a group's live members."""
+    """Returns the parent of a group's live members."""
     return f"{CONSUMERS}/{group_id}/ids"
 
 
 def consumer_id(group_id: str, member: str) -> str:
-    """A live member."""
+    """Returns the path of a live member."""
     return f"{consumer_ids(group_id)}/{member}"
 
 
 def owners(group_id: str, topic_name: str = "") -> str:
-    """The parent of a topic's owners; without a topic, of all the group's."""
+    """Returns the parent of a topic's owners; without a topic, of all the group's."""
     return f"{CONSUMERS}/{group_id}/owners/{topic_name}".rstrip("/")
 
 
 def owner(group_id: str, topic_name: str, index: int) -> str:
-    """Who owns a partition."""
+    """Returns the path of the node that names a partition's owner."""
     return f"{owners(group_id, topic_name)}/{index}"
 
 
 def consumer_offsets(group_id: str, topic_name: str = "") -> str:
-    """The parent of a topic's offsets; without a topic, of all the group's."""
+    """Returns the parent of a topic's offsets; without a topic, of all the group's."""
     return f"{CONSUMERS}/{group_id}/offsets/{topic_name}".rstrip("/")
 
 
 def consumer_offset(group_id: str, topic_name: str, index: int) -> str:
-    """A committed offset."""
+    """Returns the path of a committed offset."""
     return f"{consumer_offsets(group_id, topic_name)}/{index}"
 
 
 def topic_of(path: str) -> str | None:
-    """The topic that a path is about; None for any other path."""
+    """Returns the topic that a path is about; None for any other path."""
     for parent in (TOPICS, TOPIC_CONFIGS):
         if path.startswith(parent + "/"):
             return path.removeprefix(parent + "/").partition("/")[0]

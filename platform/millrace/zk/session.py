@@ -1,15 +1,15 @@
 """A session with ZooKeeper: the only importer of kazoo.
 
-What it adds to kazoo's client: every call is bounded; ephemeral nodes registered here are made again after the
-session has expired; whoever listens is told what to read again.
+What it adds to kazoo's client: every call ends in bounded time; ephemeral nodes registered here are made again after
+the session has expired; the listener is told what to read again.
 
 Watches are one-shot, and kazoo forgets them whenever the connection breaks. So after every reconnect the
-listener is called with None: read everything again, which sets the watches again. In between it gets the
-paths that changed. Calls come from one thread of the session's own (never from kazoo's, which hang when they
-wait for ZooKeeper), and changes that come meanwhile are gathered, a path once.
+listener is called with None, which means: read everything again, and set the watches by that. Otherwise it gets the
+paths that changed. Calls come from one thread that the session owns (never from kazoo's, which hang when they
+wait for ZooKeeper), and changes that come meanwhile are gathered, each path once.
 
-An ephemeral node that is there already is ours if it has our session, or exactly our data (a session of ours
-that expired): then it is made again. Else its session may be that of a killed process: it is waited for.
+An ephemeral node that exists already is ours if it has our session, or exactly our data, which an expired session of
+ours left: then it is made again. Otherwise its session may be that of a killed process, whose end is waited for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TROUBLES = {
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node; a sequential one's name goes on with a number of ZooKeeper's, an ephemeral one ends with us."""
+    """Make a node; ZooKeeper adds a number to the name of a sequential one; an ephemeral one ends with the session."""
 
     path: str
     data: bytes = b""
@@ -55,7 +55,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """Replace a node's data, if it is at `version`; whatever its version without one."""
+    """Replace a node's data, if it has `version`; without one, whatever its version is."""
 
     path: str
     data: bytes
@@ -96,7 +96,7 @@ class ZooKeeperSession:
 
     Args:
         connect: `HOST:PORT[,HOST:PORT…][/chroot]`; the chroot is made if it is not there.
-        session_timeout_ms: after so long without a sign of life ZooKeeper drops our ephemeral nodes.
+        session_timeout_ms: ZooKeeper drops our ephemeral nodes once it has not heard of us for this time.
         connection_timeout_ms: how long `start` waits.
         on_change: called with the changed paths that were read with a watch, or None for "read all again".
     """
@@ -132,7 +132,7 @@ class ZooKeeperSession:
         return identity
 
     def start(self) -> None:
-        """Connect. ZooKeeperError where nothing answers in time."""
+        """Connects; ZooKeeperError where nothing answers in time."""
         if not self._client.start_async().wait(self._connection_timeout_s):
             self.close()
             waited_ms = round(self._connection_timeout_s * 1000)
@@ -153,7 +153,7 @@ class ZooKeeperSession:
         return self._trouble
 
     def confirm(self) -> int | None:
-        """Hear from the ensemble's leader that our session lives: its id; None where it changed meanwhile.
+        """Returns the session's id once the ensemble's leader has confirmed it; None where it changed meanwhile.
 
         A read would not do: a server that has lost its leader answers it from its own memory for a while.
         """
@@ -162,7 +162,7 @@ class ZooKeeperSession:
         return before[0] if before is not None and before == self.client_id else None
 
     def close(self) -> None:
-        """End the session, and with it our ephemeral nodes."""
+        """Ends the session, and with it our ephemeral nodes."""
         with self._work:
             self._closed = True
             self._work.notify()
@@ -175,19 +175,19 @@ class ZooKeeperSession:
             self._worker.join()
 
     def ensure(self, path: str) -> None:
-        """Make a persistent node and its parents, unless they are there."""
+        """Makes a persistent node and its parents, unless they exist."""
         self._wait(self._client.ensure_path_async(path), path)
 
     def get(self, path: str) -> bytes | None:
-        """A node's data; None if there is no such node."""
+        """Returns the data of a node; None if there is no such node."""
         return self.get_many([path])[0]
 
     def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[bytes | None]:
-        """Many nodes' data, with several reads on their way at once. A watch is set on those that are there."""
+        """Returns the data of many nodes, with several reads in flight; with `watch` those that exist are watched."""
         return [None if node is None else node.data for node in self.nodes(paths, watch=watch)]
 
     def nodes(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
-        """As `get_many`, with what ZooKeeper knows of each node."""
+        """Returns what `get_many` does, with what ZooKeeper knows of each node."""
         watcher = self._node_changed if watch else None
         answers: list[Node | None] = []
         for begin in range(0, len(paths), READS_IN_FLIGHT):
@@ -199,12 +199,12 @@ class ZooKeeperSession:
         return answers
 
     def get_with_version(self, path: str) -> tuple[bytes, int] | None:
-        """A node's data and the number of its changes; None if there is no such node."""
+        """Returns the data of a node and how often it was set; None if there is no such node."""
         found = self._wait(self._client.get_async(path), path, missing_ok=True)
         return None if found is None else (bytes(found[0]), int(found[1].version))
 
     def replace(self, path: str, data: bytes, version: int) -> bool:
-        """Replace a node's data if no one has since it had `version`; whether that was so."""
+        """Replaces the data of a node if it still has `version`, and returns whether it had."""
         try:
             self._result(self._client.set_async(path, data, version))
         except BadVersionError:
@@ -214,37 +214,40 @@ class ZooKeeperSession:
         return True
 
     def next_version(self, path: str) -> int:
-        """Write a node, created if it is not there; returns its version, a number that no one else is given."""
+        """Writes a node, made if it does not exist, and returns its version, which no one else gets."""
         self.ensure(path)
         return int(self._wait(self._client.set_async(path, b""), path).version)
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Names of a node's children; none if there is no such node."""
+        """Returns the names of a node's children; none if there is no such node."""
         result = self._client.get_children_async(path, watch=self._node_changed if watch else None)
         return self._wait(result, path, missing_ok=True) or []
 
     def age_ms(self, path: str) -> int | None:
-        """Milliseconds since a node was made, by the clocks of ZooKeeper and of this machine; None without the node."""
+        """Returns the milliseconds since a node was made; None without the node.
+
+        They are the difference between this machine's clock and ZooKeeper's.
+        """
         stat = self._wait(self._client.exists_async(path), path)
         return None if stat is None else round(time.time() * 1000) - stat.ctime
 
     def tree(self, path: str) -> list[str]:
-        """A node and all below it, children before their parents; empty if there is no such node."""
+        """Returns a node and all below it, children before their parents; empty if there is no such node."""
         below = [node for child in self.children(path) for node in self.tree(f"{path}/{child}")]
         return [*below, path] if below or self.get(path) is not None else []
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a persistent node; False if it is there already."""
+        """Makes a persistent node; returns False if it exists already."""
         return self.transact([Create(path, data)]) is None
 
     def put(self, path: str, data: bytes) -> None:
-        """Replace a node's data; the node and its parents are made if they are not there."""
+        """Replaces the data of a node; the node and its parents are made if they do not exist."""
         if self.transact([SetData(path, data)]) is not None:
             self.ensure(path)
             self._wait(self._client.set_async(path, data), path)
 
     def transact(self, operations: Sequence[Operation]) -> str | None:
-        """All of the operations or none; None when done, else the path of the one that was refused."""
+        """Does all of the operations or none; returns None when done, else the path of the one that was refused."""
         request = self._client.transaction()
         for operation in operations:
             match operation:
@@ -262,12 +265,12 @@ class ZooKeeperSession:
         return None
 
     def register(self, path: str, data: bytes, *, wait_ms: int) -> bytes | None:
-        """Hold an ephemeral node until `close`, across session expiries.
+        """Holds an ephemeral node until `close`, across session expiries.
 
         Another session's node is waited for up to `wait_ms`, in case that session has lost its process.
 
         Returns:
-            None when we hold it, else the data of whoever does.
+            None when we hold it, else the data of the node that another holds.
         """
         deadline = time.monotonic() + wait_ms / 1000
         while (holder := self._claim(path, data)) is not None:
@@ -281,7 +284,10 @@ class ZooKeeperSession:
         return None
 
     def _note_granted_timeout(self) -> None:
-        """Kazoo keeps the granted timeout to itself: it reads for two thirds of it, and says so on each connect."""
+        """Notes the granted timeout at each connect.
+
+        Kazoo keeps it to itself, and returns two thirds of it as the time to read for.
+        """
         connection = self._client._connection  # noqa: SLF001 -- there is no other way to it
         connect = connection._connect  # noqa: SLF001
 

@@ -1,4 +1,4 @@
-"""Who consumes what, as every member of a group works it out for itself (spec E4). Pure.
+"""Who consumes what, as every member of a group computes it for itself (docs/consumer-groups.md). Pure.
 
 A member subscribes a topic with a number of streams; each stream is a consumer thread, named MEMBER-0, MEMBER-1 …
 
@@ -7,8 +7,8 @@ A member subscribes a topic with a number of streams; each stream is a consumer 
     roundrobin   all partitions, by topic and number, dealt to the sorted threads in turn; a thread without the
                  topic is passed over
 
-"Of one broker" is of its first replica, which does not change as leaders do: members that look at different moments
-agree. Kafka's own old consumer sorts by number alone, so its members and these do not mix in a group.
+A partition counts to the broker of its first replica, which does not change as leaders do: so members that look at
+different moments agree. Kafka's own old consumer sorts by number alone, so its members and these do not mix in a group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Assign = Callable[[Mapping[str, Subscription], Brokers], Assignment]
 
 
 def assign_range(subscriptions: Mapping[str, Subscription], brokers: Brokers) -> Assignment:
-    """The owner of each partition of a subscribed topic.
+    """Returns the owner of each partition of the subscribed topics, each topic dealt by itself.
 
     Args:
         subscriptions: By member, its topics with the number of its streams.
@@ -64,7 +64,7 @@ def assign_range(subscriptions: Mapping[str, Subscription], brokers: Brokers) ->
 
 
 def assign_roundrobin(subscriptions: Mapping[str, Subscription], brokers: Brokers) -> Assignment:
-    """As `assign_range`, dealt over all topics together."""
+    """Returns what `assign_range` does, with all topics dealt together."""
     by_topic = {topic: frozenset(threads) for topic, threads in _threads_by_topic(subscriptions).items()}
     deal = cycle(sorted({thread for threads in by_topic.values() for thread in threads}))
     assignment: Assignment = {}

@@ -74,7 +74,7 @@ class ConsumerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Settings from text; InvalidConfigError names what is unknown, missing, contradictory or out of range."""
+        """Returns the settings; InvalidConfigError names what is unknown, missing, contradictory or out of range."""
         texts = under_one_name(properties.items(), SYNONYMS)
         values: dict[str, Any] = {name.replace(".", "_"): value for name, value in TABLE.parse(texts).items()}
         for name in ("group_id", "zookeeper_connect"):

@@ -1,11 +1,11 @@
-"""`ConsumerConnector`: streams of the partitions that this member of a ZooKeeper-backed group owns (spec E2).
+"""`ConsumerConnector`: streams of the partitions that this member of a ZooKeeper-backed group owns.
 
     with ConsumerConnector({"group.id": "g", "zookeeper.connect": "127.0.0.1:2181"}) as connector:
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
         for message in stream:
             ...
 
-Any number of threads may each read one stream. `docs/clients.md` shows more, `docs/consumer-groups.md` says what holds.
+Any number of threads may each read one stream. docs/clients.md shows more, docs/consumer-groups.md has the guarantees.
 """
 
 from __future__ import annotations
@@ -69,10 +69,12 @@ class ConsumerConnector:
         self.shutdown()
 
     def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[ConsumerStream]]:
-        """So many streams of each topic; a partition feeds just one of them. Joins the group, which is done once.
+        """Joins the group, once, and returns as many streams of each topic as asked for.
+
+        A partition feeds just one of the streams.
 
         InvalidRequestError for a second call or a count outside 1 to 10,000; RebalanceFailedError, ZooKeeperError;
-        DamagedNodeError where the offset that ZooKeeper has of a partition is none.
+        DamagedNodeError where ZooKeeper's node for an offset does not hold one.
         """
         check_counts(topic_counts)
         consumer = self._join(Registration(dict(topic_counts)))
@@ -101,16 +103,16 @@ class ConsumerConnector:
         return streams
 
     def commit_offsets(self) -> None:
-        """Commit all that was handed out, the messages that the streams' threads have now included.
+        """Commits all that was handed out, including the messages that the streams' threads have now.
 
-        Raises OwnershipLostError naming partitions that are another's by now; what is ours is committed all the same.
+        Raises OwnershipLostError naming partitions that another member owns by now; those that are ours are committed.
         ZooKeeperError, BrokerError and the like after `offsets.commit.max.retries`.
         """
         if self._consumer is not None:
             self._consumer.commit(with_last=True, retries=self._config.offsets_commit_max_retries)
 
     def owned_partitions(self) -> set[Partition]:
-        """The partitions that are this member's, as far as it knows."""
+        """Returns the partitions that this member owns, as far as it knows."""
         return set() if self._consumer is None else set(self._consumer.member.owners.owned())
 
     @property
@@ -119,7 +121,10 @@ class ConsumerConnector:
         return None if self._consumer is None else self._consumer.member.name
 
     def shutdown(self) -> None:
-        """End the streams, commit what was handed out if `auto.commit.enable`, leave the group. Fine twice."""
+        """Ends the streams, commits what was handed out if `auto.commit.enable`, and leaves the group.
+
+        A second call does nothing.
+        """
         with self._lock:
             if self._is_shut_down:
                 return
@@ -130,7 +135,7 @@ class ConsumerConnector:
     def _join(self, registration: Registration) -> _Consumer:
         with self._lock:
             if self._is_shut_down or self._consumer is not None:
-                raise InvalidRequestError("a connector makes its streams once")
+                raise InvalidRequestError("a connector makes its streams only once")
             self._consumer = _Consumer(self._config, registration, self._observe)
             return self._consumer
 
@@ -155,7 +160,7 @@ class _Consumer(Consumption):
         self._committer = threading.Thread(target=self._commit_regularly, name="auto-commit", daemon=True)
 
     def add_stream(self, name: str) -> ConsumerStream:
-        """Another stream."""
+        """Adds a stream and returns it."""
         stream = ConsumerStream(
             name,
             self.member.lease,
@@ -168,7 +173,7 @@ class _Consumer(Consumption):
         return stream
 
     def start(self, stream_of: StreamOf) -> None:
-        """Join the group and begin to fetch."""
+        """Joins the group and begins to fetch."""
         self._stream_of = stream_of
         self._fetchers.start()
         self.member.start()
@@ -176,7 +181,7 @@ class _Consumer(Consumption):
             self._committer.start()
 
     def close(self) -> None:
-        """The end of everything, in the order that loses nothing."""
+        """Ends everything, in the order that loses nothing."""
         self._ends.set()
         if self._committer.is_alive():
             self._committer.join()
@@ -190,7 +195,7 @@ class _Consumer(Consumption):
         self._fetchers.close()
 
     def begin(self, partitions: Mapping[Partition, Ownership]) -> None:
-        """Feed the streams from the committed offsets on, once no former owner can change these any more."""
+        """Feeds the streams from the committed offsets on, once no former owner can change these any more."""
         if self._config.commits_to_coordinator:
             self.take_elsewhere(partitions)
         offsets = self._committed(partitions)
@@ -203,7 +208,7 @@ class _Consumer(Consumption):
         self._fetchers.add(feeds.values())
 
     def stop(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Hand out nothing more of these; what the application is done with is to be committed."""
+        """Stops handing out messages of these; returns what is to be committed of those already processed."""
         with self._commits:
             feeds = {one: self._feeds[one] for one in partitions if one in self._feeds}
             for feed in feeds.values():
@@ -216,17 +221,17 @@ class _Consumer(Consumption):
         return {one: offset for one, offset in wanted.items() if offset is not None}
 
     def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
-        """Have the coordinator refuse the commits of all former owners."""
+        """Has the coordinator refuse the commits of all former owners."""
         with self._cluster() as cluster:
             self._coordinator.take(cluster, partitions)
 
     def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commit to the coordinator; returns those that it refuses, as another has taken them."""
+        """Commits to the coordinator, and returns the partitions that it refuses, as another has taken them."""
         with self._cluster() as cluster:
             return self._coordinator.commit(cluster, offsets)
 
     def commit(self, *, with_last: bool, retries: int = 0) -> None:
-        """Commit what has come further since the last time."""
+        """Commits the offsets that have advanced since the last time."""
         owed: dict[Feed, int] = {}
         while True:
             try:
@@ -242,7 +247,7 @@ class _Consumer(Consumption):
             raise OwnershipLostError(f"not owned any more: {', '.join(map(str, sorted(lost)))}")
 
     def _commit(self, owed: dict[Feed, int], *, with_last: bool) -> None:
-        """Commit; to `owed` goes what is to be, of this attempt and those before, whoever owns it by now."""
+        """Commits, and adds to `owed` all that this attempt and those before had to commit, whoever owns it by now."""
         with self._commits:
             active = {one: feed for one, feed in self._feeds.items() if feed.is_active}
             wanted = {one: feed.to_commit(with_last=with_last) for one, feed in active.items()}
@@ -263,7 +268,7 @@ class _Consumer(Consumption):
                 logger.warning("%s: the next commit will do: %s", self.member.name, error)
 
     def _committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Where the group has come to; of both stores the further one while both are kept."""
+        """Returns the group's committed offsets; the higher one of both stores while both are kept."""
         wanted = set(partitions)
         stores: list[Mapping[Partition, int]] = []
         if self._config.commits_to_zookeeper:
@@ -280,7 +285,7 @@ class _Consumer(Consumption):
         )
 
     def _brokers(self) -> str:
-        """The brokers that ZooKeeper names; those of last time while it can't be asked."""
+        """Returns the brokers that ZooKeeper names; those of the last time while it can't be asked."""
         try:
             self._bootstrap = read_bootstrap(self.member.session)
         except ZooKeeperError:

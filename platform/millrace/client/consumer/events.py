@@ -1,4 +1,4 @@
-"""What a member tells of itself to whoever watches it: claims, hand-outs, commits, releases, with their tokens.
+"""What a member reports to an observer: claims, hand-outs, commits, releases, with their tokens.
 
 Times are nanoseconds of the lease's clock, which all processes of a machine share: the events of several members, put
 in order, are a history of ownership (docs/histories.md).
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 
 class OwnershipEvent(NamedTuple):
-    """One of them. The token is the owner node's czxid; an offset goes with hand-outs and commits."""
+    """One such report. The token is the owner node's czxid; hand-outs and commits have an offset."""
 
     kind: Kind
     member: str
@@ -38,4 +38,4 @@ Observe = Callable[[OwnershipEvent], None]
 
 
 def ignore(_: OwnershipEvent) -> None:
-    """No one watches."""
+    """Does nothing with an event."""

@@ -3,9 +3,9 @@
     take      InitProducerId as [group]/[topic]/[partition]     a new epoch; what the last one left open is aborted
     commit    AddOffsetsToTxn, TxnOffsetCommit, EndTxn          under that epoch, or refused
 
-Who takes a partition and *then* finds in ZooKeeper that it is its owner knows that every later owner takes it later:
-from then on, whatever of its own is still on its way is refused by the coordinators themselves. Who takes without being
-the owner disturbs the owner once, which finds itself still the owner, and takes the partition again.
+A member that takes a partition and *then* finds in ZooKeeper that it owns it knows that every later owner takes it
+later: once that has happened, the coordinators refuse what the former owner still has in flight. A member that takes
+a partition without owning it disturbs the owner once, which finds that it is still the owner, and takes it again.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ TAKEN_SINCE = frozenset(
 
 
 class Taking(NamedTuple):
-    """Under what a partition's offset is committed."""
+    """The producer id and epoch under which a partition's offset is committed."""
 
     producer_id: int
     producer_epoch: int
 
 
 class FencedCommits:
-    """Of one member of a group. A partition is taken, or committed, by one thread at a time."""
+    """The commits of one member of a group. One thread at a time takes or commits a partition."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -63,12 +63,12 @@ class FencedCommits:
         self._has_warned = False
 
     def take(self, cluster: Cluster, partitions: Iterable[Partition]) -> None:
-        """Be the newest taker of these; BrokerError, BrokerUnreachableError."""
+        """Takes these partitions, so that commits of former takers are refused; BrokerError, BrokerUnreachableError."""
         for partition in sorted(partitions):
             self._taken[partition] = self._take(cluster, partition)
 
     def commit(self, cluster: Cluster, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commit, and wait until readers see it; returns those that are not committed, as another took them since."""
+        """Commits, and waits until readers see it; returns those not committed because another has taken them since."""
         refused = {one for one, offset in sorted(offsets.items()) if not self._commit(cluster, one, offset)}
         committed = [one for one in offsets if one not in refused]
         if committed:
@@ -134,7 +134,7 @@ class FencedCommits:
         cluster.on_coordinator(name, end, key_type=TRANSACTION_KEY_TYPE)
 
     def _commit_unfenced(self, cluster: Cluster, partition: Partition, offset: int, why: BrokerError) -> None:
-        """In a Millrace cluster whose coordinators of the transaction and of the group are different brokers."""
+        """Commits without a transaction, whose coordinator in this Millrace cluster is not the group's."""
         if not self._has_warned:
             self._has_warned = True
             logger.warning("offsets of group %s are committed without a fence: %s", self._group_id, why)

@@ -4,8 +4,8 @@
                 ▲                                                   │
                 └────── moved leader, broken connection, offset out of range
 
-A fetcher asks for all its partitions at once, except those whose stream has no room: a slow stream holds up its own
-partitions alone. A feed that was given up is dropped wherever it is met.
+A fetcher asks for all its partitions at once, except those whose stream has no room: a slow stream holds up only its
+own partitions. A feed that was given up is dropped wherever it turns up.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ LEADER_MOVED = frozenset(
 
 
 class Fetchers:
-    """All the fetchers of one connector.
+    """The fetchers of one `ConsumerConnector`.
 
     Args:
-        bootstrap: the brokers' addresses as ZooKeeper has them now, with commas between.
+        bootstrap: returns the addresses of the live brokers, with commas between.
     """
 
     def __init__(self, config: ConsumerConfig, bootstrap: Callable[[], str]) -> None:
@@ -71,22 +71,22 @@ class Fetchers:
         self._finder = threading.Thread(target=self._find_leaders, name="leader-finder", daemon=True)
 
     def start(self) -> None:
-        """Begin to look for leaders."""
+        """Begins to look for leaders."""
         self._finder.start()
 
     def add(self, feeds: Iterable[Feed]) -> None:
-        """Fetch these."""
+        """Fetches these too."""
         with self.changed:
             self._homeless.update(feeds)
             self.changed.notify_all()
 
     def notice_room(self) -> None:
-        """A stream may have room, or a partition is given up."""
+        """Looks again, as a stream may have room, or a partition is given up."""
         with self.changed:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """End the threads; what is on its way is not waited for longer than the brokers hold it."""
+        """Ends the threads; answers under way are waited for no longer than the brokers hold them."""
         with self.changed:
             self.is_closed = True
             self.changed.notify_all()
@@ -96,7 +96,7 @@ class Fetchers:
             fetcher.thread.join()
 
     def ended(self, fetcher: _Fetcher) -> None:
-        """A fetcher has nothing to do, or lost its broker; called with `changed` held."""
+        """Removes a fetcher that has nothing to do, or lost its broker; called with `changed` held."""
         if self._fetchers.get(fetcher.address) is fetcher:
             del self._fetchers[fetcher.address]
 
@@ -115,7 +115,7 @@ class Fetchers:
                     self.changed.wait_for(lambda: self.is_closed, self._config.refresh_leader_backoff_ms / 1000)
 
     def _settle(self, feeds: set[Feed]) -> set[Feed]:
-        """Give each feed to its leader's fetcher; those that have to wait are returned."""
+        """Gives each feed to its leader's fetcher, and returns those that have to wait."""
         try:
             with Cluster(
                 self._bootstrap(),
@@ -151,7 +151,7 @@ class Fetchers:
 
 
 def first_offset(consumer: SimpleConsumer, feed: Feed, config: ConsumerConfig) -> int:
-    """Where to begin without a usable offset; the largest of committed records is the last stable offset."""
+    """Returns where to begin without a usable offset; the largest of committed records is the last stable offset."""
     if config.auto_offset_reset == ERROR:
         raise OffsetOutOfRangeError(f"{feed.partition}: no usable offset, and auto.offset.reset=error")
     if config.auto_offset_reset == SMALLEST:
@@ -160,7 +160,7 @@ def first_offset(consumer: SimpleConsumer, feed: Feed, config: ConsumerConfig) -
 
 
 class _Fetcher:
-    """One broker's thread."""
+    """The thread that fetches from one broker."""
 
     def __init__(self, owner: Fetchers, config: ConsumerConfig, address: Address) -> None:
         self.address = address

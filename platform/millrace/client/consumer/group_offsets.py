@@ -1,6 +1,7 @@
-"""A group's offsets from outside: read and set in both stores, and who its live members are (spec E5).
+"""A group's offsets, read and set from outside in both stores, and who its live members are.
 
-Setting is refused while the group has members of either kind: they would go on from where they are, and commit over it.
+Offsets are not set while the group has members of either kind: those would go on from their positions, and commit
+them over what was set (docs/consumer-groups.md).
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class ZooKeeperGroup(NamedTuple):
 class GroupOffsets:
     """The offsets of one group; a context manager. The store is `kafka` or `zookeeper`.
 
-    InvalidConfigError where ZooKeeper has no place for such a name.
+    InvalidConfigError for a name that no node of ZooKeeper can have.
 
     Args:
-        zookeeper: needed for what lies there; without it nothing is known of members there.
+        zookeeper: needed for offsets that lie there; without it members that register there are not seen.
     """
 
     def __init__(self, group_id: str, *, zookeeper: str | None, bootstrap: str) -> None:
@@ -68,26 +69,26 @@ class GroupOffsets:
             self._session.close()
 
     def read(self, store: str) -> dict[Partition, int]:
-        """All the offsets of a store; none where it does not know the group."""
+        """Returns all the offsets of a store; none where it does not know the group."""
         if store == KAFKA:
             return read_coordinator(self._groups, self._group_id)
         return read_all_zookeeper(self._zookeeper(), self._group_id)
 
     def read_sound(self, store: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offsets of some partitions, without those that ZooKeeper has no number for."""
+        """Returns the offsets of some partitions, without those for which ZooKeeper has no number."""
         if store == KAFKA:
             wanted = set(partitions)
             return {one: offset for one, offset in self.read(store).items() if one in wanted}
         return read_sound_zookeeper(self._zookeeper(), self._group_id, partitions)
 
     def exists(self, store: str) -> bool:
-        """Whether the coordinator, or ZooKeeper, knows the group."""
+        """Returns whether the coordinator, or ZooKeeper, knows the group."""
         if store == KAFKA:
             return self._describe() is not None
         return self._group_id in self._zookeeper().children(paths.CONSUMERS)
 
     def write(self, store: str, offsets: Mapping[Partition, int], *, only_forward: bool = False) -> None:
-        """Set offsets; with `only_forward` those that are behind what the store has stay. GroupHasMembersError."""
+        """Sets offsets; with `only_forward` none is moved back. GroupHasMembersError."""
         self.refuse_members()
         if only_forward:
             has = self.read(store)
@@ -95,14 +96,14 @@ class GroupOffsets:
         if not offsets:
             return
         if store == KAFKA:
-            if self._session is not None:  # a member that was stopped amid a commit, and is a member no more
+            if self._session is not None:  # of a member that was stopped during a commit, and is none any more
                 FencedCommits(self._group_id).take(self._cluster, offsets)
             write_coordinator(self._groups, self._group_id, offsets)
         else:
             write_zookeeper(self._zookeeper(), self._group_id, offsets)
 
     def refuse_members(self) -> None:
-        """GroupHasMembersError where the group has live members, of either kind."""
+        """Raises GroupHasMembersError where the group has live members, of either kind."""
         members = [] if self._session is None else self._session.children(paths.consumer_ids(self._group_id))
         group = self._describe()
         if group is not None:
@@ -118,7 +119,7 @@ class GroupOffsets:
         return self._session
 
     def _describe(self) -> GroupDescription | None:
-        """What the coordinator says of the group; None where it knows none of this name."""
+        """Returns what the coordinator says of the group; None where it knows none of this name."""
         try:
             return self._groups.describe(self._group_id)
         except BrokerError as error:
@@ -128,12 +129,12 @@ class GroupOffsets:
 
 
 def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:
-    """The groups that have ever registered a member or an offset in ZooKeeper, and whether they have live members."""
+    """Returns the groups that ever registered a member or an offset in ZooKeeper, and whether members are live."""
     return [(one, bool(session.children(paths.consumer_ids(one)))) for one in sorted(session.children(paths.CONSUMERS))]
 
 
 def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKeeperGroup:
-    """What ZooKeeper has of a group; empty where it has nothing."""
+    """Returns what ZooKeeper has of a group; empty where it has nothing."""
     check_names(group_id)
     members = tuple(sorted(session.children(paths.consumer_ids(group_id))))
     owned = [
@@ -152,7 +153,7 @@ def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKee
 
 
 def open_session(zookeeper: str) -> ZooKeeperSession:
-    """A session for looking at groups."""
+    """Returns a started session for looking at groups."""
     session = ZooKeeperSession(
         zookeeper,
         session_timeout_ms=SESSION_TIMEOUT_MS,

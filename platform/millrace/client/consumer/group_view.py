@@ -1,4 +1,4 @@
-"""What a member reads of its group in ZooKeeper, and what follows from it: who is to consume what (spec E3, E4)."""
+"""What a member reads of its group in ZooKeeper, and who is to consume what according to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_assignment(session: ZooKeeperSession, config: ConsumerConfig) -> Assignment:
-    """Members, brokers and topics, each with a watch; from them the owner of every partition."""
+    """Reads members, brokers and topics, each with a watch, and returns the owner of every partition."""
     registrations = _registrations(session, config.group_id)
     session.children(paths.BROKER_IDS, watch=True)
     existing = sorted(session.children(paths.TOPICS, watch=True))
@@ -34,7 +34,7 @@ def read_assignment(session: ZooKeeperSession, config: ConsumerConfig) -> Assign
 
 
 def read_bootstrap(session: ZooKeeperSession) -> str:
-    """The addresses of the live brokers with commas between; ClusterError where there is none."""
+    """Returns the addresses of the live brokers with commas between; ClusterError where there is none."""
     brokers = read_brokers(session)
     if not brokers:
         raise ClusterError("no broker is registered in ZooKeeper")
@@ -50,6 +50,6 @@ def _registrations(session: ZooKeeperSession, group_id: str) -> dict[str, Regist
             continue
         try:
             registrations[member] = decode_registration(data)
-        except ZooKeeperError as error:  # every member leaves it out, so that they agree; it can own nothing of theirs
+        except ZooKeeperError as error:  # every member leaves it out, so that all agree; it can own nothing of theirs
             logger.warning("%s is left out: %s", paths.consumer_id(group_id, member), error)
     return registrations

@@ -5,7 +5,7 @@
       │◄──────── lease: two thirds of it ───────────────►│◄── margin ─────────────►│
 
 The time counts from before the question was asked, by a clock that runs on while the process is stopped and while
-the machine sleeps. Whoever wakes finds the lease ended, and hands out nothing until ZooKeeper has been heard again,
+the machine sleeps. A member that wakes finds its lease ended, and hands out nothing until ZooKeeper has answered again
 under the same session. The margin covers clocks of different speed, and the tick by which a follower tells its leader.
 """
 
@@ -23,14 +23,14 @@ NO_SESSION_ID = 0
 
 
 class Term(NamedTuple):
-    """A session, and until when it is sure to live."""
+    """A session, and the time until which it is sure to live."""
 
     session_id: int
     ends_ns: int
 
 
 def lease_clock_ns() -> int:
-    """Nanoseconds that pass in sleep as well: CLOCK_BOOTTIME, or the monotonic clock where there is none."""
+    """Returns nanoseconds that pass in sleep too: CLOCK_BOOTTIME, or the monotonic clock where there is none."""
     return _clock()
 
 
@@ -52,17 +52,17 @@ class Lease:
         self._renewed = threading.Condition()
 
     def renew(self, session_id: int, asked_ns: int, timeout_ms: int) -> None:
-        """The session was alive when, after `asked_ns`, ZooKeeper's leader answered."""
+        """Notes that ZooKeeper's leader answered for the session after `asked_ns`, when it was alive."""
         with self._renewed:
             self._term = Term(session_id, asked_ns + timeout_ms * NANOSECONDS_PER_MS * LEASE_THIRDS // 3)
             self._renewed.notify_all()
 
     def holding_ns(self, session_id: int) -> int | None:
-        """The time now, if what that session owns is sure to be owned still; None else."""
+        """Returns the current time if what that session owns is sure to be owned still; else None."""
         now_ns, term = self.clock_ns(), self._term
         return now_ns if term.session_id == session_id and now_ns < term.ends_ns else None
 
     def wait(self, timeout_s: float) -> None:
-        """Until it is renewed, or the time has passed."""
+        """Waits until the lease is renewed, or the time has passed."""
         with self._renewed:
             self._renewed.wait(timeout_s)

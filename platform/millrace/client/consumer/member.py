@@ -1,8 +1,8 @@
 """A member of a group: does what the rebalance's table says, and keeps its lease (docs/consumer-groups.md).
 
-One thread takes events in their order and acts; ZooKeeper's watches, timers and the application only leave events. A
-second thread asks ZooKeeper's leader six times in a session's timeout whether the session lives, which is what
-hand-outs go by. Where ZooKeeper can't be reached, an action is tried again until it can be, or until the session is
+One thread takes events in their order and acts; ZooKeeper's watches, timers and the application only post events. A
+second thread asks ZooKeeper's leader six times in a session's timeout whether the session lives, and hand-outs depend
+on the answer. Where ZooKeeper can't be reached, an action is tried again until it can be, or until the session is
 known to be lost; the lease ends by itself meanwhile.
 """
 
@@ -37,23 +37,23 @@ Positions = Callable[[Iterable[Partition]], Mapping[Partition, int]]
 
 
 class Consumption(Protocol):
-    """What a member does with partitions beside owning them; the connector's part."""
+    """What a member does with partitions besides owning them; the consumer implements it."""
 
     def begin(self, partitions: Mapping[Partition, Ownership]) -> None:
-        """Hand these out from their committed offsets on."""
+        """Hands these out from their committed offsets on."""
 
     def stop(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Hand out nothing more of these; what is to be committed of them."""
+        """Stops handing these out, and returns what is to be committed of them."""
 
     def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
-        """Have the coordinator, where that keeps offsets, refuse what former owners commit."""
+        """Has the coordinator, where it keeps offsets, refuse what former owners commit."""
 
     def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commit to the coordinator; those that it refuses, as another has taken them."""
+        """Commits to the coordinator, and returns the partitions it refuses, as another has taken them."""
 
 
 class GroupMember:
-    """Begins with `start`; `consumption` is called on this member's own thread."""
+    """This process's member of a group, from `start` to `close`; its own thread calls `consumption`."""
 
     def __init__(
         self, config: ConsumerConfig, name: str, registration: bytes, consumption: Consumption, observe: Observe
@@ -86,7 +86,7 @@ class GroupMember:
         )
 
     def start(self) -> None:
-        """Join the group; RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError or any that does not pass."""
+        """Joins the group; RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError or another lasting error."""
         self.session.start()
         for thread in self._threads:
             thread.start()
@@ -98,7 +98,7 @@ class GroupMember:
             raise failure
 
     def close(self) -> None:
-        """Commit, give everything up, and leave the group; tried again for a session's timeout."""
+        """Commits, gives everything up, and leaves the group; tries again for a session's timeout."""
         self._stops_at_ns = self.lease.clock_ns() + self.session.timeout_ms * NANOSECONDS_PER_MS
         self._post(Close())
         rebalancing, leasing = self._threads
@@ -115,7 +115,7 @@ class GroupMember:
         self.session.close()
 
     def commit(self, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commit offsets of owned partitions; those that are ours no longer are returned, and not committed.
+        """Commits offsets of owned partitions; returns those that are no longer ours, which are not committed.
 
         ZooKeeperError while ZooKeeper has not confirmed our session for too long.
         """
@@ -134,7 +134,10 @@ class GroupMember:
         return lost
 
     def _commit_elsewhere(self, offsets: Mapping[Partition, int], owned: Iterable[Ownership]) -> set[Partition]:
-        """What was refused but is ours in ZooKeeper is taken again, and shown to be ours after that."""
+        """Commits to the coordinator, and returns the partitions that are not ours any more.
+
+        A partition that it refuses is taken again if it is ours in ZooKeeper, which is then checked once more.
+        """
         left, lost = offsets, set[Partition]()
         for _ in range(TAKING_ATTEMPTS):
             self._check_lease(owned)
@@ -193,7 +196,7 @@ class GroupMember:
             self._wake.notify_all()
 
     def _act(self, action: Action) -> None:
-        """Do it, again after an error that may pass; not once the session is lost, which the next event tells."""
+        """Does an action, and repeats it after an error until a later event overtakes it."""
         while True:
             try:
                 self._do(action)
@@ -208,7 +211,7 @@ class GroupMember:
                 return
 
     def _is_overtaken(self) -> bool:
-        """Who leaves only gives up what it has, as long as `close` lets it."""
+        """Returns whether the session is lost, or the member leaves and `close` waits no longer for this action."""
         is_late = self._state.phase is not Phase.CLOSED or self.lease.clock_ns() >= self._stops_at_ns
         return (self._is_stopping and is_late) or SessionLost() in self._events
 
@@ -243,7 +246,7 @@ class GroupMember:
             self.session.ensure(parent)
         path = paths.consumer_id(group_id, self.name)
         holder = self.session.register(path, self._registration, wait_ms=2 * self.session.timeout_ms)
-        if holder is not None:  # not a node that a killed process has left: that would have gone by now
+        if holder is not None:  # not the node of a killed process, which would be gone by now
             taken = ConsumerIdTakenError(f"{path} is held by another live member: {holder!r}")
             if self._outcome is not None:
                 raise taken

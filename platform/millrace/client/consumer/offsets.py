@@ -1,4 +1,4 @@
-"""Offsets of a group: in ZooKeeper, in the coordinator, or, for the time of a migration, in both (spec E5)."""
+"""The offsets of a group: in ZooKeeper, in the coordinator, or, during a migration, in both."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from millrace.zk.session import ZooKeeperSession
 
 
 def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The offsets that ZooKeeper has of these partitions; DamagedNodeError for what is none, ZooKeeperError."""
+    """Returns the offsets that ZooKeeper has of these partitions; DamagedNodeError for a bad one, ZooKeeperError."""
     return {one: _number(one, data) for one, data in _nodes(session, group_id, partitions).items()}
 
 
 def read_sound_zookeeper(
     session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
-    """As `read_zookeeper`, for those who replace offsets: what is no offset is left out."""
+    """Returns what `read_zookeeper` does, for those who replace offsets: damaged ones are left out."""
     found: dict[Partition, int] = {}
     for one, data in _nodes(session, group_id, partitions).items():
         with suppress(DamagedNodeError):
@@ -31,7 +31,7 @@ def read_sound_zookeeper(
 
 
 def read_all_zookeeper(session: ZooKeeperSession, group_id: str) -> dict[Partition, int]:
-    """All the offsets that ZooKeeper has of a group."""
+    """Returns all the offsets that ZooKeeper has of a group."""
     partitions = [
         Partition(topic, int(index))
         for topic in session.children(paths.consumer_offsets(group_id))
@@ -42,14 +42,14 @@ def read_all_zookeeper(session: ZooKeeperSession, group_id: str) -> dict[Partiti
 
 
 def check_names(*names: str) -> None:
-    """InvalidConfigError for a group or a topic that no node of ZooKeeper's can be named after."""
+    """Raises InvalidConfigError for a group or a topic whose name no node of ZooKeeper can have."""
     for name in names:
         if not paths.is_name(name):
             raise InvalidConfigError(f"{name!r} can't be a name in ZooKeeper")
 
 
 def write_zookeeper(session: ZooKeeperSession, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Set offsets of a group without live members; none where a topic's name has no place in ZooKeeper."""
+    """Sets offsets of a group without live members; none where a topic's name has no place in ZooKeeper."""
     check_names(*{partition.topic for partition in offsets})
     for partition, offset in offsets.items():
         session.put(paths.consumer_offset(group_id, *partition), str(offset).encode())
@@ -58,18 +58,18 @@ def write_zookeeper(session: ZooKeeperSession, group_id: str, offsets: Mapping[P
 def read_coordinator(
     groups: Groups, group_id: str, partitions: Iterable[Partition] | None = None
 ) -> dict[Partition, int]:
-    """All the offsets that the group's coordinator has; or those of some partitions, with no commit under way."""
+    """Returns the offsets that the coordinator has: all, or those of some partitions with no commit under way."""
     found = groups.offsets(group_id, partitions).items()
     return {Partition(*partition): offset for partition, (offset, _) in found if offset != NO_OFFSET}
 
 
 def write_coordinator(groups: Groups, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Commit offsets to the group's coordinator, which takes them from anybody while it knows no members."""
+    """Commits offsets to the group's coordinator, which takes them from anyone while it knows no members."""
     groups.commit(group_id, {partition: GroupOffset(offset, "") for partition, offset in offsets.items()})
 
 
 def furthest(*stores: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Of two stores' offsets the larger ones: what a member begins with while it commits to both."""
+    """Returns the larger of two stores' offsets: what a member begins with while it commits to both."""
     offsets: dict[Partition, int] = {}
     for store in stores:
         for partition, offset in store.items():

@@ -1,4 +1,4 @@
-"""Who owns a partition in ZooKeeper, and commits that only its owner can make (spec E4, E5; docs/consumer-groups.md).
+"""Who owns a partition in ZooKeeper, and commits that only its owner can make (docs/consumer-groups.md).
 
     claim    set /consumers/[group]/owners/[topic]                    its version counts the topic's claims
              create …/owners/[topic]/[n]  (ephemeral)                 czxid: the fencing token
@@ -7,8 +7,8 @@
              set   /consumers/[group]/offsets/[topic]/[n]
     release  check …/owners/[topic], delete …/owners/[topic]/[n]
 
-Each is one transaction of ZooKeeper's. A node can be checked for its version, which a node made anew has again, but
-not for its czxid: so every claim counts the version of the parent up. A commit whose check fails reads that version,
+Each is one transaction of ZooKeeper's. A node can be checked for its version, which a recreated node has again, but
+not for its czxid: so every claim increments the version of the parent. A commit whose check fails reads that version,
 then the czxids, and tries again with those partitions whose token is still ours. Nothing of an owner that was replaced
 can pass, however late it arrives.
 """
@@ -41,7 +41,7 @@ class Ownership:
 
 
 class Owners:
-    """The partitions that one member owns. Thread-safe; every call may raise ZooKeeperError, and can be made again."""
+    """The partitions that one member owns. Thread-safe; every call may raise ZooKeeperError, and can be repeated."""
 
     def __init__(self, session: ZooKeeperSession, group_id: str) -> None:
         self._session = session
@@ -51,12 +51,12 @@ class Owners:
         self._claims: dict[str, int] = {}  # by topic, the version of its parent when our tokens were last seen
 
     def owned(self) -> dict[Partition, Ownership]:
-        """What is ours, as far as we know."""
+        """Returns what is ours, as far as we know."""
         with self._lock:
             return dict(self._owned)
 
     def claim(self, partitions: Mapping[Partition, Thread]) -> Partition | None:
-        """Become the owner of all, or say of which there is another; what was claimed before that stays claimed."""
+        """Becomes the owner of all, or returns which one another owns; what was claimed before that stays claimed."""
         with self._lock:
             for topic, indexes in _by_topic(partitions).items():
                 self._session.ensure(paths.owners(self._group_id, topic))
@@ -68,11 +68,11 @@ class Owners:
             return None
 
     def commit(self, offsets: Offsets) -> set[Partition]:
-        """Store offsets of partitions that are ours; those that are not ours any more are returned and forgotten."""
+        """Stores offsets of partitions that are ours; forgets and returns those that are not ours any more."""
         return self._each_topic(offsets, offsets, release=False)
 
     def release(self, partitions: Iterable[Partition]) -> None:
-        """Give partitions up."""
+        """Gives partitions up."""
         with self._lock:
             ours = [one for one in partitions if one in self._owned]
             self._each_topic(ours, {}, release=True)
@@ -80,17 +80,17 @@ class Owners:
                 self._owned.pop(one, None)
 
     def check(self, partitions: Iterable[Partition]) -> set[Partition]:
-        """Those of the partitions that are not ours any more."""
+        """Returns those of the partitions that are not ours any more."""
         return self._each_topic(partitions, {}, release=False)
 
     def forget(self) -> None:
-        """Our session is gone, and with it all that we owned."""
+        """Forgets all that we owned, as it is gone with our session."""
         with self._lock:
             self._owned.clear()
             self._claims.clear()
 
     def is_free(self, partition: Partition) -> bool:
-        """Whether no one owns it; a watch tells when its owner's node changes."""
+        """Returns whether a partition has no owner; a watch tells when its owner's node changes."""
         return self._session.nodes([self._owner(partition)], watch=True)[0] is None
 
     def _claim(self, threads: Mapping[Partition, Thread], topic: str) -> Partition | None:
@@ -107,11 +107,11 @@ class Owners:
             if node is None or node.data != str(threads[one]).encode():
                 return one
             self._owned[one] = Ownership(threads[one], node.created_zxid, node.session_id)
-        self._verify(topic, [])  # with the topic's version read anew, every token of ours in it is looked at anew
+        self._verify(topic, [])  # the topic's version was read again, so every token of ours in it is checked again
         return None
 
     def _drop_own(self, path: str) -> bool:
-        """Whether a node was one of this session's, or has gone: an answer that was lost leaves such a node behind."""
+        """Returns whether a node is gone or was this session's, which deletes it: a lost answer leaves one behind."""
         node = self._session.nodes([path])[0]
         identity = self._session.client_id
         if node is None:
@@ -154,7 +154,7 @@ class Owners:
         ]
 
     def _verify(self, topic: str, partitions: list[Partition]) -> set[Partition]:
-        """Read the topic's version, then the tokens; forget and return the partitions whose token is not ours."""
+        """Reads the topic's version, then the tokens; forgets and returns the partitions whose token is not ours."""
         others = [one for one in self._owned if one.topic == topic and one not in partitions]
         watched = [*partitions, *others]
         self._claims[topic], nodes = self._seen(topic, watched)

@@ -1,14 +1,14 @@
-"""The rebalance of one member as a pure state table: events in, what the shell is to do out (spec E3, E4).
+"""The rebalance of one member as a pure state table: events go in, actions for `member.py` come out.
 
     UNREGISTERED ──Registered──► READING ──Planned──► RELEASING ──Released──► CLAIMING ──Claimed──► OWNING
           ▲                       ▲  ▲                                           │                     │
           │                       │  └────── Elapsed, Changed ──── WAITING ◄──Refused                  │
       SessionLost (anywhere)      └──────────────────────── Changed ◄─────────────────────────────────┘
 
-A change seen while an attempt is under way is remembered, and read once it has ended. What stays with the same stream
-is neither released nor claimed again: the same as giving up and taking it at once. Where a former owner still holds
-one partition, all that this attempt has claimed is given up, so that two members never wait for each other; after
-`max_retries` attempts the member owns nothing and waits for the next change.
+A change seen while an attempt is under way is remembered, and the group is read again once the attempt has ended. A
+partition that stays with the same stream is neither released nor claimed again, which has the same effect as both at
+once. Where a former owner still holds one partition, all that this attempt has claimed is given up, so that two members
+never wait for each other; after `max_retries` attempts the member owns nothing and waits for the next change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What was to be given up is given up."""
+    """All that was to be given up is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Say that this rebalance has come to nothing."""
+    """Report that this rebalance has failed."""
 
     partition: Partition
 
@@ -146,7 +146,7 @@ NOTHING: Held = {}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The state. `held`: what we own; `mine`: what this attempt is to end with; `stale`: read again afterwards."""
+    """The state. `held`: what we own; `mine`: what this attempt is to end with; `stale`: read the group again."""
 
     max_retries: int
     phase: Phase = Phase.UNREGISTERED
@@ -161,7 +161,7 @@ READY = (Phase.OWNING, Phase.WAITING, Phase.FAILED)
 
 
 def step(member: Member, event: Event) -> Step:  # noqa: C901, PLR0911 -- the table's rows
-    """The next state, and what to do. An event that the phase does not expect changes nothing."""
+    """Returns the next state, and what to do. An event that the phase does not expect changes nothing."""
     match member.phase, event:
         case Phase.CLOSED, _:
             return member, ()
@@ -184,7 +184,7 @@ def step(member: Member, event: Event) -> Step:  # noqa: C901, PLR0911 -- the ta
             return _read(member)
         case ((Phase.OWNING | Phase.FAILED), Changed()):
             return _read(replace(member, attempt=0))
-        case Phase.WAITING, Changed():  # others move on: that attempt does not count
+        case Phase.WAITING, Changed():  # others have moved on, so that attempt does not count
             return _read(replace(member, attempt=max(member.attempt - 1, 0)))
         case ((Phase.READING | Phase.RELEASING | Phase.CLAIMING), Changed()):
             return replace(member, stale=True), ()

@@ -1,4 +1,4 @@
-r"""What a member says of itself in /consumers/[group]/ids/[consumer], in Kafka's own form (spec E3, F).
+r"""What a member says of itself in /consumers/[group]/ids/[consumer], in Kafka's own form.
 
     {"version":1,"subscription":{"clicks":2},"pattern":"static","timestamp":"1400000000000"}
     {"version":1,"subscription":{"web\\..*":1},"pattern":"white_list","timestamp":…}        or black_list
@@ -23,7 +23,7 @@ MAX_STREAMS = 10_000
 
 
 class Pattern(StrEnum):
-    """What the subscription's names are."""
+    """What the names of a subscription mean."""
 
     STATIC = "static"
     WHITE_LIST = "white_list"
@@ -38,7 +38,7 @@ class Registration:
     pattern: Pattern = Pattern.STATIC
 
     def topics(self, existing: Iterable[str], *, exclude_internal: bool = True) -> dict[str, int]:
-        """The topics that it means, among those that there are, with the number of streams."""
+        """Returns the topics among the existing that it means, with the number of streams."""
         if self.pattern is Pattern.STATIC:
             return {topic: self.subscription[topic] for topic in existing if topic in self.subscription}
         (text, count), wants = next(iter(self.subscription.items())), self.pattern is Pattern.WHITE_LIST
@@ -52,7 +52,10 @@ class Registration:
 
 
 def filter_expression(text: str) -> str:
-    """A filter's regular expression: a comma means "or", blanks and quotes around it mean nothing, as in Kafka."""
+    """Returns a filter's regular expression, read as Kafka does.
+
+    A comma means "or"; blanks, and quotes around it, mean nothing.
+    """
     expression = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
         re.compile(expression)
@@ -62,18 +65,18 @@ def filter_expression(text: str) -> str:
 
 
 def check_counts(subscription: Mapping[str, int]) -> None:
-    """InvalidRequestError for a number of streams below 1 or above 10,000, or for no topic at all."""
+    """Raises InvalidRequestError for a number of streams below 1 or above 10,000, or for no topic at all."""
     if not subscription or not all(1 <= count <= MAX_STREAMS for count in subscription.values()):
         raise InvalidRequestError(f"at least one topic, and 1 to {MAX_STREAMS} streams of each, are needed")
 
 
 def member_name(group_id: str, consumer_id: str, now_ms: int) -> str:
-    """The name of a member, unique unless `consumer.id` gives it."""
+    """Returns the name of a member, unique unless `consumer.id` gives it."""
     return f"{group_id}_{consumer_id or f'{socket.gethostname()}-{now_ms}-{secrets.token_hex(4)}'}"
 
 
 def encode_registration(registration: Registration, now_ms: int) -> bytes:
-    """The node's data."""
+    """Returns the data of the member's node."""
     fields = {
         "version": 1,
         "subscription": dict(registration.subscription),
@@ -84,7 +87,7 @@ def encode_registration(registration: Registration, now_ms: int) -> bytes:
 
 
 def decode_registration(data: bytes) -> Registration:
-    """The registration of another member; ZooKeeperError for what is none."""
+    """Returns the registration of another member; ZooKeeperError for other data."""
     try:
         fields = json.loads(data)
         subscription = {str(name): int(count) for name, count in fields["subscription"].items()}

@@ -1,9 +1,9 @@
-"""Streams: what a thread of the application reads, and the partitions that feed them (spec E2).
+"""Streams: what a thread of the application reads, and the partitions that feed them.
 
     fetcher ──chunks──► queue of at most queued.max.message.chunks ──► ConsumerStream ──messages──► one thread
 
-Each hand-out takes the feed's lock, looks whether the partition is ours still and the lease runs, and notes the
-position: a partition that is given up hands out nothing from then on, whatever lies in queues. A message counts as
+Each hand-out takes the feed's lock, checks that the partition is still ours and the lease runs, and notes the
+position: a partition that is given up hands out nothing after that, whatever lies in queues. A message counts as
 done when its stream is asked for the next one.
 """
 
@@ -37,10 +37,10 @@ class Message(NamedTuple):
 
 
 class Feed:
-    """One owned partition on its way into one stream.
+    """One owned partition that feeds one stream.
 
-    `fetch_offset` is the fetcher's: what it asks for next, None where that has to be found out. `handed` and `done` are
-    offsets of the next message, after the last one handed out and the last one that the application is done with.
+    The fetcher asks for `fetch_offset` next; None means that it has to be found out. `handed` and `done` are the
+    offsets after the last message that was handed out and the last one that the application is done with.
     """
 
     def __init__(self, partition: Partition, ownership: Ownership, stream: ConsumerStream, offset: int | None) -> None:
@@ -54,18 +54,18 @@ class Feed:
         self.handed = self.done = self.committed = offset
 
     def begin_at(self, offset: int) -> None:
-        """The position is found out: the first one, or another because the log no longer has the old one."""
+        """Sets the position: the first one, or another because the log no longer has the old one."""
         with self.lock:
             self.fetch_offset = self.handed = self.done = offset
             self.committed = None
 
     def stop(self) -> None:
-        """Hand out nothing more."""
+        """Stops handing out."""
         with self.lock:
             self.is_active = False
 
     def to_commit(self, *, with_last: bool) -> int | None:
-        """The offset to commit, with or without the message that the application has now; None for nothing new."""
+        """Returns the offset to commit, with or without the message that the application has; None for nothing new."""
         offset = self.handed if with_last else self.done
         if offset is None or (self.committed is not None and offset <= self.committed):
             return None
@@ -73,7 +73,7 @@ class Feed:
 
 
 class Chunk(NamedTuple):
-    """What one fetch brought of one partition; of control batches and of aborted ones only the offset behind them."""
+    """What one fetch brought of one partition; control and aborted batches leave only the offset after them."""
 
     feed: Feed
     records: Sequence[Record]
@@ -130,25 +130,25 @@ class ConsumerStream:
         return len(self._chunks) < self._max_chunks
 
     def put(self, chunk: Chunk) -> None:
-        """Queue a chunk; the fetchers look for room before they ask a broker for more."""
+        """Queues a chunk; the fetchers look for room before they ask a broker for more."""
         with self._changed:
             self._chunks.append(chunk)
             self._changed.notify()
 
     def fail(self, error: Exception) -> None:
-        """Raise this from the stream."""
+        """Makes the stream raise this error."""
         with self._changed:
             self._failure = error
             self._changed.notify()
 
     def drop(self, feeds: set[Feed]) -> None:
-        """Forget what is queued of partitions that are given up."""
+        """Forgets what is queued of partitions that are given up."""
         with self._changed:
             self._chunks = deque(chunk for chunk in self._chunks if chunk.feed not in feeds)
         self._on_room()
 
     def close(self) -> None:
-        """End the iteration."""
+        """Ends the iteration."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -201,7 +201,7 @@ class ConsumerStream:
         return remaining_s
 
     def _hand_out(self, chunk: Chunk, record: Record | None, deadline_ns: int | None) -> Message | None:
-        """The record as a message; None where there is none, or it is not ours to hand out."""
+        """Returns the record as a message; None where there is none, or it is not ours to hand out."""
         feed = chunk.feed
         while not self._is_closed:
             with feed.lock:

@@ -1,4 +1,4 @@
-"""Records on their way from the threads that send to the one that delivers: bounded, batched, in order.
+"""Holds records between the threads that send and the one that delivers: bounded, batched, in order.
 
 One lock holds it all. A record costs one append to its batch's list; what happens once a batch costs more.
 """
@@ -21,7 +21,7 @@ now_ns, monotonic = time.time_ns, time.monotonic
 
 
 class Accumulator:
-    """`wake` tells the sender of a new batch, `on_full` those who choose partitions that a topic's batch is full."""
+    """The batches of every partition. `wake` tells the sender of a new one, `on_full` the partitioner of a full one."""
 
     def __init__(self, settings: ProducerSettings, wake: Callable[[], None], on_full: Callable[[str], object]) -> None:
         self.lock = threading.Lock()
@@ -54,7 +54,7 @@ class Accumulator:
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """Take a record. QueueFullError where there is no room in time, ProducerClosedError after the end."""
+        """Takes a record; QueueFullError where there is no room in time, ProducerClosedError after the end."""
         size_bytes = RECORD_OVERHEAD_BYTES
         if value is not None:
             size_bytes += len(value)
@@ -88,13 +88,13 @@ class Accumulator:
         return Delivery(batch, index)
 
     def refuse(self, error: MillraceError) -> None:
-        """Take no record any more; who waits for room is refused too."""
+        """Takes no record any more; threads that wait for room get the error too."""
         with self.lock:
             self.refusal = error
             self.changed.notify_all()
 
     def release(self, batch: Batch) -> None:
-        """A batch is done: there is room again, and perhaps nothing left to flush. Under the lock."""
+        """Removes a batch that is done, which makes room and may end a flush; called with the lock held."""
         batch.release()
         self.finishing.discard(batch)
         self.record_count -= batch.count
@@ -102,7 +102,7 @@ class Accumulator:
         self.changed.notify_all()
 
     def flush(self, timeout_s: float | None) -> None:
-        """Wait until all that was taken is done; DeliveryTimeoutError says how many records are not."""
+        """Waits until all that was taken is done; DeliveryTimeoutError says how many records are not."""
         deadline = None if timeout_s is None else monotonic() + timeout_s
         with self.lock:
             self.hurried += 1
@@ -120,7 +120,7 @@ class Accumulator:
                 self.hurried -= 1
 
     def abandon(self) -> None:
-        """In a forked child: locks may be held by threads that are not here, so there are new ones."""
+        """Makes new locks in a forked child, where threads that are not there may hold the old ones."""
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.refusal = ProducerClosedError("the producer was made before a fork, by the parent: make one after it")

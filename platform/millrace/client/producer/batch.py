@@ -31,12 +31,12 @@ from millrace.records.compression import Codec, compress
 from millrace.records.record import Header, NewRecord, decode_records, encode_bodies_plainly
 
 PlacedRecord = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
-RECORD_OVERHEAD_BYTES = 24  # of a record without headers, but for its key and value; seldom more than half of it
+RECORD_OVERHEAD_BYTES = 24  # for a record's lengths and deltas, which seldom take more than half of it
 MAX_SEQUENCE = 2**31 - 1
 
 
 class Identity(NamedTuple):
-    """Who sends, for brokers that drop what comes twice (KIP-98)."""
+    """The producer id and epoch by which brokers drop what comes twice (KIP-98)."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -46,7 +46,7 @@ NOBODY = Identity()
 
 
 class Batch:
-    """Filled under the producer's lock; then the sender's thread alone changes it."""
+    """A batch, filled under the accumulator's lock; after that only the sender's thread changes it."""
 
     __slots__ = (
         "_body",
@@ -107,12 +107,12 @@ class Batch:
 
     @property
     def name(self) -> str:
-        """Of the partition: `topic-0`."""
+        """The name of the partition: `topic-0`."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def count(self) -> int:
-        """How many records it has."""
+        """The number of records."""
         return self.record_count or len(self.records)
 
     @property
@@ -121,11 +121,11 @@ class Batch:
         return self._is_released if self.parts is None else all(part.is_released for part in self.parts)
 
     def release(self) -> None:
-        """All is done."""
+        """Marks the batch as done, with its callbacks called."""
         self._is_released = True
 
     def find(self, index: int) -> tuple[Batch, int]:
-        """Where a record is by now: the batch, or a part of it, and its index there."""
+        """Returns where a record is by now: the batch, or a part of it, and its index there."""
         batch = self
         while batch.parts is not None:
             first, second = batch.parts
@@ -133,13 +133,13 @@ class Batch:
         return batch, index
 
     def timestamp_of(self, index: int) -> int:
-        """The producer's time of a record."""
+        """Returns the producer's time of a record."""
         if self._timestamp_deltas is None:
             return self.base_timestamp_ms + self.records[index][1]
         return self.base_timestamp_ms + (self._timestamp_deltas[index] if self._timestamp_deltas else 0)
 
     def encode(self, codec: Codec) -> bytes:
-        """The batch's bytes under its identity and sequence; records are encoded once, however often it is sent."""
+        """Returns the bytes under the batch's identity and sequence; records are encoded once only."""
         if not self.record_count:
             self._encode_records(codec)
         header = new_header(0, self.record_count - 1, attributes=codec)
@@ -160,7 +160,7 @@ class Batch:
         return bytes(out)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until the batch is done, or split; False where it is not in time."""
+        """Waits until the batch is done, or split; returns False where it is not in time."""
         if self.is_done:
             return True
         with self._finished:
@@ -171,14 +171,17 @@ class Batch:
         return self._done.wait(timeout_s)
 
     def finish(self, error: MillraceError | None = None, base_offset: int = -1, log_append_time_ms: int = -1) -> None:
-        """Let those who wait know; callbacks are the sender's to call."""
+        """Wakes those who wait for the batch; the sender calls the callbacks."""
         if not self.record_count:
             self.record_count = len(self.records)
         self.error, self.base_offset, self.log_append_time_ms = error, base_offset, log_append_time_ms
         self._end()
 
     def split(self, codec: Codec) -> tuple[Batch, Batch]:
-        """Two of about the same size, with its numbers, in its stead; for one of two records or more that was sent."""
+        """Returns two batches of about the same size, under its numbers.
+
+        It must have been sent, and have two records or more.
+        """
         records = [
             (one.offset, one.timestamp_ms - self.base_timestamp_ms, one.key, one.value, one.headers)
             for one in decode_records(self.encode(codec))
@@ -227,18 +230,18 @@ class Batch:
 
 
 def size_bytes_of(key: bytes | None, value: bytes | None, headers: tuple[Header, ...]) -> int:
-    """What a record counts in a batch, and in what may wait: no less than it takes, and not much more."""
+    """Returns what a record counts in a batch and in the buffer: no less than it takes, and little more."""
     size_bytes = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
     return size_bytes + headers_size_bytes(headers) if headers else size_bytes
 
 
 def headers_size_bytes(headers: tuple[Header, ...]) -> int:
-    """The headers' part of it."""
+    """Returns the headers' part of it."""
     return sum(RECORD_OVERHEAD_BYTES + 4 * len(name) + len(value or b"") for name, value in headers)
 
 
 def write_records(records: list[PlacedRecord]) -> bytes:
-    """The bytes of a batch's records: by the compiled kernel where there is one."""
+    """Returns the bytes of a batch's records: by the compiled kernel where there is one."""
     if native is not None:
         return native.write_records(records)
     return encode_bodies_plainly(

@@ -1,11 +1,11 @@
-"""Finding brokers through ZooKeeper (`zk.connect`), and hearing of what changes there.
+"""Finds brokers through ZooKeeper (`zk.connect`), and hears of what changes there.
 
     new broker, lost broker               children of /brokers/ids
     new topic                             children of /brokers/topics
     a broker takes on a topic             data of /brokers/topics/[topic]
 
-Each of the four has brokers and leaders asked for anew, several times within seconds, since a broker may hear of a
-change later than we do; connections to brokers that left are closed.
+Each of the four makes the producer ask for brokers and leaders again, several times within seconds, since a broker may
+hear of a change later than we do; connections to brokers that left are closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millrace.zk.session import ZooKeeperSession
 
 
 class BrokerWatch:
-    """Knows the live brokers; `on_change(bootstrap)` is called, on a thread of its own, after every change."""
+    """Knows the live brokers; `on_change(bootstrap)` is called on the session's thread after every change."""
 
     def __init__(self, connect: str, *, session_timeout_ms: int, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
@@ -47,7 +47,7 @@ class BrokerWatch:
         return self._bootstrap
 
     def close(self) -> None:
-        """End the session."""
+        """Ends the session."""
         self._session.close()
 
     def _changed(self, _: frozenset[str] | None) -> None:
@@ -56,7 +56,7 @@ class BrokerWatch:
             self._on_change(self._bootstrap)
 
     def _read(self) -> str:
-        """Read, and watch, brokers, topics and assignments."""
+        """Reads, and watches, brokers, topics and assignments; returns the brokers' addresses."""
         brokers = read_brokers(self._session, watch=True)
         topics = self._session.children(paths.TOPICS, watch=True)
         self._session.get_many([paths.topic(name) for name in topics], watch=True)

@@ -12,7 +12,7 @@ class Encoder(Protocol):
     """Makes the bytes of a value or a key."""
 
     def encode(self, data: Any) -> bytes:
-        """The bytes; any error it raises comes out of `send`."""
+        """Returns the bytes; any error it raises comes out of `send`."""
         ...
 
 
@@ -20,7 +20,7 @@ class BytesEncoder:
     """Bytes as they are: the default."""
 
     def encode(self, data: Any) -> bytes:
-        """The same bytes; InvalidRecordError for anything else."""
+        """Returns the same bytes; InvalidRecordError for anything else."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidRecordError(f"{type(data).__name__} is not bytes: configure an encoder for it")
         return bytes(data)
@@ -33,7 +33,7 @@ class StringEncoder:
         self._encoding = encoding
 
     def encode(self, data: Any) -> bytes:
-        """The text's bytes; InvalidRecordError for anything else."""
+        """Returns the text's bytes; InvalidRecordError for anything else."""
         if not isinstance(data, str):
             raise InvalidRecordError(f"{type(data).__name__} is not text")
         return data.encode(self._encoding)
@@ -43,7 +43,7 @@ class JsonEncoder:
     """Compact JSON in UTF-8."""
 
     def encode(self, data: Any) -> bytes:
-        """The document; InvalidRecordError for what JSON has no form for."""
+        """Returns the document; InvalidRecordError for what JSON has no form for."""
         try:
             return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError) as error:

@@ -3,8 +3,8 @@
     send ──before_enqueue──► queue ──after_dequeuing_existing_data──► batch ──before_sending_data──► EventHandler.handle
          ◄─after_enqueue───┘   queue.size, queue.time, batch.size     ▲ last_batch_before_close
 
-The handler that is there unless another is configured encodes the records and delivers them. Without any handler
-configured, records do not come here: they go to their batches at once.
+The default handler encodes the records and delivers them. Where no handler is configured at all, records do not pass
+through here: they go to their batches at once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ OnFailure = Callable[[Records, Exception], None]
 
 
 class EventHandler(Protocol):
-    """Gets batches of records instead of the brokers."""
+    """What an application gives to handle batches of records in place of the delivery to brokers."""
 
     def handle(self, events: Records) -> None:
-        """A batch; called by one thread. What it raises is logged and given to `CallbackHandler.on_failure`."""
+        """Takes a batch; called by one thread.
+
+        What it raises is logged and given to `CallbackHandler.on_failure`.
+        """
         ...
 
 
@@ -40,33 +43,33 @@ class CallbackHandler:
     """Hooks into the pipeline, each of which does nothing here: derive from it and override what you need."""
 
     def before_enqueue(self, event: ProducerRecord) -> ProducerRecord | None:
-        """The record to be queued in place of this one; None drops it. In the thread that sends."""
+        """Returns the record to be queued in place of this one, or None to drop it; called by the thread that sends."""
         return event
 
     def after_enqueue(self, event: ProducerRecord, added: bool) -> None:
-        """Whether there was room for it. In the thread that sends."""
+        """Hears whether there was room for the record; called by the thread that sends."""
 
     def after_dequeuing_existing_data(self, event: ProducerRecord | None) -> Records:
-        """What goes into the batch for a record out of the queue, or for None: `queue.time` is over."""
+        """Returns what goes into the batch for a queued record, or for None: `queue.time` is over."""
         return () if event is None else (event,)
 
     def before_sending_data(self, events: Records) -> Records:
-        """The batch to be handled in place of this one."""
+        """Returns the batch to be handled in place of this one."""
         return events
 
     def last_batch_before_close(self) -> Records:
-        """Records to be handled last of all."""
+        """Returns records to be handled last of all."""
         return ()
 
     def on_failure(self, events: Records, error: Exception) -> None:
-        """Records that no broker took, or that the event handler raised at."""
+        """Hears of records that no broker took, or for which the event handler raised."""
 
     def close(self) -> None:
-        """The producer is closed; nothing is called after this."""
+        """Hears that the producer is closed; nothing is called after this."""
 
 
 class EventQueue:
-    """Bounded by `queue.size`; a thread of its own hands batches over until `close`."""
+    """A queue of at most `queue.size` records, whose thread hands batches over until `close`."""
 
     def __init__(
         self, settings: ProducerSettings, callbacks: CallbackHandler, handler: EventHandler, deliverer: threading.Thread
@@ -84,7 +87,7 @@ class EventQueue:
         self._thread.start()
 
     def put(self, event: ProducerRecord) -> None:
-        """Queue a record, or drop it if `before_enqueue` says so; QueueFullError where no room comes in time."""
+        """Queues a record, or drops it if `before_enqueue` says so; QueueFullError where no room comes in time."""
         wanted = self._callbacks.before_enqueue(event)
         if wanted is None:
             return
@@ -96,7 +99,7 @@ class EventQueue:
         self._callbacks.after_enqueue(wanted, True)
 
     def flush(self, timeout_s: float | None) -> None:
-        """Wait until all that is queued has been handled; DeliveryTimeoutError where it is not in time."""
+        """Waits until all that is queued has been handled; DeliveryTimeoutError where it is not in time."""
         with self._changed:
             self._hurried += 1
             self._changed.notify_all()
@@ -106,7 +109,7 @@ class EventQueue:
             raise DeliveryTimeoutError(f"{len(self._events) + self._handling} records are not handled yet")
 
     def close(self, timeout_s: float | None) -> None:
-        """Handle what is queued, then the last batch; the thread ends."""
+        """Handles what is queued, then the last batch, and ends the thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -137,7 +140,7 @@ class EventQueue:
         self._guarded(self._callbacks.close)
 
     def _gather(self) -> bool:
-        """Hand one batch over, once it is full or `queue.time` old; False after the last."""
+        """Hands one batch over, once it is full or `queue.time` old; returns False after the last."""
         batch: list[ProducerRecord] = []
         deadline_s: float | None = None
         while len(batch) < self._settings.batch_size:
@@ -180,7 +183,7 @@ class EventQueue:
             self._guarded(partial(self._callbacks.on_failure, batch, error))
 
     def _guarded(self, call: Callable[[], Records | None]) -> Records | None:
-        """What the application's own code returns; what it raises must not end the thread."""
+        """Returns what the application's code returns, or None where it raises, which must not end the thread."""
         try:
             return call()
         except Exception:
@@ -196,7 +199,7 @@ class DeliveringHandler:
         self.on_failure: OnFailure = CallbackHandler().on_failure
 
     def handle(self, events: Records) -> None:
-        """Encode and deliver each."""
+        """Encodes and delivers each."""
         for event in events:
             try:
                 self._deliver(event, partial(self._reported, event))

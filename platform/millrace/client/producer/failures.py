@@ -11,7 +11,7 @@ NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 
 
 class Fate(Enum):
-    """Of a batch that was answered."""
+    """What becomes of a batch that was answered."""
 
     DONE = auto()
     AGAIN = auto()  # surely not appended
@@ -22,7 +22,7 @@ class Fate(Enum):
 
 
 def fate_of(code: int) -> Fate:
-    """The meaning of an error code in the answer to a Produce request."""
+    """Returns the meaning of an error code in the answer to a Produce request."""
     match code:
         case ErrorCode.NONE | ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return Fate.DONE

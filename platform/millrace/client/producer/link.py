@@ -1,4 +1,4 @@
-"""A connection to one broker on which several requests are on their way at once; nothing here waits.
+"""A connection to one broker with several requests in flight; nothing here waits.
 
     post ──► what waits to be written ──writable──► socket ──readable──► frames ──► the answer's own handler
 
@@ -55,7 +55,10 @@ class Waiting(NamedTuple, Generic[Context]):
 
 
 class Link(Generic[Context]):
-    """What is posted has a context, which comes back with the answer. AnswerLostError ends it."""
+    """A connection that never blocks. A posted request has a context, which comes back with its answer.
+
+    After AnswerLostError it can't be used any more.
+    """
 
     def __init__(self, address: Address, *, client_id: str, timeout_s: float) -> None:
         self.address = address
@@ -74,7 +77,7 @@ class Link(Generic[Context]):
         return bool(self._unwritten)
 
     def check_codec(self, codec: Codec) -> None:
-        """Raise UnsupportedCodecError for a codec that this broker is too old for."""
+        """Raises UnsupportedCodecError for a codec that this broker is too old for."""
         if codec is Codec.ZSTD and self.produce_version < FIRST_PRODUCE_WITH_ZSTD:
             raise UnsupportedCodecError(f"the broker at {self.address} does not take zstd")
 
@@ -82,7 +85,7 @@ class Link(Generic[Context]):
         self, batches: Sequence[tuple[str, int, bytes]], *, acks: int, timeout_ms: int, deadline_s: float,
         context: Context,
     ) -> None:  # fmt: skip
-        """Send a Produce request of (topic, partition, batch), one a partition; no answer is awaited with acks=0."""
+        """Sends a Produce request of (topic, partition, batch), one per partition; with acks=0 no answer is awaited."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(ApiKey.PRODUCE, self.produce_version, self._correlation_id, self._client_id)
         parts = [header, encode_produce_head(acks, timeout_ms, batches), *encode_topics(batches)]
@@ -93,7 +96,7 @@ class Link(Generic[Context]):
         self.write()
 
     def write(self) -> None:
-        """Write what the socket takes."""
+        """Writes what the socket takes."""
         unwritten = self._unwritten
         while unwritten:
             try:
@@ -108,7 +111,7 @@ class Link(Generic[Context]):
                 unwritten[0] = unwritten[0][sent:]
 
     def read(self) -> list[tuple[Context, list[Produced]]]:
-        """The answers that have come."""
+        """Returns the answers that have come."""
         try:
             chunk = self.socket.recv(RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -121,7 +124,7 @@ class Link(Generic[Context]):
         return self._answers()
 
     def close(self) -> None:
-        """Close the socket."""
+        """Closes the socket."""
         self.socket.close()
 
     def _answers(self) -> list[tuple[Context, list[Produced]]]:
@@ -160,12 +163,12 @@ def _milliseconds(time: datetime | None) -> int:
 
 
 def encode_produce_head(acks: int, timeout_ms: int, batches: Sequence[tuple[str, int, bytes]]) -> bytes:
-    """Transactional id (null), acks, timeout, and the number of topics."""
+    """Returns transactional id (null), acks, timeout, and the number of topics, encoded."""
     return PRODUCE_HEAD.pack(-1, acks, timeout_ms) + INT32.pack(len({topic for topic, _, _ in batches}))
 
 
 def encode_topics(batches: Sequence[tuple[str, int, bytes]]) -> list[bytes]:
-    """Produce versions 3 to 8: topics [name, partitions [index, records]], the records as parts of their own."""
+    """Returns topics [name, partitions [index, records]] of Produce 3 to 8, the records as separate parts."""
     by_topic: dict[str, list[tuple[int, bytes]]] = {}
     for topic, partition, batch in batches:
         by_topic.setdefault(topic, []).append((partition, batch))

@@ -39,7 +39,7 @@ OnDelivery = Callable[[DeliveryReport], None]
 
 
 class Delivery:
-    """The report that will come; to be asked from any thread."""
+    """The report that will come; any thread may ask for it."""
 
     __slots__ = ("_batch", "_index")
 
@@ -51,12 +51,12 @@ class Delivery:
         return f"Delivery({self.report() if self.done() else 'pending'})"
 
     def done(self) -> bool:
-        """Whether the record's fate is known."""
+        """Returns whether the record's fate is known."""
         batch, _ = self._batch.find(self._index)
         return batch.is_done and batch.parts is None
 
     def report(self, timeout_s: float | None = None) -> DeliveryReport:
-        """The report, with the error in it if there is one; DeliveryTimeoutError if it does not come in time."""
+        """Returns the report, with its error if there is one; DeliveryTimeoutError if it does not come in time."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             batch, index = self._batch.find(self._index)
@@ -66,7 +66,7 @@ class Delivery:
                 return report_of(batch, index)
 
     def result(self, timeout_s: float | None = None) -> DeliveryReport:
-        """The report of a record that is in the log; else raises its error."""
+        """Returns the report of a record that is in the log; else raises its error."""
         report = self.report(timeout_s)
         if report.error is not None:
             raise report.error
@@ -74,7 +74,7 @@ class Delivery:
 
 
 class HandedOver(Delivery):
-    """What a producer with handlers of the application's gives back: these alone hear of the record."""
+    """What `send` returns where the application has handlers: only these hear of the record."""
 
     __slots__ = ()
 
@@ -82,11 +82,11 @@ class HandedOver(Delivery):
         super().__init__(Batch("", -1, base_timestamp_ms=-1, ready_s=0.0, deadline_s=0.0), 0)
 
     def done(self) -> bool:
-        """False: it is not known here."""
+        """Returns False, as it is not known here."""
         return False
 
     def report(self, timeout_s: float | None = None) -> DeliveryReport:  # noqa: ARG002
-        """ClientError: there is none."""
+        """Raises ClientError, as there is no report here."""
         raise ClientError("the producer's handlers hear of the record; there is no report of it")
 
 
@@ -94,7 +94,7 @@ HANDED_OVER = HandedOver()
 
 
 def report_of(batch: Batch, index: int) -> DeliveryReport:
-    """The report of one record of a batch that is done."""
+    """Returns the report of one record of a batch that is done."""
     offset = batch.base_offset + index if batch.base_offset >= 0 else -1
     timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms >= 0 else batch.timestamp_of(index)
     return DeliveryReport(batch.topic, batch.partition, offset, timestamp_ms, batch.error)

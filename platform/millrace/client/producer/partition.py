@@ -20,7 +20,7 @@ from millrace.records.batch import NO_SEQUENCE
 
 
 class PartitionQueue:
-    """`open` is filled under the producer's lock, and so is all else that changes here."""
+    """The batches of one partition; everything here changes under the accumulator's lock."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -42,7 +42,7 @@ class PartitionQueue:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether batches come back, so that none may go out."""
+        """Whether batches are to be sent again, so that no other may go out."""
         return bool(self._returned) or (self._misses_sequence and bool(self.in_flight))
 
     @property
@@ -51,18 +51,18 @@ class PartitionQueue:
         return self._misses_sequence and not self.in_flight
 
     def batches(self) -> list[Batch]:
-        """All that are not done."""
+        """Returns all batches that are not done."""
         still_open = () if self.open is None else (self.open,)
         return [*self.in_flight, *self._returned, *self.waiting, *still_open]
 
     def close_open(self) -> None:
-        """The open batch is full, or old enough."""
+        """Closes the open batch, which is full or old enough."""
         if self.open is not None:
             self.waiting.append(self.open)
             self.open = None
 
     def take(self, identity: Identity) -> Batch:
-        """The next batch, numbered unless the identity is nobody's; there must be one, and no stop."""
+        """Returns the next batch, numbered unless the identity is NOBODY; there must be one, and no stop."""
         batch = self.waiting.popleft()
         self._taken += 1
         batch.order = batch.order or (self._taken,)
@@ -75,28 +75,28 @@ class PartitionQueue:
         return batch
 
     def is_first(self, batch: Batch) -> bool:
-        """Whether every batch before it is in the log or given up."""
+        """Returns whether every batch before it is in the log or given up."""
         return not self._returned and bool(self.in_flight) and self.in_flight[0] is batch
 
     def acknowledged(self, batch: Batch) -> None:
-        """The batch is in the log."""
+        """Removes a batch that is in the log."""
         self.in_flight.remove(batch)
         self._settle()
 
     def returned(self, batch: Batch) -> None:
-        """The batch is to be sent again."""
+        """Queues a batch that is to be sent again."""
         self.in_flight.remove(batch)
         self._returned.append(batch)
         self._settle()
 
     def split(self, batch: Batch, parts: tuple[Batch, ...]) -> None:
-        """These go out in the batch's stead, and under its numbers."""
+        """Queues these in place of the batch, under its numbers."""
         self.in_flight.remove(batch)
         self._returned += parts
         self._settle()
 
     def given_up(self, batch: Batch) -> None:
-        """The batch will not be sent any more; it may be anywhere here."""
+        """Removes a batch that will not be sent any more, wherever it is here."""
         for place in (self.in_flight, self.waiting, self._returned):
             if batch in place:
                 place.remove(batch)
@@ -107,7 +107,7 @@ class PartitionQueue:
         self._settle()
 
     def renumber(self) -> list[Batch]:
-        """Forget the numbers, once `needs_epoch`; returns batches that can't get others, as they may be in the log."""
+        """Drops the numbers, once `needs_epoch`; returns batches that may be in the log, and so can't get others."""
         lost = [batch for batch in self.waiting if batch.may_be_appended]
         self.waiting = deque(batch for batch in self.waiting if not batch.may_be_appended)
         for batch in self.waiting:
@@ -116,7 +116,7 @@ class PartitionQueue:
         return lost
 
     def miss_sequence(self) -> None:
-        """The broker does not know the numbers that came before."""
+        """Notes that the broker does not know the numbers that came before."""
         self._misses_sequence = True
 
     def _settle(self) -> None:

@@ -1,7 +1,7 @@
-"""Which partition a record goes to: by its key as Java's client does, or by a partitioner of the application's own.
+"""Choose the partition of a record: by its key as Java's client does, or as the application's partitioner does.
 
 Records without a key stick to one partition until its batch is full, then to another (KIP-480): batches are full and
-partitions even. `RandomPartitioner` draws one for each record, as Kafka 0.7 did.
+partitions evenly filled. `RandomPartitioner` draws one for each record, as Kafka 0.7 did.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Partitioner(Protocol):
     """Chooses among `num_partitions`; the key is the application's own, before it is encoded, or None."""
 
     def partition(self, key: Any, num_partitions: int) -> int:
-        """A number from 0 on, below `num_partitions`."""
+        """Returns a number from 0 on, below `num_partitions`."""
         ...
 
 
@@ -27,7 +27,7 @@ class StickyPartitioner:
         self._current: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, num_partitions: int) -> int:
-        """The partition for a record of a topic."""
+        """Returns the partition for a record of a topic."""
         if key is not None:
             return partition_for_key(key, num_partitions)
         current = self._current.get(topic)
@@ -36,7 +36,7 @@ class StickyPartitioner:
         return current
 
     def batch_is_full(self, topic: str) -> None:
-        """The topic's records without a key go elsewhere from now on."""
+        """Sends the topic's records without a key to another partition from now on."""
         self._current.pop(topic, None)
 
 
@@ -44,7 +44,7 @@ class RandomPartitioner:
     """Murmur2 of the key, which is bytes or text; without one, another for each record."""
 
     def partition(self, key: Any, num_partitions: int) -> int:
-        """The partition for a record."""
+        """Returns the partition for a record."""
         if key is None:
             return random.randrange(num_partitions)  # noqa: S311 -- spreads, hides nothing
         return partition_for_key(key.encode() if isinstance(key, str) else bytes(key), num_partitions)

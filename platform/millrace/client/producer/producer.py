@@ -1,4 +1,4 @@
-"""`Producer`: records from any number of threads to their partitions' leaders, in batches."""
+"""`Producer`: sends records of any number of threads to their partitions' leaders, in batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Producer:
     Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both.
     InvalidConfigError for one that is unknown or does not fit; ZooKeeperError, BrokerUnreachableError.
 
-    A process forked off refuses the producers of its parent: it makes its own.
+    In a forked process the producers of the parent raise ProducerClosedError: it needs its own.
     """
 
     def __init__(self, properties: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
@@ -108,12 +108,12 @@ class Producer:
         headers: tuple[Header, ...] = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery | list[Delivery]:
-        """Send a value to a topic, or a record, or many records.
+        """Sends a value to a topic, or a record, or many records.
 
         With `producer.type=sync` all are acknowledged on return, or the first error raised. `on_delivery` gets each
         report in a thread of the producer's, which should not wait there.
 
-        QueueFullError as `queue.enqueue.timeout.ms` says, InvalidRecordError for what the encoder does not take,
+        Raises QueueFullError as `queue.enqueue.timeout.ms` says, InvalidRecordError for what the encoder does not take,
         UnknownTopicError, ProducerClosedError.
         """
         if type(what) is str:
@@ -131,14 +131,14 @@ class Producer:
         return delivery
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was sent before has its report; DeliveryTimeoutError where it has not in time."""
+        """Waits until all that was sent before has its report; DeliveryTimeoutError where it has not in time."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         if self._events is not None:
             self._events.flush(timeout_s)
         self._sender.accumulator.flush(None if deadline_s is None else max(deadline_s - time.monotonic(), 0))
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Deliver what was sent, for up to `close.timeout.ms`, and end; fine if it is closed.
+        """Delivers what was sent, for up to `close.timeout.ms`, and ends; does nothing if it is closed.
 
         DeliveryTimeoutError says how many records were not acknowledged; their reports say so too.
         """
@@ -157,7 +157,7 @@ class Producer:
                 self._watch.close()
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; it is created if the cluster is set up to."""
+        """Returns how many partitions a topic has; it is created if the cluster is set up to."""
         return self._routes.partition_count(topic)
 
     def _hand_over(  # noqa: PLR0917 -- called as `_deliver` is
@@ -229,12 +229,12 @@ class Producer:
         )
 
     def _brokers_changed(self, bootstrap: str) -> None:
-        if self._is_started:  # the first news comes while the producer is made of the same
+        if self._is_started:  # the first news comes while the producer is being made from it
             self._routes.use_brokers(bootstrap)
             self._sender.refresh()
 
     def _forked(self) -> None:
-        """In the child: the threads are not here, and the locks may be held by none of them for ever."""
+        """Closes the producer in a forked child, where its threads are not, and where locks may stay held for ever."""
         self._is_closed = True
         self._accept = self._refuse
         self._sender.abandon()
@@ -242,7 +242,7 @@ class Producer:
 
 
 def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
-    """The headers as a tuple; InvalidRecordError for what is no (text, bytes or None)."""
+    """Returns the headers as a tuple; InvalidRecordError for one that is not (text, bytes or None)."""
     headers = tuple(headers)
     for header in headers:
         match header:
@@ -253,7 +253,7 @@ def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
 
 
 def checked_timestamp(timestamp_ms: Any) -> int:
-    """The time as a whole number; InvalidRecordError for what is none of a record's."""
+    """Returns the time as a whole number; InvalidRecordError for one that a record can't have."""
     try:
         whole = operator.index(timestamp_ms)
     except TypeError:
@@ -271,11 +271,11 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-_producers: set[Producer] = set()  # those that nobody holds any more, but did not close, too
+_producers: set[Producer] = set()  # also those that were dropped without `close`
 
 
 def _flush_at_exit() -> None:
-    """What a program that just ends has sent is delivered all the same."""
+    """Delivers what a program has sent that ends without closing its producers."""
     for producer in list(_producers):
         try:
             producer.close()

@@ -1,4 +1,4 @@
-"""Which partitions a topic has and who leads them.
+"""Knows which partitions a topic has and who leads them.
 
 Metadata is asked for when a topic is first named, when a broker turns out not to lead, when ZooKeeper tells of a
 change, and after `topic.metadata.refresh.interval.ms`. One thread asks at a time.
@@ -22,7 +22,7 @@ METADATA_PAUSE_S = 0.05
 
 
 class Routes:
-    """What is known of the cluster."""
+    """The leaders and partition counts, as the last metadata had them."""
 
     def __init__(self, settings: ProducerSettings, bootstrap: str) -> None:
         self._settings = settings
@@ -40,16 +40,19 @@ class Routes:
 
     @property
     def cluster(self) -> Cluster:
-        """For requests to any broker, under `lock`."""
+        """The cluster for requests to any broker, under `lock`."""
         return self._cluster
 
     @property
     def lock(self) -> threading.Lock:
-        """Held by the thread that asks."""
+        """The lock that the thread holds which asks."""
         return self._lock
 
     def partition_count(self, topic: str) -> int:
-        """Partitions of a topic, which is created if the cluster is set up to; waits up to `max.block.ms`."""
+        """Returns how many partitions a topic has, and waits for it up to `max.block.ms`.
+
+        A topic that does not exist is created if the cluster is set up to.
+        """
         count = self.partition_counts.get(topic)
         if count is not None:
             return count
@@ -67,31 +70,31 @@ class Routes:
             time.sleep(METADATA_PAUSE_S)
 
     def leader(self, topic: str, partition: int) -> Address | None:
-        """Who leads a partition, as far as is known."""
+        """Returns where a partition's leader listens, as far as is known."""
         return self._leaders.get((topic, partition))
 
     def is_due(self, now_s: float) -> bool:
-        """Whether what is known has become old."""
+        """Returns whether what is known has become old."""
         return now_s - self._asked_s > self._settings.topic_metadata_refresh_interval_ms / 1000
 
     def refresh(self, topics: tuple[str, ...]) -> None:
-        """Ask for topics that were named before; retriable errors leave what is known."""
+        """Asks for topics that were named before; after a retriable error the old answer stays."""
         with self._lock:
             self._learn(self._cluster.metadata(topics), topics, must_be_there=False)
 
     def use_brokers(self, bootstrap: str) -> None:
-        """Other brokers to ask."""
+        """Asks other brokers from now on."""
         with self._lock:
             self._cluster.close()
             self._cluster = self._cluster_of(bootstrap)
 
     def close(self) -> None:
-        """Close the connections for metadata."""
+        """Closes the connections for metadata."""
         with self._lock:
             self._cluster.close()
 
     def abandon(self) -> None:
-        """In a forked child: a thread that is not here may hold the lock, and the connections are the parent's."""
+        """Makes a new lock in a forked child, and closes the child's copies of the parent's connections."""
         self._lock = threading.Lock()
         self._cluster.close()
 
@@ -123,7 +126,7 @@ class Routes:
 
 
 def check_partition(topic: str, partition: Any, count: int) -> int:
-    """The partition as a whole number; InvalidConfigError where the topic has no such one."""
+    """Returns the partition as a whole number; InvalidConfigError where the topic does not have it."""
     try:
         index = operator.index(partition)
     except TypeError:

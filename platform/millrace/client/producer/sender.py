@@ -1,11 +1,11 @@
-"""The thread that delivers: takes batches that are ready, sends them to their leaders, acts upon the answers.
+"""The thread that delivers: takes batches that are ready, sends them to their leaders, acts on the answers.
 
     ready batches ──► one request per leader, a batch per partition in it ──► up to `max.in.flight` requests a leader
     answer        ──► the records' reports; or again after `retry.backoff.ms`; or given up
     lost link     ──► all that was on it again; with idempotence, brokers drop what they have already
 
-Batches of one partition keep their order (`producer.partition`). Connecting and asking for metadata wait for their
-broker; all else waits for none.
+Batches of one partition keep their order (`producer.partition`). Only connecting and asking for metadata block until
+the broker answers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Posted = list[tuple[PartitionQueue, Batch]]
 
 
 class Sender:
-    """Started with the producer, and ended by `stop`."""
+    """The thread that delivers, from its making to `stop`."""
 
     def __init__(self, settings: ProducerSettings, routes: Routes, on_full: Callable[[str], object]) -> None:
         self._settings = settings
@@ -82,7 +82,7 @@ class Sender:
         self.thread.start()
 
     def wake(self) -> None:
-        """Let the thread look again; from any thread."""
+        """Makes the thread look again; called from any thread."""
         if self._is_woken or threading.current_thread() is self.thread:
             return
         self._is_woken = True
@@ -92,13 +92,13 @@ class Sender:
             return  # full, so that it wakes anyway; or closed, at its end
 
     def refresh(self) -> None:
-        """The cluster has changed: ask who leads what, and again, as a broker may hear of it later; from any thread."""
+        """Asks who leads what, and repeats that, as a broker may hear of a change later; called from any thread."""
         with self.accumulator.lock:
             self._look_at_s, self._look_pause_s = 0.0, FIRST_LOOK_PAUSE_S
         self.wake()
 
     def stop(self) -> None:
-        """End the thread; what is not acknowledged yet gets its report, with ProducerClosedError."""
+        """Ends the thread; what is not acknowledged yet gets its report, with ProducerClosedError."""
         self._is_stopping = True
         self._is_woken = False
         self.wake()
@@ -106,7 +106,7 @@ class Sender:
             self.thread.join()
 
     def abandon(self) -> None:
-        """In a forked child, where the thread is not: close its sockets, which the parent has too."""
+        """Closes the sockets in a forked child, where the thread is not; the parent has them too."""
         self.accumulator.abandon()
         for link in self._links.values():
             link.close()
@@ -117,8 +117,8 @@ class Sender:
             while not self._is_stopping:
                 try:
                     self._turn()
-                except Exception:  # one fault must not leave all records without an end
-                    logger.exception("the producer goes on after a fault of its own")
+                except Exception:  # one fault must not leave the other records without a report
+                    logger.exception("the producer goes on after an internal error")
                     time.sleep(self._settings.retry_backoff_ms / 1000)
         finally:
             self._end()
@@ -159,7 +159,7 @@ class Sender:
                 self._lose(link, AnswerLostError(f"the broker at {link.address} did not answer in {waited_ms} ms"))
 
     def _ready(self, now_s: float) -> tuple[dict[Address, list[PartitionQueue]], float]:
-        """(partitions that have a batch to send, by their leader; when to look again)."""
+        """Returns (partitions that have a batch to send, by their leader; when to look again)."""
         ready: dict[Address, list[PartitionQueue]] = {}
         failed: list[tuple[Batch, MillraceError]] = []
         wake_at_s = now_s + IDLE_S
@@ -186,7 +186,7 @@ class Sender:
         return ready, wake_at_s if not self._stale else min(wake_at_s, max(self._refresh_at_s, now_s))
 
     def _prepare(self, queue: PartitionQueue, now_s: float) -> list[tuple[Batch, MillraceError]]:
-        """Close its batch if that is old enough, give up what is too old, and start a new epoch where one is needed."""
+        """Closes the open batch if it is due, gives up what is too old, and starts a new epoch if one is needed."""
         if queue.open is not None and (self.accumulator.hurried or queue.open.ready_s <= now_s):
             queue.close_open()
         failed = self._expired(queue, now_s)
@@ -226,7 +226,7 @@ class Sender:
             identity = self._identity or self._new_identity()
             link = self._links.get(address) or self._new_link(address)
             link.check_codec(self._settings.codec)
-        except (UnsupportedCodecError, UnsupportedVersionError) as error:  # time does not mend that
+        except (UnsupportedCodecError, UnsupportedVersionError) as error:  # waiting does not mend that
             self._refuse(queues, error)
             return
         except MillraceError as error:
@@ -306,7 +306,7 @@ class Sender:
             self._give_up(queue, batch, error)
 
     def _out_of_line(self, queue: PartitionQueue, batch: Batch, error: MillraceError, *, forget: bool) -> None:
-        """The broker misses a number: that of a batch before, which comes again, or one that it has forgotten."""
+        """Acts on a sequence that the broker misses: that of a batch before, which comes again, or a forgotten one."""
         if queue.is_first(batch):
             if batch.may_be_appended:
                 self._give_up(queue, batch, error)
@@ -352,7 +352,7 @@ class Sender:
         for index, on_delivery in batch.callbacks:
             try:
                 on_delivery(report_of(batch, index))
-            except Exception:  # the application's own; the other records' are to be called all the same
+            except Exception:  # it is the application's; the callbacks of the other records are called all the same
                 logger.exception("a callback of a delivery failed")
         with self.accumulator.lock:
             self.accumulator.release(batch)

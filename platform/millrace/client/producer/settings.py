@@ -1,4 +1,4 @@
-"""The properties of a producer, under the names of Kafka 0.7 and 0.8, and those of their successors that mean the same.
+"""The properties of a producer, under the names of Kafka 0.7 and 0.8 and under those that replaced them.
 
 As keywords the names have `_` for `.`: `queue.time` is `queue_time`. Times are in milliseconds. A class may be given as
 an object or by its dotted name.
@@ -62,7 +62,7 @@ class ProducerSettings:
     delivery_timeout_ms: int = setting(120_000, "for a record's acknowledgement, from send on", minimum=1)
     max_block_ms: int = setting(60_000, "how long send asks again for the metadata of a topic", minimum=0)
     close_timeout_ms: int = setting(30_000, "how long close, or the interpreter's end, waits", minimum=0)
-    topic_metadata_refresh_interval_ms: int = setting(300_000, "after which leaders are asked for anew", minimum=1)
+    topic_metadata_refresh_interval_ms: int = setting(300_000, "after which leaders are asked for again", minimum=1)
 
     @property
     def codec(self) -> Codec:
@@ -71,7 +71,7 @@ class ProducerSettings:
 
     @property
     def required_acks(self) -> int:
-        """Acknowledgements as the protocol numbers them: -1 all in-sync replicas, 1 the leader, 0 nobody."""
+        """Acknowledgements as the protocol numbers them: -1 all in-sync replicas, 1 the leader, 0 none."""
         return ACKS[self.acks]
 
     @property
@@ -86,7 +86,7 @@ TABLE = ConfigTable(declared_keys(ProducerSettings))
 def parse_settings(
     properties: Mapping[str, Any], keywords: Mapping[str, Any]
 ) -> tuple[ProducerSettings, dict[str, Any]]:
-    """(settings, plug-ins by property); InvalidConfigError names what is unknown, contradictory or out of range."""
+    """Returns (settings, plug-ins by property); InvalidConfigError names what is unknown, contradictory or bad."""
     dotted = ((written.replace("_", "."), value) for written, value in (*properties.items(), *keywords.items()))
     given = under_one_name(dotted, SYNONYMS)
     plugins = {name: _plugin(name, given.pop(name)) for name in PLUGINS & given.keys()}
@@ -112,7 +112,7 @@ def _check(settings: ProducerSettings, given: Mapping[str, Any]) -> None:
 
 
 def _plugin(name: str, value: Any) -> Any:
-    """The object itself, or an instance of the class that a dotted name, or the class, stands for."""
+    """Returns the object itself, or an instance of the class that a dotted name, or the class, stands for."""
     if isinstance(value, str):
         module, _, attribute = value.replace(":", ".").rpartition(".")
         try:
