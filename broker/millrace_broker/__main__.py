@@ -1,7 +1,7 @@
 """`python -m millrace_broker`: the broker process.
 
-stdout has one line, `listening HOST:PORT`, as soon as the broker serves; the log goes to stderr. SIGTERM and
-SIGINT drain and exit 0; what prevents a start is said in one line, and the exit status is 1.
+It prints one line to stdout, `listening HOST:PORT`, as soon as it serves; the log goes to stderr. SIGTERM and SIGINT
+drain the broker, and the exit status is 0. A start that fails prints one line that says why, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("millrace_broker")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until told to stop; the exit status."""
+    """Runs until a signal stops the broker and returns the exit status."""
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(LineFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[to_stderr])
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _raise_file_limit() -> None:
-    # Every descriptor that storage may keep open spares it an opening, and the usual soft limit is 1024.
+    # The more descriptors storage may keep open, the fewer files it opens again; the usual soft limit is 1024.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -56,9 +56,9 @@ async def _run(options: BrokerOptions) -> None:
     broker = Broker(options, SystemClock())
     try:
         address = await broker.start()
-        print(f"listening {address}", flush=True)  # noqa: T201  # the contract with whoever started us
+        print(f"listening {address}", flush=True)  # noqa: T201  # the parent process waits for it
         await broker.start_admin()
-        gc.freeze()  # what a start has made stays: the collector need not go through it again and again
+        gc.freeze()  # the objects of the start stay, so the collector need not look at them again
         await stop.wait()
         logger.info("stopping")
     finally:

@@ -1,4 +1,4 @@
-"""Counts of requests, groups and transactions, plain numbers on the hot path, given out when Prometheus asks."""
+"""Counts requests, groups and transactions in plain numbers; Prometheus reads them when it asks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class ApiCount:
-    """One API's requests; `total_seconds` is until the reply was handed to the socket."""
+    """The requests of one API; `total_seconds` is the time until their replies were handed to the socket."""
 
     requests: int = 0
     bytes_in: int = 0
@@ -20,7 +20,7 @@ class ApiCount:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """All APIs' requests, and the connections that were closed for what they sent or did not do."""
+    """The requests of all APIs, and the connections that were closed for being idle or for what they sent."""
 
     by_api: defaultdict[int, ApiCount] = field(default_factory=lambda: defaultdict(ApiCount))
     errors: Counter[tuple[int, int]] = field(default_factory=Counter)  # by API key and error code
@@ -30,7 +30,7 @@ class RequestMetrics:
     def count(
         self, api_key: int, requests: int, bytes_in: int, queue_seconds: float, handler_seconds: float
     ) -> ApiCount:
-        """Count requests that were handled together; the API's counts, for their replies to be added."""
+        """Counts requests that were handled together; returns the API's counts, to which their replies are added."""
         api = self.by_api[api_key]
         api.requests += requests
         api.bytes_in += bytes_in
@@ -41,12 +41,12 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class GroupCounts:
-    """What became of the groups whose coordinator this broker is; partitions of their topic are loaded at a start."""
+    """What happened to the groups whose coordinator this broker is, and how its partitions were loaded."""
 
     rebalances: Counter[str] = field(default_factory=Counter)  # generations and epochs that were stored, by type
     offsets_committed: int = 0
     offsets_removed: int = 0  # for whatever reason
-    offsets_expired: int = 0  # of those
+    offsets_expired: int = 0  # counted in offsets_removed too
     partitions_loaded: int = 0
     groups_loaded: int = 0
     offsets_loaded: int = 0
@@ -55,14 +55,14 @@ class GroupCounts:
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """What became of the transactions whose coordinator this broker is, once it was stored."""
+    """What happened to the transactions whose coordinator this broker is; counted once it is stored."""
 
     begun: int = 0
     committed: int = 0
     aborted: int = 0  # for whatever reason
-    timed_out: int = 0  # of those
-    fenced: int = 0  # producers whose epoch was taken away amid a transaction: by another instance, or its timeout
-    open_seconds: float = 0.0  # from the first partition to the last marker, of those that are complete
+    timed_out: int = 0  # counted in aborted too
+    fenced: int = 0  # producers that lost their epoch during a transaction: to another instance, or by its timeout
+    open_seconds: float = 0.0  # from the first partition to the last marker, of complete transactions
     partitions_loaded: int = 0
     ids_loaded: int = 0
     load_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""What Prometheus is told, read when it asks, on any thread."""
+"""Collects what Prometheus is told; read when it asks, on any thread."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ GROUP_COUNTERS = (
 TRANSACTION_COUNTERS = (
     ("begun", "Transactions that were begun."),
     ("committed", "Transactions that were committed, with every marker written."),
-    ("aborted", "Transactions that were aborted, likewise."),
+    ("aborted", "Transactions that were aborted, with every marker written."),
     ("timed_out", "Transactions that were aborted because they were open for too long."),
-    ("fenced", "Producers whose epoch was taken away amid a transaction."),
+    ("fenced", "Producers that lost their epoch during a transaction."),
     ("open_seconds", "Time between the begin and the last marker of transactions that are complete."),
     ("ids_loaded", "Transactional ids read from the log when this broker became their coordinator."),
     ("partitions_loaded", "Partitions of transaction states that were read; empty ones need not be."),
@@ -53,7 +53,7 @@ TRANSACTION_COUNTERS = (
 def broker_collectors(
     metrics: RequestMetrics, services: Services, connections: Callable[[], int], bytes_in_flight: Callable[[], int]
 ) -> tuple[Collector, ...]:
-    """Everything that a broker tells."""
+    """Returns the collectors of all metrics of a broker."""
     return (
         BrokerCollector(metrics, services.replicas, connections, bytes_in_flight),
         GroupCollector(services.groups),
@@ -63,7 +63,7 @@ def broker_collectors(
 
 
 class BrokerCollector(Collector):
-    """What Prometheus is told, read from the broker's counters at the time of the request, on any thread."""
+    """The metrics of requests, connections and partitions."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class BrokerCollector(Collector):
         self._bytes_in_flight = bytes_in_flight
 
     def collect(self) -> Iterable[Metric]:
-        """All metric families."""
+        """Yields all metric families."""
         yield from self._requests()
         yield from self._partitions()
         yield GaugeMetricFamily("millrace_connections", "Open connections.", value=self._connections())
@@ -131,13 +131,13 @@ class BrokerCollector(Collector):
 
 
 class GroupCollector(Collector):
-    """The groups whose coordinator this broker is; those that are being loaded are left out."""
+    """The metrics of the groups whose coordinator this broker is, without those that are being loaded."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
     def collect(self) -> Iterable[Metric]:
-        """All metric families."""
+        """Yields all metric families."""
         shards = self._groups.led.loaded()
         found: Counter[tuple[str, ...]] = Counter()
         members: Counter[tuple[str, ...]] = Counter()
@@ -163,13 +163,13 @@ class GroupCollector(Collector):
 
 
 class TransactionCollector(Collector):
-    """The transactions whose coordinator this broker is; those that are being loaded are left out."""
+    """The metrics of the transactions whose coordinator this broker is, without those that are being loaded."""
 
     def __init__(self, transactions: TransactionCoordinator) -> None:
         self._transactions = transactions
 
     def collect(self) -> Iterable[Metric]:
-        """All metric families."""
+        """Yields all metric families."""
         known = [one.metadata for one in self._transactions.transactions()]
         states = Counter(str(one.state) for one in known)
         yield _gauges("millrace_transactions", "Transactional ids by their state.", ["state"], _by_one_label(states))
@@ -177,7 +177,7 @@ class TransactionCollector(Collector):
         now_ms = self._transactions.now_ms()
         yield GaugeMetricFamily(
             "millrace_transaction_longest_open_seconds",
-            "How long the oldest open transaction has been so.",
+            "Time since the oldest open transaction began.",
             value=max(0, now_ms - min(begins, default=now_ms)) / 1000,
         )
         markers = _by_one_label(self._transactions.markers.written)
@@ -189,20 +189,22 @@ class TransactionCollector(Collector):
 
 
 class FetchSessionCollector(Collector):
-    """The fetch sessions of consumers (KIP-227)."""
+    """The metrics of consumers' fetch sessions (KIP-227)."""
 
     def __init__(self, sessions: FetchSessions) -> None:
         self._sessions = sessions
 
     def collect(self) -> Iterable[Metric]:
-        """All metric families."""
+        """Yields all metric families."""
         sessions = self._sessions
         yield GaugeMetricFamily("millrace_fetch_sessions", "Fetch sessions.", value=len(sessions))
         yield GaugeMetricFamily(
             "millrace_fetch_session_partitions", "Partitions in fetch sessions.", value=sessions.partition_count
         )
         yield CounterMetricFamily(
-            "millrace_fetch_session_evictions", "Sessions that made room for another.", value=sessions.evictions
+            "millrace_fetch_session_evictions",
+            "Sessions that were ended to make room for another.",
+            value=sessions.evictions,
         )
         fetches = _by_one_label(sessions.fetches)
         text = "Fetches: full, incremental, sessionless, or refused by their session."

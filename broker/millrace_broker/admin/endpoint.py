@@ -1,14 +1,14 @@
-"""The admin endpoint over HTTP: health, metrics, and maintenance on request.
+"""Serves the admin endpoint over HTTP: health, metrics, and maintenance on request.
 
-    GET  /healthz                  whether the process is of use, and the broker's state: 200, or 503 (`health`)
-    GET  /readyz                   whether clients should come: 200, or 503
+    GET  /healthz                  whether the process is live, and the broker's state: 200, or 503 (`health`)
+    GET  /readyz                   whether the broker is ready for clients: 200, or 503
     GET  /metrics                  Prometheus text
-    POST /maintenance/retention    delete what retention allows; answers with what was deleted per partition
-    POST /maintenance/compaction   compact logs by key; answers with bytes and records per partition
-    POST /maintenance/verify       walk every log's segments; answers with findings per partition
+    POST /maintenance/retention    deletes what retention allows; answers with what was deleted per partition
+    POST /maintenance/compaction   compacts logs by key; answers with bytes and records per partition
+    POST /maintenance/verify       walks every log's segments; answers with findings per partition
 
-It listens on loopback unless told otherwise; beyond loopback every request needs `Authorization: Bearer TOKEN`.
-It may open while the broker still opens its logs: there are no metrics then, and maintenance is answered 503.
+It listens on loopback by default; beyond loopback every request needs `Authorization: Bearer TOKEN`. It may open while
+the broker still opens its logs: there are no metrics then, and maintenance is answered 503.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Maintenance(Protocol):
-    """The work that can be asked for; each call answers with a report per partition."""
+    """The work that can be asked for; each call returns a report per partition."""
 
     async def apply_retention(self) -> Sequence[Any]:
-        """Delete old segments."""
+        """Deletes old segments."""
         ...
 
     async def compact(self) -> Sequence[Any]:
-        """Keep the last value of each key."""
+        """Compacts logs to the last value of each key."""
         ...
 
     async def verify(self) -> Sequence[Any]:
-        """Walk all segments."""
+        """Walks all segments."""
         ...
 
 
@@ -53,7 +53,7 @@ class AdminEndpoint:
     """The HTTP server."""
 
     def __init__(self, clock: Clock, health: Callable[[], Health], state: Callable[[], Mapping[str, object]]) -> None:
-        """`health` may wait for a disk, so a worker thread calls it; `state` is what is told beside it."""
+        """Takes `health`, which may wait for a disk and runs on a worker thread, and the `state` told beside it."""
         self._clock = clock
         self._health = health
         self._state = state
@@ -62,13 +62,16 @@ class AdminEndpoint:
         self._runner: web.AppRunner | None = None
 
     def serve(self, maintenance: Maintenance, collectors: Iterable[Collector]) -> None:
-        """Tell metrics and take maintenance from now on: the broker is whole."""
+        """Serves metrics and maintenance too, as the broker has started."""
         for collector in collectors:
             self._registry.register(collector)
         self._maintenance = maintenance
 
     async def start(self, host: str, port: int, token: str) -> tuple[str, int]:
-        """Listen; the address bound. InvalidConfigError beyond loopback without a token, SetupError in use."""
+        """Listens and returns the address that was bound.
+
+        InvalidConfigError beyond loopback without a token, SetupError where the address can't be bound.
+        """
         if not token and not _is_loopback(host):
             raise InvalidConfigError(f"the admin endpoint on {host} needs the property admin.token")
         application = web.Application(middlewares=[_authorized(token)] if token else [])
@@ -91,7 +94,7 @@ class AdminEndpoint:
         return bound
 
     async def stop(self) -> None:
-        """Answer what is under way and close."""
+        """Closes the server once what is under way has been answered."""
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -1,4 +1,4 @@
-"""Whether a broker lives and is ready, as a pure choice over what is known of it.
+"""Judges whether a broker is live and ready, as a pure function of the facts about it (docs/health.md).
 
     check               fails                                                     live   ready
     data directories    one of them is offline                                    yes    no
@@ -8,7 +8,7 @@
     loading             logs are being opened, or coordinators read theirs        yes    no
     stopping            the broker drains its connections                         yes    no
 
-A process that is not live is to be restarted; one that is not ready is to be sent no clients, and may be again.
+A process that is not live is to be restarted. One that is not ready is sent no clients until it is ready again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Folder(NamedTuple):
-    """A data directory; `free_bytes` is None where the operating system does not say."""
+    """A data directory; `free_bytes` is None where the operating system does not tell."""
 
     path: str
     offline_reason: str | None
@@ -29,7 +29,7 @@ class Facts(NamedTuple):
     """A broker at one moment.
 
     `zookeeper_trouble` is None while the session is whole, and where there is no ZooKeeper. `largest_batch_bytes` is
-    what an append may need; `loading_partitions` counts those that coordinators have not read yet.
+    the room that an append may need; `loading_partitions` counts the partitions that coordinators have not read yet.
     """
 
     folders: tuple[Folder, ...]
@@ -41,14 +41,14 @@ class Facts(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One thing that was looked at, and what is wrong with it as sentences."""
+    """One thing that is checked, and the sentences that say what is wrong with it."""
 
     name: str
     reasons: tuple[str, ...]
 
 
 class Health(NamedTuple):
-    """Every check, and why the process is not live or not ready; it is where there is no reason."""
+    """Every check, and the reasons why the process is not live or not ready; without a reason it is."""
 
     checks: tuple[Check, ...]
     not_live: tuple[str, ...]
@@ -56,7 +56,7 @@ class Health(NamedTuple):
 
 
 def judge(facts: Facts) -> Health:
-    """What the facts mean."""
+    """Returns what the facts mean for the broker's health."""
     checks = (
         Check("data directories", tuple(_offline(folder) for folder in facts.folders if folder.offline_reason)),
         Check("disk", tuple(filter(None, (_without_room(each, facts.largest_batch_bytes) for each in facts.folders)))),

@@ -83,7 +83,7 @@ class AdminService:
             self._fs.unlink(self._address_file)
 
     async def stop(self) -> None:
-        """Answers what is under way and closes the endpoint."""
+        """Closes the endpoint once what is under way has been answered."""
         if self._endpoint is not None:
             await self._endpoint.stop()
 

@@ -13,13 +13,13 @@ from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import DirHealth
 
-REFUSAL_LASTS_MS = 30_000  # by then whoever produces has tried again
+REFUSAL_LASTS_MS = 30_000  # by then producers have tried again
 
 
 class Vitals:
-    """Gathers the facts; the broker sets what it has as it comes to have it.
+    """Gathers the facts; the broker sets the attributes as it starts and stops.
 
-    A refused append counts until none has been refused for a while: that the disk has room again shows at the next one.
+    A refused append counts for a while, because only the next one shows whether the disk has room again.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock, largest_batch_bytes: Callable[[], int]) -> None:
@@ -30,10 +30,10 @@ class Vitals:
         self._store = store
         self._clock = clock
         self._largest_batch_bytes = largest_batch_bytes
-        self._refusals: dict[str, tuple[int, int]] = {}  # by folder: how many were seen, and until when they count
+        self._refusals: dict[str, tuple[int, int]] = {}  # by folder: the number seen, and until when the last counts
 
     def facts(self) -> Facts:
-        """Returns the facts of this moment; blocks while the operating system waits for a disk."""
+        """Returns the current facts; blocks while the operating system waits for a disk."""
         return Facts(
             folders=tuple(self._folder(one) for one in self.folders),
             largest_batch_bytes=self._largest_batch_bytes(),

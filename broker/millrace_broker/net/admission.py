@@ -1,11 +1,12 @@
-"""Who may connect: so many connections in all, and so many from one address.
+"""Limits the number of connections, in all and from one address.
 
     max.connections                     in all
     max.connections.per.ip              from one address
     max.connections.per.ip.overrides    ADDRESS:N,ADDRESS:N: from that address instead; IPv6 in brackets
 
-A connection above a limit is closed at once; those that are open never notice. So is one that has got one of the last
-descriptors of the process, which files need: the operating system gives the lowest that is free.
+A connection above a limit is closed at once, and those that are open are not affected. A connection is also closed if
+its descriptor is one of the last of the process, which are kept for files. The operating system gives the lowest
+descriptor that is free.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ class Admission:
     """Counts the open connections by address."""
 
     def __init__(self, last_descriptors: int = sys.maxsize) -> None:
-        """`last_descriptors` is the first descriptor that is not for connections."""
+        """Takes the first descriptor that is not for connections."""
         self._last_descriptors = last_descriptors
         self._open: Counter[str] = Counter()
         self.total = 0
 
     def admit(self, address: str, config: BrokerConfig, descriptor: int = NO_DESCRIPTOR) -> str | None:
-        """Count one more connection from `address`; or the limit that is reached, and nothing is counted."""
+        """Counts one more connection from `address` and returns None, or returns the limit that is reached."""
         if descriptor >= self._last_descriptors:
             return f"{descriptor} descriptors are open"
         if self.total >= config.max_connections:
@@ -41,7 +42,7 @@ class Admission:
         return None
 
     def leave(self, address: str) -> None:
-        """An admitted connection from `address` has ended."""
+        """Counts one connection less, as an admitted one from `address` has ended."""
         self.total -= 1
         self._open[address] -= 1
         if not self._open[address]:

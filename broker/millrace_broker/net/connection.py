@@ -1,15 +1,17 @@
-"""One client connection: requests come in by frames, replies leave in the order of their requests.
+"""One client connection: it reads requests from frames, and sends replies in the order of their requests.
 
     bytes → FrameBuffer → header → handler → a slot in `_pending` → … → socket, when all earlier slots have left
 
-A handler may answer later (a future); younger requests are handled meanwhile, but their replies wait in line.
-Four limits stop the reading: too many slots in line, too many bytes of replies there, a socket that the peer does not
-drain, and memory in flight (`net.memory`), where a frame that is cut short needs more of it. Frames that
-had already arrived by then are copied to a backlog, which one receive buffer bounds, and are handled first when
-the line moves again. So a slow or hostile peer costs no more than its own connection's share of memory.
+A handler may answer later by a future. Later requests are handled meanwhile, but their replies wait in line.
 
-What ends a connection: end of stream; bytes that are no request, or a request that is not served (logged, as
-Kafka does, since no answer could be understood); an unexpected error of a handler (logged with its traceback).
+Reading stops when too many requests or too many bytes of replies wait in line, when the peer does not drain its socket,
+or when an incomplete frame needs more memory than there is (`net.memory`). Frames that have arrived by then are copied
+to a backlog, which one receive buffer bounds, and are handled first when the line moves again. So a slow or hostile
+peer costs no more than its own connection's share of memory.
+
+A connection ends with the stream, on bytes that are not a request, on a request that is not served, and on an
+unexpected error of a handler. The last three are logged. They get no answer, as from Kafka, because the client could
+not understand it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ WRITE_HIGH_WATER_BYTES = 1 << 20
 
 
 class ConnectionOwner(Protocol):
-    """The server, as its connections see it."""
+    """The part of a server that its connections use."""
 
     services: Services
     scratch: bytearray
@@ -55,16 +57,16 @@ class ConnectionOwner(Protocol):
     request_log: RequestLog
 
     def opened(self, connection: Connection) -> bool:
-        """Whether the connection may stay."""
+        """Returns whether the connection may stay."""
         ...
 
     def closed(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Forgets a connection that has ended."""
         ...
 
 
 class _Slot:
-    """A place in line: of one request, or of several of one kind that arrived and are handled together."""
+    """A place in line, of one request or of several of one kind that arrived together and are handled together."""
 
     __slots__ = (
         "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "parts", "reply_bytes",
@@ -88,7 +90,7 @@ class _Slot:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The broker's side of one socket."""
+    """The broker's side of one connection."""
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
@@ -114,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the socket, if the server has room."""
+        """Takes the socket, if the server has room."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
@@ -132,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything that waits."""
+        """Drops everything that waits."""
         if exc is not None:
             logger.debug("connection of %s broke: %s", self.peer, exc)
         self._backlog.clear()
@@ -145,15 +147,15 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Where the event loop puts the next bytes."""
+        """Returns the buffer for the next bytes."""
         return self._frames.writable(SMALL_READ_BYTES) if self._owner.memory.is_short else self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle every whole request that has arrived, then send what is ready in one go."""
+        """Handles every whole request that has arrived, then sends all replies that are ready at once."""
         arrived = self.last_active = self._now_s()
         try:
             for frame in self._frames.received(nbytes):
-                if self._together is None and self._is_blocked:  # what waits to be handled does not block
+                if self._together is None and self._is_blocked:  # what waits to be handled together does not block
                     self._backlog.append((arrived, bytes(frame)))
                     self._backlog_bytes += len(frame)
                 else:
@@ -167,39 +169,39 @@ class Connection(asyncio.BufferedProtocol):
             self._send_ready()
 
     def memory_is_free(self) -> None:
-        """Read on, if there is enough by now."""
+        """Goes on reading, if there is enough memory now."""
         self._update_reading()
 
     def trim(self) -> None:
-        """Give back the memory that is kept for a next request."""
+        """Gives back the memory that is kept for the next request."""
         self._frames.trim()
         self._account()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the peer waits for an answer that is not there yet, as a long poll does."""
+        """Whether the peer waits for an answer that is not ready yet, as a long poll does."""
         return bool(self._pending) and not self._socket_full
 
     def pause_writing(self) -> None:
-        """The peer does not drain its socket."""
+        """Stops sending, as the peer does not drain its socket."""
         self._socket_full = self._outgoing.is_paused = True
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """The peer has drained its socket."""
+        """Goes on sending, as the peer has drained its socket."""
         self._socket_full = self._outgoing.is_paused = False
         self.last_active = self._now_s()
         self._outgoing.resume()
         self._work_off_backlog()
 
     def drain(self) -> None:
-        """Read no more; close as soon as every reply has left."""
+        """Stops reading, and closes as soon as every reply has left."""
         self._draining = True
         self._update_reading()
         self._close_if_drained()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Closes at once."""
         self._transport.abort()
 
     @property
@@ -208,12 +210,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._socket_full or bool(self._outgoing) or is_long
 
     def _cut_off(self, error: Exception) -> None:
-        """A reply can't be brought to its end."""
-        logger.error("closing the connection of %s amid a reply: %s", self.peer, error)
+        """Closes the connection, as a reply can't be completed."""
+        logger.error("closing the connection of %s in the middle of a reply: %s", self.peer, error)
         self._transport.abort()
 
     def _take(self, frame: memoryview, arrived: float) -> None:
-        """Handle a request, or let it wait for those behind it that it can be handled with."""
+        """Handles a request, or keeps it to be handled together with those behind it."""
         header = read_request_header(frame)
         api_key, version, _, client_id, body_position, size_bytes = header
         slot = self._together
@@ -348,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: WireError) -> None:
         try:
-            self._handle_together()  # what came before the bytes that are refused
+            self._handle_together()  # the requests before the bytes that are refused
         except WireError as earlier:
             error = earlier
         logger.warning("closing the connection of %s: %s", self.peer, error)
@@ -364,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _take_replies(slot: _Slot, answers: Sequence[Parts | WireError | None]) -> int:
-    """Make frames of the answers; how many bytes they are."""
+    """Makes frames of the answers and returns how many bytes they are."""
     parts: Parts = []
     start, start_bytes = start_of_responses(slot.api_key, slot.version)
     for header, message in zip(slot.headers, answers, strict=False):
@@ -376,6 +378,6 @@ def _take_replies(slot: _Slot, answers: Sequence[Parts | WireError | None]) -> i
         parts.append(start.pack(size_bytes, header.correlation_id))
         parts += message
     reply_bytes = slot.bytes_out = sum(slot.reply_bytes)
-    is_small = reply_bytes < SMALL_REPLIES_BYTES  # so that there is no region of a file among them
+    is_small = reply_bytes < SMALL_REPLIES_BYTES  # so none of them is a region of a file
     slot.parts = [b"".join(cast("list[bytes]", parts))] if is_small else parts
     return reply_bytes

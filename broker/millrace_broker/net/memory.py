@@ -1,13 +1,13 @@
-"""Memory in flight: what connections hold of requests cut short, of requests in line, and of replies not yet taken.
+"""Limits the memory in flight: what connections hold of incomplete requests, requests in line and waiting replies.
 
-    used < limit    any connection may hold more
-    used ≥ limit    those that hold less than their fair share may, half the limit over the number of holders; and one
-                    at a time of the others, so that there is always a request that can end and give its memory back;
-                    the rest are not read until then. All reads are small meanwhile.
+    used < limit    every connection may hold more
+    used ≥ limit    a connection may hold more up to its fair share, which is half the limit over the number of holders.
+                    One other connection at a time may too, so that there is always a request that can be completed and
+                    give its memory back. The rest are not read until then, and all reads are small meanwhile.
 
-So a flood of requests that never end keeps no one from sending a request of common size. Shares that were given
-while there were fewer holders are kept: four times the limit is passed by one frame, and by one small read for each
-connection, at most.
+So a flood of requests that never end does not keep other clients from sending requests of usual size. Shares that were
+given while there were fewer holders are kept: the memory in use exceeds four times the limit by one frame, and by one
+small read for each connection, at most.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ MAX_LIMITS = 4
 
 
 class Holder(Protocol):
-    """Who holds memory, and may have to wait for more."""
+    """A connection that holds memory and may have to wait for more."""
 
     def memory_is_free(self) -> None:
-        """Ask again."""
+        """Asks again for the memory that was refused."""
         ...
 
 
 class MemoryInFlight:
-    """The account of all connections."""
+    """Accounts for the memory of all connections."""
 
     def __init__(self, limit_bytes: int, reclaim: Callable[[], None]) -> None:
-        """`reclaim` asks all holders to give back what they don't need now."""
+        """Takes `reclaim`, which asks all holders to give back what they don't need now."""
         self._limit_bytes = limit_bytes
         self._reclaim = reclaim
         self._held: dict[Holder, int] = {}
@@ -44,7 +44,7 @@ class MemoryInFlight:
         return self.used_bytes >= self._limit_bytes
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
-        """From now on `holder` has `held_bytes` in all."""
+        """Notes that `holder` has `held_bytes` in all."""
         before = self._held.get(holder, 0)
         self.used_bytes += held_bytes - before
         if held_bytes:
@@ -57,7 +57,7 @@ class MemoryInFlight:
             self._wake()
 
     def may_grow(self, holder: Holder, growth_bytes: int) -> bool:
-        """Whether `holder` may take so much more; else it is woken when it should ask again."""
+        """Returns whether `holder` may take `growth_bytes` more; where it may not, it is woken to ask again."""
         if self.used_bytes + growth_bytes > self._limit_bytes:
             self._reclaim()
         used_bytes = self.used_bytes + growth_bytes
@@ -80,7 +80,7 @@ class MemoryInFlight:
         return self._limit_bytes // (2 * len(self._held) + 2)
 
     def forget(self, holder: Holder) -> None:
-        """`holder` is gone, and what it held."""
+        """Forgets a holder that is gone, with all that it held."""
         self._waiting.pop(holder, None)
         if holder is self._exempt:
             self._exempt = None

@@ -1,13 +1,14 @@
-"""Replies to the socket: small parts joined into one write, records as they are, from the file where they are many.
+"""Sends replies: small parts are joined into one write, large records go from the file to the socket by pieces.
 
     parts of replies → Outgoing → as much as the socket takes → transport
 
-Joining megabytes to a header costs more than all the rest of a fetch (1.2 ms of CPU a megabyte, 0.45 without it), so
-large parts have writes of their own, and the socket is corked meanwhile: the peer is not woken for a header alone.
+Joining megabytes to a header costs more than all the rest of a fetch (1.2 ms of CPU per megabyte, 0.45 without it). So
+each large part is written by itself, and the socket is corked meanwhile, so that the peer is not woken for a header
+alone.
 
 A region of a file is read when its turn has come and the socket has room, a piece at a time, so a reader that does not
-take its answer costs a piece or two of memory. With `fetch.sendfile.enable` it leaves by `sendfile` instead (spec B10;
-docs/adr/0005 has what was measured).
+take its answer costs one or two pieces of memory. With `fetch.sendfile.enable` it leaves by `sendfile` instead
+(docs/adr/0005 has the measurements).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CORK: int | None = getattr(socket, "TCP_CORK", None)  # Linux has it
 
 
 class _File:
-    """A descriptor in the form that `loop.sendfile` wants."""
+    """A descriptor in the form that `loop.sendfile` takes."""
 
     mode = "rb"
 
@@ -35,18 +36,18 @@ class _File:
         self._fd = fd
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Returns the descriptor."""
         return self._fd
 
 
 class Outgoing:
-    """What of a connection's replies the transport has not been given yet.
+    """Holds the parts of a connection's replies that the transport has not been given yet.
 
     Args:
         transport: the socket.
         uses_sendfile: whether regions of files leave by `sendfile`.
-        on_sent: is called when a region has left by `sendfile`, and what waited behind it was resumed.
-        on_failure: is told of a region that can't be read or sent; the connection can't go on then.
+        on_sent: is called when a region has left by `sendfile` and the parts behind it were resumed.
+        on_failure: is called with the error where a region can't be read or sent; the connection can't go on then.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Outgoing:
         return bool(self._parts) or self._sending is not None
 
     def send(self, parts: Parts) -> None:
-        """Give the transport what it takes now, the rest when it has room: call `resume` then."""
+        """Gives the transport what it takes now; `resume` gives it the rest when it has room."""
         if len(parts) == 1 and type(parts[0]) is bytes and not self:
             self._transport.write(parts[0])
             return
@@ -81,16 +82,16 @@ class Outgoing:
         self.resume()
 
     def resume(self) -> None:
-        """Go on, if the transport has room."""
+        """Gives the transport more, if it has room."""
         try:
             with _corked(self._transport):
                 while self._parts and not self.is_paused and self._sending is None:
                     self._send_next()
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the reply is cut short and the peer must not wait
+        except Exception as error:  # noqa: BLE001 -- after any error the reply is cut short, and the peer must not wait for it
             self._on_failure(error)
 
     def clear(self) -> None:
-        """The connection has ended."""
+        """Drops all parts, as the connection has ended."""
         self._parts.clear()
         if self._sending is not None:
             self._sending.cancel()
@@ -136,7 +137,7 @@ class Outgoing:
 
 
 def write_parts(transport: asyncio.Transport, parts: Parts) -> None:
-    """Write bytes in order; what the socket does not take now, the transport keeps."""
+    """Writes bytes in order; the transport keeps what the socket does not take now."""
     writes = list(_writes(parts))
     if len(writes) == 1:
         transport.write(writes[0])

@@ -2,8 +2,8 @@
 
 A connection that neither sends nor takes a byte for `connections.max.idle.ms` is closed, unless it waits for an answer.
 
-`drain` is the graceful end: no new connections, no new requests, waiting fetches answered with what there is,
-every reply sent; what has not left within the time allowed is cut off.
+`drain` is the graceful end. The server accepts no connections and reads no requests any more, answers waiting fetches
+with what there is, and sends every reply; connections that still have replies after the timeout are cut off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 IDLE_CHECKS = 10  # within connections.max.idle.ms
-KEPT_PART = 8  # of the descriptors one in so many is never a connection's
+KEPT_PART = 8  # one in eight descriptors is never a connection's
 
 
 class Server:
@@ -52,11 +52,11 @@ class Server:
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Bind, without serving yet; the address that was bound. SetupError where it is in use or not ours."""
+        """Binds and returns the address that was bound; does not serve yet. SetupError where it can't be bound."""
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(
@@ -69,13 +69,13 @@ class Server:
         return bound
 
     async def serve(self) -> None:
-        """Begin to accept."""
+        """Begins to accept connections."""
         assert self._listener is not None
         await self._listener.start_serving()
         self._check_idle()
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop serving as the module's text says, within `timeout_s`."""
+        """Stops serving gracefully within `timeout_s`, as the module describes."""
         if self._listener is not None:
             self._listener.close()
         if self._idle_timer is not None:
@@ -93,7 +93,7 @@ class Server:
                 connection.abort()
 
     def opened(self, connection: Connection) -> bool:
-        """Keep a new connection, if there is room."""
+        """Keeps a new connection and returns True, if there is room."""
         limit = self._admission.admit(connection.host, self.services.config, connection.descriptor)
         if limit is not None:
             logger.warning("refusing %s: %s", connection.peer, limit)
@@ -103,7 +103,7 @@ class Server:
         return True
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Forgets a connection."""
         if connection not in self._connections:
             return
         self._connections.remove(connection)

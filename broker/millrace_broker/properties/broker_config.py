@@ -1,7 +1,7 @@
-"""The broker's own configuration, under Kafka's names; the log's defaults are `storage.config`'s.
+"""The broker's own properties, under Kafka's names; those of logs are in `storage.config`.
 
-from a file       names that neither Millrace nor Kafka knows are reported and passed over, as Kafka does
-from NAME=VALUE   an unknown name is an error, since it was typed for this command
+A name that neither Millrace nor Kafka knows is logged and ignored where a file has it, as by Kafka. Given by `--set`,
+it is an error (`given`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_QUEUED_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """One field per property: `num_partitions` is `num.partitions`."""
+    """The properties as fields: `num_partitions` is `num.partitions`."""
 
     broker_id: int = setting(
         -1,
@@ -133,12 +133,12 @@ class BrokerConfig:
 
     @property
     def queued_bytes_limit(self) -> int:
-        """`queued.max.request.bytes`, or more than any machine has where that is -1."""
+        """The limit of `queued.max.request.bytes`, larger than any machine's memory where that is -1."""
         return MAX_LONG if self.queued_max_request_bytes == -1 else self.queued_max_request_bytes
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Parse; InvalidConfigError for an unknown name or a bad value."""
+        """Parses properties; InvalidConfigError for an unknown name or a bad value."""
         values = BROKER_CONFIG.parse(properties)
         if -1 < cast("int", values.get(QUEUED_BYTES, -1)) < LEAST_QUEUED_BYTES:
             raise InvalidConfigError(

@@ -1,6 +1,6 @@
 """The properties of the group coordinator and of the consumer group protocol (KIP-848), under Kafka's names.
 
-Defaults are Kafka's, but one: `offsets.topic.replication.factor` is 1 here, since followers are not served yet.
+The defaults are Kafka's, except that `offsets.topic.replication.factor` is 1, because followers are not served yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millrace.errors import InvalidConfigError
 CLASSIC, CONSUMER = "classic", "consumer"
 UNIFORM, RANGE = "uniform", "range"
 MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
-PROTOCOLS = (CLASSIC, CONSUMER, "streams")  # the last is among Kafka 4.1's by default, and is not served
+PROTOCOLS = (CLASSIC, CONSUMER, "streams")  # streams is one of Kafka 4.1's defaults, but is not served
 ASSIGNOR_CLASSES = {  # as Kafka 3.9 names its assignors
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": UNIFORM,
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": RANGE,
@@ -24,7 +24,7 @@ ASSIGNOR_CLASSES = {  # as Kafka 3.9 names its assignors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """What groups of every kind obey, and the topic of committed offsets."""
+    """The properties that groups of every type obey, and those of the topic of committed offsets."""
 
     group_min_session_timeout_ms: int = setting(
         6_000, "The shortest session timeout that a member may ask for.", minimum=1, maximum=MAX_INT
@@ -82,19 +82,19 @@ class GroupConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> GroupConfig:
-        """Parse; InvalidConfigError for an unknown name or a bad value."""
+        """Parses properties; InvalidConfigError for an unknown name or a bad value."""
         values = GROUP_CONFIG.parse(properties)
         return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
 
     @property
     def offsets_retention_ms(self) -> int:
-        """The retention in the unit of timestamps."""
+        """The retention of committed offsets in milliseconds."""
         return self.offsets_retention_minutes * 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnGroupConfig:
-    """What one consumer group may have for itself, in place of the broker's `group.consumer.*`."""
+    """The properties that one consumer group may have for itself, in place of the broker's `group.consumer.*`."""
 
     consumer_session_timeout_ms: int = setting(
         45_000,
@@ -114,7 +114,7 @@ class OwnGroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupConfig:
-    """What groups of the consumer group protocol obey."""
+    """The properties that groups of the consumer group protocol obey."""
 
     group_coordinator_rebalance_protocols: str = setting(
         "classic,consumer",
@@ -164,14 +164,14 @@ class ConsumerGroupConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ConsumerGroupConfig:
-        """Parse; InvalidConfigError for an unknown name, a bad value, or a time outside of its own bounds."""
+        """Parses properties; InvalidConfigError for an unknown name, a bad value, or a time outside of its bounds."""
         values = CONSUMER_GROUP_CONFIG.parse_with_defaults(properties)
         config = cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
         config.check_times("group.consumer.")
         return config
 
     def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
-        """This configuration with a group's own times; InvalidConfigError where they are out of bounds."""
+        """Returns this configuration with a group's own times; InvalidConfigError where they are out of bounds."""
         values = OWN_CONFIG.parse({name: text for name, text in own.items() if name in OWN_CONFIG.keys})
         config = replace(self, **{f"group_{name.replace('.', '_')}": cast("Any", one) for name, one in values.items()})
         config.check_times("consumer.")
@@ -183,7 +183,7 @@ class ConsumerGroupConfig:
         return config
 
     def check_times(self, prefix: str) -> None:
-        """Raise InvalidConfigError, with the properties' names after `prefix`, for a time outside of its bounds."""
+        """Raises InvalidConfigError for a time outside of its bounds; `prefix` begins the names of the properties."""
         for time in ("session.timeout.ms", "heartbeat.interval.ms"):
             field = time.replace(".", "_")
             value = getattr(self, f"group_consumer_{field}")
@@ -198,12 +198,12 @@ class ConsumerGroupConfig:
 
     @property
     def default_assignor(self) -> str:
-        """For groups whose members ask for none."""
+        """The assignor of groups whose members ask for none."""
         return self.assignors[0]
 
     @property
     def is_served(self) -> bool:
-        """Whether the consumer group protocol is."""
+        """Whether the consumer group protocol is served."""
         return CONSUMER in self.group_coordinator_rebalance_protocols.split(",")
 
     @property

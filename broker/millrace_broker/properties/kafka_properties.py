@@ -1,15 +1,15 @@
-"""Every property that Apache Kafka 3.9 or 4.1 knows, of brokers, topics and groups, as `kafka_properties.tsv` has them.
+"""The properties of brokers, topics and groups that Apache Kafka 3.9 or 4.1 knows, read from `kafka_properties.tsv`.
 
     scope     broker, topic or group
     name
     type      the protocol's (KIP-569)
     in 3.9    the default there; `null` where there is none, `!` where one must be given, "" for the empty text,
     in 4.1    and `-` where that version does not know the property
-    values    MINIMUM..MAXIMUM, A|B|C, or ~ and a pattern; nothing where Kafka takes every value of the type
+    values    MINIMUM..MAXIMUM, A|B|C, or ~ and a pattern; empty where Kafka takes every value of the type
     changed   live, by broker (live, for one broker at a time), or at the start
 
-The table has facts only; a test compares it with Kafka's own definitions. The properties that are obeyed here have
-declarations of their own; those of all others are `without_effect`'s.
+A test compares the table with Kafka's own definitions. The properties that this broker obeys are declared in `config`,
+`group_config`, `txn_config` and `storage.config`; `without_effect` declares all others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_SHORT = 2**15 - 1
 
 
 class KafkaProperty(NamedTuple):
-    """One row."""
+    """One row of the table."""
 
     scope: str
     name: str
@@ -39,11 +39,11 @@ class KafkaProperty(NamedTuple):
 
     @property
     def default(self) -> str:
-        """The text of Kafka 3.9's default, of the first later version that knows the property else."""
+        """The text of the default in Kafka 3.9, or else in the first later version that knows the property."""
         return next(text for text in self.defaults if text != UNKNOWN)
 
     def is_default(self, text: str) -> bool:
-        """Whether a value is the default of one of the versions."""
+        """Returns whether a value is the default of one of the versions."""
         return text.strip() in {"" if one in (EMPTY, NULL, REQUIRED) else one for one in self.defaults}
 
 
@@ -59,7 +59,7 @@ def kafka_properties() -> dict[tuple[str, str], KafkaProperty]:
 
 
 def key_without_effect(row: KafkaProperty, doc: str) -> ConfigKey:
-    """A property that is checked, stored and described, and that nothing obeys."""
+    """Returns the declaration of a property that is checked, stored and described, but not obeyed."""
     minimum, maximum, choices, pattern = _rules(row)
     return ConfigKey(
         name=row.name,
@@ -80,7 +80,7 @@ def key_without_effect(row: KafkaProperty, doc: str) -> ConfigKey:
 
 
 def _rules(row: KafkaProperty) -> tuple[int | None, float | None, tuple[str, ...] | None, str | None]:
-    """(minimum, maximum, choices, pattern), of which a number fits into its type at least."""
+    """Returns (minimum, maximum, choices, pattern); a number has at least the bounds of its type."""
     top = {ConfigType.SHORT: MAX_SHORT, ConfigType.INT: MAX_INT, ConfigType.LONG: MAX_LONG}.get(row.type)
     if row.values.startswith("~"):
         return None, top, None, row.values[1:]

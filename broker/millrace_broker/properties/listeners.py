@@ -1,10 +1,10 @@
-"""Where the broker listens and what clients are told: `listeners` and `advertised.listeners` in Kafka's form.
+"""Parses `listeners` and `advertised.listeners` in Kafka's form: where the broker listens, and what clients are told.
 
-    NAME://HOST:PORT     an IPv6 host in brackets; without a host, every address of the machine is listened on
+    NAME://HOST:PORT     an IPv6 host in brackets; without a host, the broker listens on every address of the machine
 
-A listener's name is the name of its security protocol, or what `listener.security.protocol.map` has for it; only
-PLAINTEXT is served, and one listener. Of an address that means every address nothing can be told to clients, so
-`advertised.listeners` must then say where they reach the broker.
+`listener.security.protocol.map` gives the security protocol of a listener by its name; without an entry, the name is
+that of the protocol. One listener is served, with PLAINTEXT. Where the broker listens on every address, clients can't
+be told that, so `advertised.listeners` must say where they reach the broker.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<address>.*)")
 
 
 class Listener(NamedTuple):
-    """One listener."""
+    """A listener's name and its address."""
 
     name: str
     address: Address
 
 
 def parse_listener(text: str, protocols: str = "") -> Listener:
-    """The one listener of a list; `protocols` is `listener.security.protocol.map`.
+    """Returns the one listener of a list; `protocols` is `listener.security.protocol.map`.
 
-    Raises InvalidConfigError for another form, several listeners, and a listener that is not PLAINTEXT.
+    InvalidConfigError for another form, several listeners, and a listener that is not PLAINTEXT.
     """
     found = [one.strip() for one in text.split(",") if one.strip()]
     if not found:
@@ -39,12 +39,12 @@ def parse_listener(text: str, protocols: str = "") -> Listener:
     for name, _ in listeners:
         _check_protocol(name, protocols)
     if len(listeners) > 1:
-        raise InvalidConfigError(f"Invalid value, {len(listeners)} listeners are given and one is served here")
+        raise InvalidConfigError(f"Invalid value, {len(listeners)} listeners are given and one is served")
     return listeners[0]
 
 
 def check_plaintext(text: str) -> None:
-    """Raise InvalidConfigError for a list with a listener that has the name of another protocol."""
+    """Raises InvalidConfigError for a list with a listener that has the name of another protocol."""
     for one in text.split(","):
         name = one.partition("://")[0].strip().upper()
         if name in PROTOCOLS:
@@ -52,7 +52,7 @@ def check_plaintext(text: str) -> None:
 
 
 def check_protocol_map(text: str) -> None:
-    """Raise InvalidConfigError where a listener would be encrypted or authenticated, or the form is another.
+    """Raises InvalidConfigError where a listener would be encrypted or authenticated, or the map can't be read.
 
     The pairs of Kafka's default, such as SSL:SSL, restrict nothing as long as no listener has their name.
     """

@@ -1,7 +1,7 @@
-"""Properties that restrict access or encrypt. None of that is served, so a value that asks for it stops the start.
+"""Refuses properties that restrict access or encrypt: neither is served, so a value that asks for it stops the start.
 
-A broker that passed over such a property would be open where its operator believes it closed. A value that restricts
-nothing passes: Kafka's default, the empty text, and `true` of `allow.everyone.if.no.acl.found`.
+A broker that ignored such a property would be open although its operator believes it closed. A value that restricts
+nothing is accepted: Kafka's default, the empty text, and `true` for `allow.everyone.if.no.acl.found`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from millrace.errors import InvalidConfigError
 from millrace_broker.properties.kafka_properties import BROKER, kafka_properties
 from millrace_broker.properties.listeners import check_plaintext, check_protocol_map
 
-# Properties of listeners, of which some values restrict.
+# Properties of listeners, some values of which restrict.
 LISTENER_CHECKS = {
     "listener.security.protocol.map": check_protocol_map,
     "listeners": check_plaintext,
     "advertised.listeners": check_plaintext,
 }
 
-# What the properties whose names begin so ask for; the first that fits counts. A name that ends with a dot is a family.
+# What properties ask for, by the beginning of their names; the first entry that fits counts. An entry that ends with a
+# dot stands for all names that begin with it.
 RESTRICTIONS = {
     "authorizer.": "access control",
     "super.users": "access control",
@@ -31,7 +32,7 @@ RESTRICTIONS = {
     "ssl.": "encryption (TLS)",
     "security.inter.broker.protocol": "a listener that is not PLAINTEXT",
     "security.providers": "encryption (TLS)",
-    "listener.name.": "security of a listener of its own",
+    "listener.name.": "security of one listener",
     "zookeeper.ssl.": "encryption (TLS) to ZooKeeper",
     "zookeeper.clientCnxnSocket": "encryption (TLS) to ZooKeeper",
     "zookeeper.set.acl": "access control in ZooKeeper",
@@ -45,7 +46,7 @@ SECRET = re.compile(r"password$|secret|jaas|passphrase|\.key$")
 
 
 def restriction(name: str) -> str | None:
-    """What a property asks for, as a noun; None where it restricts and encrypts nothing."""
+    """Returns what a property asks for, as a noun phrase; None where it neither restricts nor encrypts."""
     if not name.startswith(BEGINNINGS):
         return None
     for beginning, what in RESTRICTIONS.items():
@@ -55,7 +56,7 @@ def restriction(name: str) -> str | None:
 
 
 def check_unrestricted(name: str, text: str) -> None:
-    """Raise InvalidConfigError for a value that asks for what is not served; a secret is not repeated."""
+    """Raises InvalidConfigError for a value that asks for what is not served; the message has no secret in it."""
     if name in LISTENER_CHECKS:
         try:
             LISTENER_CHECKS[name](text)
@@ -74,5 +75,5 @@ def check_unrestricted(name: str, text: str) -> None:
 
 
 def shown(name: str, text: str) -> str:
-    """A property and its value, as an error repeats them."""
+    """Returns a property with its value for an error message, without the value of a secret."""
     return name if SECRET.search(name) else f"{name}={text}"

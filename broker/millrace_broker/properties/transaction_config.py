@@ -1,7 +1,7 @@
 """The properties of the transaction coordinator, under Kafka's names.
 
-Defaults are Kafka's, but two: `transaction.state.log.replication.factor` and `transaction.state.log.min.isr` are 1
-here, since followers are not served yet.
+The defaults are Kafka's, except that `transaction.state.log.replication.factor` and `transaction.state.log.min.isr` are
+1, because followers are not served yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millrace.config import MAX_INT, ConfigTable, ConfigType, declared_keys, set
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """What transactions obey, and the topic of their states."""
+    """The properties that transactions obey, and those of the topic of their states."""
 
     transaction_max_timeout_ms: int = setting(
         900_000, "The longest transaction.timeout.ms that a producer may ask for.", minimum=1, maximum=MAX_INT
@@ -60,7 +60,7 @@ class TransactionConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TransactionConfig:
-        """Parse; InvalidConfigError for an unknown name or a bad value."""
+        """Parses properties; InvalidConfigError for an unknown name or a bad value."""
         values = TRANSACTION_CONFIG.parse(properties)
         return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
 

@@ -1,6 +1,7 @@
-"""The properties that Kafka knows and nothing here obeys: checked, stored and described, each with a reason.
+"""The properties that Kafka knows and this broker does not obey: they are checked, stored and described.
 
-So a file, a tool or a cluster of Kafka's finds what it names, and a value that Kafka refuses is refused.
+So a file or a tool that is written for Kafka finds the properties that it names, and a value that Kafka refuses is
+refused here too. The description of each says why it has no effect.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from millrace.config import ConfigKey
 from millrace_broker.properties.kafka_properties import kafka_properties, key_without_effect
 from millrace_broker.properties.restrictions import restriction
 
-# Why a property has no effect here, by the beginning of its name; the longest that fits counts.
+# Why a property has no effect, by the beginning of its name; the longest beginning that fits counts.
 REASONS = {
     "": "Kafka's own way of working, which has no counterpart here",
     "add.partitions.to.txn.": "brokers do not verify transactions at one another",
@@ -56,7 +57,7 @@ LONGEST_FIRST = sorted(REASONS.items(), key=lambda one: -len(one[0]))
 
 
 def keys_without_effect(scope: str, obeyed: Collection[str]) -> tuple[ConfigKey, ...]:
-    """The properties of a scope that are none of those that are obeyed."""
+    """Returns the properties of a scope that are not among those that are obeyed."""
     return tuple(
         key_without_effect(row, f"Without effect here: {reason(name)}.")
         for (area, name), row in kafka_properties().items()
@@ -65,7 +66,7 @@ def keys_without_effect(scope: str, obeyed: Collection[str]) -> tuple[ConfigKey,
 
 
 def reason(name: str) -> str:
-    """Why a property has no effect, as the end of a sentence."""
+    """Returns why a property has no effect, as the end of a sentence."""
     restricted = restriction(name)
     if restricted is not None:
         return f"{restricted} is not served, and a value that asks for it stops the start"

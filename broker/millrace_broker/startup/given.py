@@ -1,7 +1,7 @@
-"""What the operator gave: the properties of the file and of `--set`, each with the place where it stands.
+"""Reads and checks the properties that the operator gives, in a file and by `--set`.
 
-`--set` wins over the file. `zk.connect` is `zookeeper.connect` and `node.id` is `broker.id`. Every error names the
-property, its value unless that is a secret, and where it stands: `FILE:LINE: NAME=VALUE: reason`.
+`--set` overrides the file. `zk.connect` means `zookeeper.connect`, and `node.id` means `broker.id`. Every error names
+the place, the property and its value, unless that is a secret: `FILE:LINE: NAME=VALUE: reason`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 OTHER_NAMES = {"zk.connect": "zookeeper.connect", "node.id": "broker.id"}
 NEW_FORM = "PLAINTEXT://HOST:PORT takes its place since Kafka 3.0"
-# What asks for something that is not there, and would be half accepted if it were passed over.
+# Properties that ask for what is not served, and without which their configuration would be half obeyed.
 UNSERVED = {
     "process.roles": "this file is of a KRaft node, and this broker is coordinated by ZooKeeper; remove process.roles, "
     "controller.* and the controller's listener, and give zookeeper.connect, or --standalone for one broker by itself",
@@ -37,14 +37,14 @@ REPLICATION_FACTORS = (
 
 
 class Given(NamedTuple):
-    """A property's value, and its place as an error begins with it: `FILE:LINE: `, or nothing for `--set`."""
+    """A property's value, and the place with which an error begins: `FILE:LINE: `, empty for `--set`."""
 
     value: str
     place: str = ""
 
 
 def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given]:
-    """All that is given and known, checked one by one. InvalidConfigError."""
+    """Returns the given properties that are known, each of them checked. InvalidConfigError."""
     typed = {name: Given(value) for name, value in parse_assignments(assignments).items()}
     written = {} if file is None else {
         name: Given(one.value, f"{file}:{one.line}: ") for name, one in read_properties(file).items()
@@ -55,7 +55,7 @@ def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given
     for name, (value, place) in tuple(known.items()):
         if name not in BROKER_KEYS:
             if restriction(name) is None:
-                _pass_over(name, place)
+                _ignore(name, place)
             del known[name]
         else:
             _check_value(name, value, place)
@@ -63,7 +63,7 @@ def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given
 
 
 def broker_id_of(given: Mapping[str, Given]) -> int | None:
-    """`broker.id`; None where it is absent or -1. InvalidConfigError where Kafka would refuse it."""
+    """Returns `broker.id`, None where it is absent or -1. InvalidConfigError where Kafka would refuse it."""
     value, place = given.get("broker.id", Given("-1"))
     number = int(value)
     generates = given.get("broker.id.generation.enable", Given("true")).value.strip().lower() == "true"
@@ -113,15 +113,16 @@ def _check_value(name: str, value: str, place: str) -> None:
         )
 
 
-def _pass_over(name: str, place: str) -> None:
-    """Pass over a name of a file that neither Kafka nor Millrace knows, as Kafka does.
+def _ignore(name: str, place: str) -> None:
+    """Reports a name that neither Kafka nor Millrace knows and that is ignored, as by Kafka.
 
-    Raises InvalidConfigError where it was typed, and where it is nearly that of a property that would restrict access.
+    InvalidConfigError where it was given by `--set`, and where it is nearly the name of a property that restricts
+    access.
     """
-    import difflib  # noqa: PLC0415 -- a start without a slip is spared the time
+    import difflib  # noqa: PLC0415 -- few starts need it
 
     near = difflib.get_close_matches(name, [*BROKER_KEYS, *RESTRICTIONS], n=1, cutoff=0.8)
     hint = f"; did you mean {near[0]}?" if near else ""
     if not place or (near and restriction(near[0])):
         raise InvalidConfigError(f"{place}unknown property {name}{hint}")
-    logger.warning("%sunknown property %s is passed over%s", place, name, hint)
+    logger.warning("%sunknown property %s is ignored%s", place, name, hint)

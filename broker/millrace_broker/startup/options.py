@@ -1,4 +1,4 @@
-"""The command line of the broker, and the properties that say the same in a file.
+"""Parses the command line of the broker, and the properties that mean the same in a file.
 
     argument                    property
     --listen HOST:PORT          listeners=PLAINTEXT://HOST:PORT
@@ -8,7 +8,7 @@
     --id N                      broker.id
     --admin HOST:PORT           -
 
-An argument wins over the file, `--set` too. Every other property goes to the table that declares it.
+Arguments override the file, and so does `--set`. Every other property is parsed by the table that declares it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ LISTENERS, ADVERTISED = "listeners", "advertised.listeners"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """All that a broker is told at its start.
+    """The options of a broker at its start.
 
-    `advertised` is None where clients are told the address that is listened on; `broker_id` is None where the folders
-    or the cluster know it, and an error about it begins with `broker_id_place`.
+    `advertised` is None where clients are told the address on which the broker listens. `broker_id` is None where the
+    folders or the cluster know it; an error about it begins with `broker_id_place`.
     """
 
     listen: Address
@@ -65,7 +65,7 @@ class BrokerOptions:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """The arguments."""
+    """Returns the parser of the broker's arguments."""
     parser = argparse.ArgumentParser(prog="millrace broker", description="Store logs and speak the Kafka protocol.")
     version = f"millrace {__version__} (record kernel: {kernel.description})"
     parser.add_argument("-V", "--version", action="version", version=version, help="show the version and exit")
@@ -82,7 +82,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def parse_options(arguments: Sequence[str]) -> BrokerOptions:
-    """Everything checked; InvalidConfigError names what is wrong. Usage errors exit as argparse does."""
+    """Returns the checked options; InvalidConfigError says what is wrong. Usage errors exit as in argparse."""
     parsed = argument_parser().parse_args(arguments)
     given = read_given(parsed.config, [*parsed.set, *([] if parsed.id is None else [f"broker.id={parsed.id}"])])
     zookeeper = None if parsed.standalone else parsed.zookeeper or _value(given, "zookeeper.connect")
@@ -136,13 +136,13 @@ def _data_dirs(arguments: Sequence[str] | None, given: Mapping[str, Given]) -> t
 
 
 def _advertised(listener: Listener, given: Mapping[str, Given]) -> Address | None:
-    """Where clients reach the broker; None where that is the address that is listened on."""
+    """Returns where clients reach the broker; None where that is the address on which it listens."""
     if not _value(given, ADVERTISED):
         if listener.address.is_every_address:
             value, place = given[LISTENERS]
             raise InvalidConfigError(
-                f"{place}{LISTENERS}={value}: Invalid value, every address is listened on "
-                f"and none of them can be told to clients; give {ADVERTISED}={listener.name}://HOST:PORT, "
+                f"{place}{LISTENERS}={value}: Invalid value, the broker listens on every address "
+                f"and can't tell clients which to use; give {ADVERTISED}={listener.name}://HOST:PORT, "
                 "where clients reach this broker"
             )
         return None
