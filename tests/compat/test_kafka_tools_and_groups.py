@@ -17,12 +17,12 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.errors import SetupError
+from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import KafkaBroker, find_kafka
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_broker.cluster.coordinator_topic import partition_of
-from millrace_broker.groups.offsets_topic import OFFSETS_TOPIC
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

@@ -3,7 +3,7 @@
     key    version i16     0, 1: a committed offset    group string, topic string, partition i32
                            2: a classic group          group string
 
-    value of an offset     version i16     written: 3, or 1 where the client gave a retention of its own
+    value of an offset     version i16     written: 3, or 1 where the client gave its own retention
            0+  offset i64      3+  leader epoch i32
            0+  metadata string, commit timestamp i64     1 only  expire timestamp i64
 

@@ -1,7 +1,7 @@
 """The effects that a transaction returns; it does nothing else.
 
     Answer        complete the request that holds the ticket
-    Store         append what is kept, or a tombstone; `stored` is called once the in-sync replicas have it
+    Store         append the metadata, or a tombstone; `stored` is called once the in-sync replicas have it
     WriteMarkers  end the transaction in its partitions; `marked` is called once all of them have the marker
     CompleteLater call `marked` again after a while, as the last record could not be stored
     Forget        drop the transactional id

@@ -1,8 +1,8 @@
 """A consumer group in its shard: events wait in line, each is decided, its records are stored, its outcome applied.
 
 Nothing is answered, and no other member is told anything, before the records are with the in-sync replicas: whatever a
-member knows, a coordinator that reads the log again knows too. `decisions` says what follows from an event; here
-is kept which event's turn it is.
+member knows, a coordinator that reads the log again knows too. `decisions` says what follows from an event; this module
+has the order of events.
 """
 
 from __future__ import annotations
