@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("platform", "broker", "pipelines", "ops", "tests/support")
 SOURCES = sorted(path for root in SOURCE_ROOTS for path in (ROOT / root).rglob("*.py"))
+MADE = ROOT / "platform" / "millrace" / "wire" / "messages"  # by a program: short properties by the thousand
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 MOSTLY_FILE_LINES = 160
@@ -40,7 +41,7 @@ def test_a_module_says_what_it_is(path):
 
 
 def test_most_files_and_functions_are_short():
-    sources = [path.read_text(encoding="utf-8") for path in SOURCES]
+    sources = [path.read_text(encoding="utf-8") for path in SOURCES if path.parent != MADE]
     file_lines = [len(source.splitlines()) for source in sources]
     function_lines = [length(node) for source in sources for node in functions(ast.parse(source))]
     assert sum(lines <= MOSTLY_FILE_LINES for lines in file_lines) / len(file_lines) > 0.75

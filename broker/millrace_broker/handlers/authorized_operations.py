@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-NOT_ASKED = -(2**31)
-
 
 class AclOperation(IntEnum):
     """Operations, by the protocol's numbers."""
@@ -29,5 +27,13 @@ _BOTH = (
     AclOperation.DESCRIBE_CONFIGS,
     AclOperation.ALTER_CONFIGS,
 )
+_OF_GROUPS = (
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
 CLUSTER_OPERATIONS = sum(1 << one for one in (*_BOTH, AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE))
 TOPIC_OPERATIONS = sum(1 << one for one in (*_BOTH, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE))
+GROUP_OPERATIONS = sum(1 << one for one in _OF_GROUPS)

@@ -104,7 +104,9 @@ class _Appends:
         try:
             batches = self._read(self._partition, version, acks, records)
             if batches and not has_transactional_id and is_transactional(batches):
-                raise TransactionalIdError("a batch of a transaction without a transactional id")
+                raise TransactionalIdError(
+                    "the batch belongs to a transaction, but the request has no transactional id"
+                )
         except MillraceError as error:
             self.refuse(error)
             return

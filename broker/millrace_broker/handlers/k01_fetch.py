@@ -208,7 +208,7 @@ class _Fetch:
         try:
             partition = led_partition(self._services, target.topic_partition)
             if topic != partition.topic_id and not isinstance(topic, str):
-                raise InconsistentTopicIdError(f"{target.topic_partition} has id {partition.topic_id} now")
+                raise InconsistentTopicIdError(f"{target.topic_partition} has the topic id {partition.topic_id}")
             partition.check_leader_epoch(wanted.current_leader_epoch)
             diverging = None
             if wanted.last_fetched_epoch != NO_LEADER_EPOCH:

@@ -41,17 +41,12 @@ from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, TopicInfo
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 
 if TYPE_CHECKING:
     from millrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 FIRST_VERSION_BY_ID = 12
-LAST_VERSION_WITH_CLUSTER_OPERATIONS = 10
-
-# Bits by AclOperation's numbers: read 3, write 4, create 5, delete 6, alter 7, describe 8, cluster action 9,
-# describe configs 10, alter configs 11, idempotent write 12.
-TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(services: Services, request: Request) -> Reply:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_GROUPS
+from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.groups.classic.classic_group import ClassicGroup
 from millrace_broker.groups.classic.description import Description
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.authorized_operations import GROUP_OPERATIONS
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_groups import DescribedGroupFields, DescribeGroupsResponseFields
@@ -22,16 +24,12 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_NOT_FOUND = 6
 DEAD = Description("Dead", "", "", ())
 NONE_KNOWN = Description("", "", "", ())
-OPERATIONS_NOT_ASKED_FOR = -(2**31)
-READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
-ALL_OPERATIONS = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes each group. Every operation is allowed, as there is no access control."""
     message = DESCRIBE_GROUPS.decode_request(request.version, request.body)
-    asked_for_operations = message.include_authorized_operations
-    operations = ALL_OPERATIONS if asked_for_operations else OPERATIONS_NOT_ASKED_FOR
+    operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
     groups: list[DescribedGroupFields] = [
         {**_group(services, request.version, group_id), "authorized_operations": operations}
         for group_id in dict.fromkeys(message.groups)  # a group that is named twice is answered once

@@ -65,7 +65,7 @@ async def _create_topic(services: Services, asked: CreatableTopic, message: Crea
     assignments = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
     if assignments and (asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT):
         raise InvalidRequestError(
-            f"topic {asked.name} has an assignment beside a number of partitions or replicas: both cannot be used at "
+            f"topic {asked.name} has manual assignments and a number of partitions or replicas: both cannot be used at "
             "the same time"
         )
     nulls = [one.name for one in asked.configs if one.value is None]

@@ -71,7 +71,7 @@ async def _delete_topic(
 
 def _name_of(services: Services, name: str | None, topic_id: UUID | None) -> str:
     if (name is None) == (not topic_id):
-        raise InvalidRequestError("a topic is named by its name or by its id")
+        raise InvalidRequestError("each topic needs either a name or an id")
     found = services.metadata.topic_name(topic_id) if topic_id else name
     if found is None:
         raise UnknownTopicIdError(f"no topic has id {topic_id}")

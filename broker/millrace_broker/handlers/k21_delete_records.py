@@ -67,10 +67,11 @@ def _delete(services: Services, topic_partition: TopicPartition, offset: int) ->
 
 def _raise_log_start(services: Services, topic_partition: TopicPartition, offset: int) -> int:
     if topic_partition.topic in INTERNAL_TOPICS:
-        raise InvalidTopicError(f"{topic_partition.topic} is the broker's own")
+        raise InvalidTopicError(f"{topic_partition.topic} is an internal topic: its records can't be deleted")
     partition = services.replicas.partition(topic_partition)
     if not partition.log.config.is_deleted:
-        raise PolicyViolationError(f"{topic_partition}: cleanup.policy={partition.log.config.cleanup_policy}")
+        policy = partition.log.config.cleanup_policy
+        raise PolicyViolationError(f"{topic_partition} keeps its records, as its topic has cleanup.policy={policy}")
     end = partition.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= end <= partition.high_watermark:
         raise OffsetOutOfRangeError(f"{topic_partition}: {offset} is not in 0..{partition.high_watermark}")

@@ -38,12 +38,14 @@ def handle(services: Services, request: Request) -> Reply:
 def _check(components: Sequence[ComponentData]) -> None:
     types = Counter(one.entity_type for one in components)
     for name, count in types.items():
-        if not name or count > 1:
-            raise InvalidRequestError(f"filter of entity type {name!r}, {count} times")
+        if not name:
+            raise InvalidRequestError("a component of the filter has no entity type")
+        if count > 1:
+            raise InvalidRequestError(f"entity type {name!r} is in the filter {count} times")
         if name not in ENTITY_TYPES:
             raise UnsupportedVersionError(f"entity type {name!r} is not known")
     if ADDRESS in types and len(types) > 1:
-        raise InvalidRequestError("a filter of an address goes with no other")
+        raise InvalidRequestError(f"entity type {ADDRESS!r} can't be combined with others")
     for one in components:
         if one.match_type not in (EXACT, DEFAULT, ANY):
             raise InvalidRequestError(f"match type {one.match_type} of {one.entity_type} is not known")

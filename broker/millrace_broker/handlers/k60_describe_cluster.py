@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLUSTER
+from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_cluster import (
@@ -49,7 +50,7 @@ def _described(services: Services, message: DescribeClusterRequest) -> DescribeC
         "controller_id": view.controller_id,
         "brokers": brokers,
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     }
 
@@ -63,7 +64,7 @@ def _refused(code: ErrorCode, message: str | None) -> DescribeClusterResponseFie
         "cluster_id": "",
         "controller_id": -1,
         "brokers": (),
-        "cluster_authorized_operations": NOT_ASKED,
+        "cluster_authorized_operations": OPERATIONS_NOT_ASKED,
     }
 
 

@@ -9,12 +9,13 @@ from uuid import UUID
 from millrace.errors import ErrorCode, GroupError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import CONSUMER_GROUP_DESCRIBE
+from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.groups.consumer.consumer_group import ConsumerGroup
 from millrace_broker.groups.consumer.member import NOTHING, Assignment, Member, by_topic
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.k15_describe_groups import ALL_OPERATIONS, OPERATIONS_NOT_ASKED_FOR
+from millrace_broker.handlers.authorized_operations import GROUP_OPERATIONS
 
 if TYPE_CHECKING:
     from millrace.wire.messages.consumer_group_describe import (
@@ -30,7 +31,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 def handle(services: Services, request: Request) -> Reply:
     """Describes each group. Every operation is allowed, as there is no access control."""
     message = CONSUMER_GROUP_DESCRIBE.decode_request(request.version, request.body)
-    operations = ALL_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED_FOR
+    operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
     groups = [_group(services, group_id, operations) for group_id in dict.fromkeys(message.group_ids)]
     fields: ConsumerGroupDescribeResponseFields = {"throttle_time": 0, "groups": groups}
     return answer(services, CONSUMER_GROUP_DESCRIBE, request.version, fields)

@@ -19,11 +19,12 @@ from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
+from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
+from millrace_broker.handlers.authorized_operations import TOPIC_OPERATIONS
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_topic_partitions import (
@@ -56,7 +57,7 @@ def handle(services: Services, request: Request) -> Reply:
     try:
         names = _names(view, named, cursor)
     except InvalidRequestError as error:
-        refused = [_missing(name, error.code, operations=NOT_ASKED) for name in named]
+        refused = [_missing(name, error.code, operations=OPERATIONS_NOT_ASKED) for name in named]
         fields: DescribeTopicPartitionsResponseFields = {"throttle_time": 0, "topics": refused}
     else:
         page = paged([(name, _count(view, name)) for name in names], cursor, limit)
@@ -95,9 +96,9 @@ def _names(view: ClusterView, named: Sequence[str], cursor: Cursor | None) -> li
     if cursor is None:
         return names
     if cursor.partition < 0:
-        raise InvalidRequestError(f"a cursor at partition {cursor.partition}")
+        raise InvalidRequestError(f"the cursor's partition is {cursor.partition}: expected 0 or more")
     if named and cursor.topic not in named:
-        raise InvalidRequestError(f"a cursor at topic {cursor.topic}, which is not asked for")
+        raise InvalidRequestError(f"the cursor's topic {cursor.topic} is not one of the request's topics")
     return [name for name in names if name >= cursor.topic]
 
 

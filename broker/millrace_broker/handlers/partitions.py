@@ -59,7 +59,7 @@ def not_led(services: Services, topic_partition: TopicPartition) -> MillraceErro
         return NotLeaderError(f"{name} is led by broker {info.leader}")
     if info is not None and topic_partition in services.replicas.offline:
         return StorageError(f"{name} is offline: its log can't be opened")
-    return UnknownTopicError(f"{name} is not here")
+    return UnknownTopicError(f"{name} does not exist")
 
 
 def _info(services: Services, topic_partition: TopicPartition) -> PartitionInfo | None:

@@ -82,7 +82,7 @@ class Decoder:
         if length == NULL:
             return None
         if length > MAX_STRING_BYTES:
-            raise self._error(f"a string of {length} bytes before {self.position}")
+            raise self._error(f"the string at {self.position} has {length} bytes; the limit is {MAX_STRING_BYTES}")
         try:
             return str(self._take(length), "utf-8")
         except UnicodeDecodeError as error:
@@ -175,7 +175,7 @@ class Decoder:
     def _length(self, form: struct.Struct) -> int:
         length = self._integer(form)
         if length < NULL:
-            raise self._error(f"length {length} before {self.position}")
+            raise self._error(f"the length before {self.position} is {length}")
         return length
 
     def _take(self, size: int) -> memoryview:

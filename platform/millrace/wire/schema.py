@@ -182,7 +182,7 @@ def _array(one: SchemaField, *, is_flexible: bool) -> _Step:
             raise ValueError(f"{one.name} can't have {count} elements in {len(body) - position} bytes")
         left[0] -= count
         if left[0] < 0:
-            raise ValueError(f"{one.name} makes it too many elements in all")
+            raise ValueError(f"the message has too many elements, counted up to {one.name}")
         if is_fixed:
             return position + count * element_bytes
         for _ in range(count):
@@ -202,7 +202,7 @@ def _tagged(fields: dict[int, SchemaField]) -> _Step:
         count, position = read_varint(body, position)
         left[0] -= count
         if left[0] < 0:
-            raise ValueError(f"{count} tagged fields make it too many elements in all")
+            raise ValueError(f"the message has too many elements, {count} tagged fields included")
         behind_count, known = position, count
         for _ in range(count):
             tag, size_position = read_varint(body, position)
