@@ -1,4 +1,4 @@
-"""The sub-commands of `millrace`: one per module, each of which imports what it needs when it runs."""
+"""The tree of `millrace`'s sub-commands. Each lives in a module that imports what it needs when it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`millrace bench NAME`: figures beside the yardsticks of the same run."""
+"""`millrace bench NAME`: measures Millrace beside a yardstick in the same run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 
 class Benchmark(StrEnum):
-    """The benchmarks there are."""
+    """The benchmarks that can be named."""
 
     APPEND = "append"
     STORAGE = "storage"

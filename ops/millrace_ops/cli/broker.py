@@ -1,4 +1,4 @@
-"""`millrace broker`: the broker process, with the arguments of `python -m millrace_broker`."""
+"""`millrace broker`: runs the broker process, with the arguments of `python -m millrace_broker`."""
 
 from __future__ import annotations
 

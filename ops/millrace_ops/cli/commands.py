@@ -1,15 +1,19 @@
-"""How commands explain themselves: each value goes by the name that a user knows, never by a type of Python."""
+"""Help and usage of commands: every value goes by the name that a user knows, never by one of Python's types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from millrace.config import MAX_INT
 from millrace.extras import require
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
+    from typer._click.formatting import HelpFormatter
 
 # By command, or group of commands, the extras that it can't do without.
 NEEDED_EXTRAS = {
@@ -21,11 +25,11 @@ NEEDED_EXTRAS = {
     "bench": ("broker", "pipelines", "demo"),
 }
 UNCUT = 1_000  # columns
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class Command(TyperCommand):
-    """A command whose usage and help name arguments and values of options in capitals."""
+    """A command whose usage and help show arguments and values of options in capitals."""
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
@@ -35,19 +39,19 @@ class Command(TyperCommand):
             if isinstance(one, TyperOption) and not one.is_flag and not one.type_descriptor.is_choice:
                 one.metavar = one.metavar or max(one.opts, key=len).strip("-").replace("-", "_").upper()
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command, if all that it needs is installed."""
+    def invoke(self, ctx: Context) -> object:
+        """Runs the command, if everything that it needs is installed."""
         _, *path = ctx.command_path.split()
         require(" ".join(path), *(NEEDED_EXTRAS.get(" ".join(path)) or NEEDED_EXTRAS.get(path[0], ())))
         return super().invoke(ctx)
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The line of usage behind the command's name."""
+    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+        """Returns what the usage line shows after the command's name."""
         names = [_name(one) if one.required else f"[{_name(one)}]" for one in self._arguments(ctx)]
         return [self.options_metavar or "", *names]
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options, each with what it means."""
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Writes arguments and options with their help."""
         records = [(one, record) for one in self.get_params(ctx) if (record := one.get_help_record(ctx))]
         arguments = [(_name(one), text) for one, (_, text) in records if isinstance(one, TyperArgument)]
         options = [record for one, record in records if not isinstance(one, TyperArgument)]
@@ -56,28 +60,28 @@ class Command(TyperCommand):
                 with formatter.section(title):
                     formatter.write_dl(lines)
 
-    def _arguments(self, ctx: Any) -> list[TyperArgument]:
+    def _arguments(self, ctx: Context) -> list[TyperArgument]:
         return [one for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
 
 
 class Group(TyperGroup):
-    """A group that lists its commands each with its whole first sentence."""
+    """A group that lists each of its commands with the whole first sentence of its help."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands."""
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Writes the list of commands."""
         lines = [(name, self.commands[name].get_short_help_str(UNCUT)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(lines)
 
 
 class Commands(typer.Typer):
-    """A group of such commands, which shows its help where none of them is named."""
+    """A Typer application of such commands; it shows its help when no command is named."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(cls=Group, no_args_is_help=True, rich_markup_mode=None, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
-        """Register a function as a command."""
+        """Registers a function as a command."""
         return super().command(name, **{"cls": Command, **settings})
 
 

@@ -1,7 +1,7 @@
-"""Names of topics and groups, for a shell that completes what a user types.
+"""Completes names of topics and groups while a user types.
 
-A shell waits for the answer, and has no place for an error: where the cluster does not answer within a second, or
-refuses, nothing is completed.
+The shell waits for the answer and can't show an error. If the cluster refuses, or doesn't answer within a second,
+nothing is completed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ WAIT_S = 1.0
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """The topics that begin like this."""
+    """Returns the topics whose names begin with `incomplete`."""
     from millrace.client import Admin
 
     return _names(context, incomplete, lambda cluster: Admin(cluster).topics())
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """The groups that begin like this."""
+    """Returns the groups whose names begin with `incomplete`."""
     from millrace.client import Groups
 
     return _names(context, incomplete, lambda cluster: [one.group_id for one in Groups(cluster).list()])

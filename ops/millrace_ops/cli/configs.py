@@ -1,4 +1,4 @@
-"""`millrace configs`: describe, set and unset properties of topics, brokers and groups."""
+"""`millrace configs`: describes, sets and unsets properties of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _change(
 
 
 def _check_known(described: list[Property], names: list[str]) -> None:
-    """InvalidConfigError for a name to unset that no property has: a misspelled one would stay what it is."""
+    """Raises InvalidConfigError for a name that no property has: unsetting a misspelled name would change nothing."""
     known = {one.name for one in described}
     if unknown := [one for one in names if one not in known]:
         raise InvalidConfigError(f"unknown property {', '.join(unknown)}; nothing was unset")

@@ -1,4 +1,4 @@
-"""The question that stands before a command whose work can't be undone."""
+"""Asks the user before a command does what can't be undone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import sys
 
 
 def confirm(question: str, *, is_confirmed: bool) -> bool:
-    """Whether to go on: it is confirmed already, or the user says so. SetupError without a terminal to ask at.
+    """Returns whether to go on: either it was confirmed beforehand or the user says yes.
 
-    The question goes to stderr, as stdout may be read by a program; no answer means no.
+    The question goes to stderr, because a program may read stdout. An empty answer means no.
+
+    Raises:
+        SetupError: There is no terminal to ask at.
     """
     from rich.console import Console
     from rich.prompt import Confirm

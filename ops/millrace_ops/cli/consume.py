@@ -1,9 +1,9 @@
-"""`millrace consume`: a topic's records on stdout.
+"""`millrace consume`: prints a topic's records on stdout.
 
     where to begin (`consume_read`, `consume_group`) ──► chunks ──► how they are written (`consume_format`) ──► stdout
 
 Partitions are read in turn, each in the order of its offsets. Output is flushed after each fetch, and a group's offsets
-are committed after that; a reader that goes away ends the command.
+are committed after that. The command ends when the reader of its output goes away.
 """
 
 from __future__ import annotations

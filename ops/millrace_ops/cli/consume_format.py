@@ -1,4 +1,4 @@
-r"""How `millrace consume` writes a record: as text, as a JSON object a line, or by a template of the user's.
+r"""Formats records for `millrace consume`: as text, as a JSON object a line, or by the user's template.
 
 A template is kcat's: `%k` key, `%v` (or `%s`) value, `%o` offset, `%p` partition, `%t` topic, `%T` timestamp in ms,
 `%h` headers, `%K` and `%S` lengths of key and value in bytes (-1: null), `%%`; `\n`, `\t`, `\r`, `\0`, `\\` and
@@ -11,10 +11,10 @@ import json
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.errors import InvalidConfigError
-from millrace_ops.cli.output import iso_time, json_bytes
+from millrace_ops.cli.output import JsonValue, iso_time, json_bytes
 
 if TYPE_CHECKING:
     from millrace.records.record import Record
@@ -23,11 +23,11 @@ NULL = b"null"
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 TOKEN = re.compile(r"%(?P<field>.?)|\\(?:x(?P<hex>[0-9a-fA-F]{2})|(?P<escape>.?))|(?P<text>[^%\\]+)", re.DOTALL)
 
-DecodeValue = Callable[[bytes], Any]
+DecodeValue = Callable[[bytes], JsonValue]
 
 
 class Shown(NamedTuple):
-    """A record with its place, and its value as it is written."""
+    """A record with its topic and partition, and its value as it is printed."""
 
     topic: str
     partition: int
@@ -52,7 +52,7 @@ Template = tuple[bytes | Callable[[Shown], bytes], ...]
 
 
 class Format(NamedTuple):
-    """How records are written. `decode` makes of a value what JSON can say of it; without it values are bytes."""
+    """How records are written. `decode` turns a value into what JSON can hold; without it values are bytes."""
 
     as_json: bool = False
     print_timestamp: bool = False
@@ -63,7 +63,7 @@ class Format(NamedTuple):
 
 
 def parse_template(text: str) -> Template:
-    """The parts of a template; InvalidConfigError names a field or an escape that there is not."""
+    """Returns the parts of a template; raises InvalidConfigError for an unknown field or escape."""
     parts: list[bytes | Callable[[Shown], bytes]] = []
     for token in TOKEN.finditer(text):
         match token.lastgroup, token[token.lastgroup or 0]:
@@ -84,7 +84,7 @@ def parse_template(text: str) -> Template:
 
 
 def format_record(topic: str, partition: int, record: Record, shape: Format) -> bytes:
-    """One record as it goes to stdout, its line end included, unless a template says where lines end."""
+    """Returns a record as it goes to stdout: with a line end, unless a template says where lines end."""
     if shape.as_json:
         return _json_line(topic, partition, record, shape.decode)
     value = _shown(record.value)

@@ -1,7 +1,7 @@
-"""The positions of `millrace consume --group`: the group's committed offsets, kept by its coordinator.
+"""The positions of `millrace consume --group`: the group's committed offsets, which its coordinator keeps.
 
-The command is no member of the group: nothing is shared out, all partitions are read by one command at a time. What
-was printed is committed after it, so what a crash comes between is printed again: at least once.
+The command is not a member of the group: one command at a time reads all partitions. Offsets are committed after their
+records were printed, so a crash in between prints them a second time: at least once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class GroupPositions:
     """The committed offsets of one group in one topic.
 
     Raises:
-        GroupHasMembersError: The group has members, which share its partitions and would commit over this.
+        GroupHasMembersError: The group has members, which own its partitions and would overwrite these commits.
     """
 
     def __init__(self, cluster: Cluster, group_id: str, topic: str) -> None:
@@ -30,7 +30,7 @@ class GroupPositions:
         self._refuse_members()
 
     def read(self, partitions: Iterable[int]) -> Mapping[int, int]:
-        """Returns where to go on, in the partitions that the group has an offset of."""
+        """Returns the next offset of each partition that the group has committed."""
         from millrace.records.batch import NO_OFFSET
 
         found = self._groups.offsets(self._group_id, [(self._topic, one) for one in partitions])
@@ -38,7 +38,7 @@ class GroupPositions:
         return dict(self._committed)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit those that have changed; BrokerError where the group has got members since."""
+        """Commits the offsets that have changed; raises BrokerError if the group has members by now."""
         from millrace.client.groups import GroupOffset
 
         changed = {one: offset for one, offset in offsets.items() if self._committed.get(one) != offset}

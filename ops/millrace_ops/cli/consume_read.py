@@ -1,7 +1,7 @@
-"""Reads the partitions of one topic for the command line: where reading begins and ends, and the records between.
+"""Reads the partitions of one topic for the command line: finds begin and end, and fetches what lies between.
 
-To the end means: to where each partition ended when the command began. Of committed records that is the last stable
-offset, for what follows belongs to a transaction that is still open, which may never be committed.
+Each partition ends where its log ended when the command began. For committed records that is the last stable offset:
+what follows it belongs to a transaction that is still open and may never be committed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Start = str | int | datetime
 
 
 class Chunk(NamedTuple):
-    """What a fetch brought of a partition, and where the next one begins: behind what is left out, too."""
+    """The records of one fetch, and the offset of the next fetch, which follows also what was filtered out."""
 
     partition: int
     records: Sequence[Record]
@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
 
 
 def parse_start(text: str, option: str = "--from") -> Start:
-    """`earliest`, `latest`, an offset, or a time (UTC unless it says otherwise); InvalidConfigError for the rest."""
+    """Parses `earliest`, `latest`, an offset, or a time, UTC unless it says otherwise; raises InvalidConfigError."""
     from millrace.config import MAX_LONG, whole_number
     from millrace.errors import InvalidConfigError
 
@@ -48,7 +48,7 @@ def parse_start(text: str, option: str = "--from") -> Start:
 
 
 class TopicReader:
-    """Reads a topic with an isolation level; errors are those of `SimpleConsumer`."""
+    """Reads a topic at an isolation level. Its errors are those of `SimpleConsumer`."""
 
     def __init__(self, cluster: Cluster, topic: str, isolation: IsolationLevel) -> None:
         from millrace.client import SimpleConsumer
@@ -59,15 +59,15 @@ class TopicReader:
         self._isolation = isolation
 
     def partitions(self) -> list[int]:
-        """The numbers of the topic's partitions; UnknownTopicError where there is no such topic."""
+        """Returns the numbers of the topic's partitions; raises UnknownTopicError if the topic doesn't exist."""
         return list(self._cluster.metadata([self._topic]).topic(self._topic).partitions)
 
     def end(self, partition: int) -> int:
-        """The offset that reading ends at: the high watermark, or for committed records the last stable offset."""
+        """Returns where reading ends: at the high watermark, or at the last stable offset for committed records."""
         return self._consumer.latest(self._topic, partition, self._isolation)
 
     def first_offset(self, partition: int, start: Start) -> int:
-        """The offset that a start means in a partition; the end where no record is as late as a time."""
+        """Returns the offset of a start in a partition: the partition's end if no record is as late as a time."""
         if isinstance(start, int):
             return start
         if start == "earliest":
@@ -79,7 +79,7 @@ class TopicReader:
         return self.end(partition)
 
     def first_offsets(self, partitions: Iterable[int], start: Start, tell: Callable[[str], None]) -> dict[int, int]:
-        """The offset that a start means in each partition; `tell` hears where that is another than was asked for.
+        """Returns the offset of a start in each partition, and calls `tell` where that differs from the one asked for.
 
         Raises:
             OffsetOutOfRangeError: All the partitions end before the offset.
@@ -95,7 +95,7 @@ class TopicReader:
         return self.inside_log(offsets, tell)
 
     def inside_log(self, offsets: Mapping[int, int], tell: Callable[[str], None]) -> dict[int, int]:
-        """The nearest offsets that the logs have; `tell` hears of those that are others."""
+        """Returns the nearest offsets that the logs have, and calls `tell` for those that differ."""
         inside: dict[int, int] = {}
         for partition, offset in offsets.items():
             first, end = self._consumer.earliest(self._topic, partition), self.last_end(partition)
@@ -106,14 +106,14 @@ class TopicReader:
         return inside
 
     def last_end(self, partition: int) -> int:
-        """The high watermark: where the log ends, open transactions included."""
+        """Returns the high watermark: where the log ends, including open transactions."""
         return self._consumer.latest(self._topic, partition)
 
     def offset_of_last(self, partition: int, count: int) -> int:
-        """The offset of the first of a partition's last `count` records; of all of them where there are fewer.
+        """Returns the offset of the first of a partition's last `count` records, or of all its records if it has fewer.
 
-        Offsets without a record (markers, what was aborted or compacted) don't count, so it is looked for further and
-        further back.
+        Offsets without a record (markers, aborted or compacted records) don't count, so the search goes back step by
+        step.
         """
         earliest, end = self._consumer.earliest(self._topic, partition), self.end(partition)
         span = count
@@ -127,7 +127,7 @@ class TopicReader:
             span *= 2
 
     def chunks(self, offsets: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[Chunk]:
-        """Yield what each fetch brings, up to `ends`, or for ever where there are none."""
+        """Yields what each fetch brings: up to `ends`, or without end if there are none."""
         positions = {one: offset for one, offset in offsets.items() if ends is None or offset < ends[one]}
         wait_ms = 0
         while positions:

@@ -1,6 +1,6 @@
-"""Values in Confluent's wire format, decoded by the schema that a registry has of each (`consume --schema-registry`).
+"""Decodes values in Confluent's wire format by their schemas in a registry (`consume --schema-registry`).
 
-Avro is read by fastavro, Protobuf by Google's library, JSON by Python; what comes out is what JSON can say of it.
+fastavro reads Avro, Google's library reads Protobuf, and Python reads JSON. The result is what JSON can hold.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import json
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from fastavro import schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+from fastavro.types import NamedSchemas
+from fastavro.types import Schema as AvroSchema
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from millrace.errors import InvalidRecordError
-from millrace_ops.cli.output import json_value
+from millrace_ops.cli.output import JsonValue, json_value
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.framing import FRAME_BYTES, MAGIC, split_message_indexes
 from millrace_pipelines.warehouse.payload.protobuf.descriptors import message_descriptor
@@ -31,20 +32,20 @@ UNREADABLE = (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowErr
 
 
 class SchemaValues:
-    """Decodes values by the schemas of one registry, an address or a directory.
+    """Decodes values by the schemas of one registry, which is an address or a directory.
 
     Raises:
-        SchemaError: That is no address of a registry.
+        SchemaError: This is no address of a registry.
     """
 
     def __init__(self, address: str) -> None:
         self._registry = registry_at(address)
 
-    def decode(self, value: bytes) -> Any:
-        """The value as JSON has it.
+    def decode(self, value: bytes) -> JsonValue:
+        """Returns the value as JSON has it.
 
         Raises:
-            InvalidRecordError: It has no frame, its schema can't be used, or its bytes are not of that schema.
+            InvalidRecordError: It has no frame, its schema can't be used, or its bytes don't fit that schema.
             RegistryError: The registry can't be asked.
         """
         if len(value) < FRAME_BYTES or value[0] != MAGIC:
@@ -59,7 +60,7 @@ class SchemaValues:
             raise InvalidRecordError(f"the value is not of its schema {schema_id}: {error}") from error
 
 
-def _read_avro(schema: RegisteredSchema, payload: bytes) -> Any:
+def _read_avro(schema: RegisteredSchema, payload: bytes) -> object:
     source = io.BytesIO(payload)
     found = schemaless_reader(source, _avro_schema(schema), None)
     if source.tell() != len(payload):
@@ -68,8 +69,8 @@ def _read_avro(schema: RegisteredSchema, payload: bytes) -> Any:
 
 
 @lru_cache(maxsize=MAX_CACHED)
-def _avro_schema(schema: RegisteredSchema) -> Any:
-    named: dict[str, Any] = {}
+def _avro_schema(schema: RegisteredSchema) -> AvroSchema:
+    named: NamedSchemas = {}
     try:
         for _, text in schema.references:
             parse_schema(json.loads(text), named)
@@ -78,7 +79,7 @@ def _avro_schema(schema: RegisteredSchema) -> Any:
         raise SchemaError(f"schema {schema.schema_id} is no Avro schema: {error}") from error
 
 
-def _read_protobuf(schema: RegisteredSchema, payload: bytes) -> Any:
+def _read_protobuf(schema: RegisteredSchema, payload: bytes) -> object:
     split = split_message_indexes(payload)
     if split is None:
         raise ValueError("the message indexes are not valid")
@@ -87,15 +88,17 @@ def _read_protobuf(schema: RegisteredSchema, payload: bytes) -> Any:
 
 
 @lru_cache(maxsize=MAX_CACHED)
-def _message_class(schema: RegisteredSchema, path: tuple[int, ...]) -> Any:
-    return GetMessageClass(message_descriptor(compiled(schema), None, path=path))
+def _message_class(schema: RegisteredSchema, path: tuple[int, ...]) -> type[Message]:
+    found: type[Message] = GetMessageClass(message_descriptor(compiled(schema), None, path=path))
+    return found
 
 
-def _read_json(_: RegisteredSchema, payload: bytes) -> Any:
-    return json.loads(payload)
+def _read_json(_: RegisteredSchema, payload: bytes) -> object:
+    value: object = json.loads(payload)
+    return value
 
 
-_READERS: dict[Format, Callable[[RegisteredSchema, bytes], Any]] = {
+_READERS: dict[Format, Callable[[RegisteredSchema, bytes], object]] = {
     Format.AVRO: _read_avro,
     Format.PROTOBUF: _read_protobuf,
     Format.JSON: _read_json,

@@ -1,4 +1,4 @@
-"""`millrace dead-letters`: what did not fit a table's columns; see it, mend the schema, replay."""
+"""`millrace dead-letters`: shows the records that did not fit a table's columns, and replays them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _line(letter: dict[str, Any]) -> tuple[object, ...]:
     return letter["partition"], letter["offset"], letter["reason"], replay, letter["error"]
 
 
-def _as_json(letter: dict[str, Any]) -> dict[str, Any]:
+def _as_json(letter: dict[str, Any]) -> dict[str, object]:
     headers = [[header["key"], json_bytes(header["value"])] for header in letter["headers"] or []]
     timestamp = letter["timestamp"]
     if isinstance(timestamp, datetime):  # a text where it is beyond the calendar
@@ -155,7 +155,7 @@ def _print_bytes(name: str, value: bytes | None) -> None:
 
 
 def _text_lines(value: bytes) -> list[str]:
-    """The text, where it is one that a terminal can show."""
+    """Returns the lines of a value if it is text that a terminal can show."""
     try:
         text = value[:SHOWN_BYTES].decode()
     except UnicodeDecodeError:

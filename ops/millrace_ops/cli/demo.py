@@ -1,4 +1,4 @@
-"""`millrace demo`: a year of flights, from a producer into a warehouse table."""
+"""`millrace demo`: takes a year of flights from a producer into a warehouse table."""
 
 from __future__ import annotations
 

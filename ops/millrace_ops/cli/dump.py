@@ -1,4 +1,4 @@
-"""`millrace dump`: what lies in the files of a log, read only, no broker needed.
+"""`millrace dump`: shows what the files of a log hold. It only reads them, and needs no broker.
 
     .log        a line for each batch, and with --records one for each record; those of __consumer_offsets and
                 __transaction_state are decoded, by the folder's name or as --offsets-decoder and
@@ -8,8 +8,8 @@
     .txnindex   a line for each aborted transaction
     .snapshot   a line for each producer
 
-After a wrong CRC the dump goes on behind the batch; where there is no batch or entry it ends. Each damage has a
-line that says the exact position and what is wrong.
+After a wrong CRC the dump goes on with the next batch; where there is no batch or entry, it ends. Each damage has a
+line that gives the exact position and says what is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,14 +30,14 @@ from millrace_ops.cli.dump_groups import group_record_of
 from millrace_ops.cli.dump_producers import snapshot_lines, transaction_index_lines
 from millrace_ops.cli.dump_transactions import transaction_of
 from millrace_ops.cli.options import Json
-from millrace_ops.cli.output import iso_time, json_bytes, print_json
+from millrace_ops.cli.output import JsonObject, JsonValue, iso_time, json_bytes, print_json
 
 if TYPE_CHECKING:
     from millrace.fs import FileSystem
     from millrace.records.batch import BatchHeader
     from millrace.records.record import Record
 
-Line = dict[str, Any]
+Line = JsonObject
 ShowRecord = Callable[["Record"], Line]
 Entry = tuple[int, int]
 
@@ -45,16 +45,16 @@ ENTRIES_CHUNK = 8192
 
 
 class ReadOnlyFileSystem(OsFileSystem):
-    """Files that are only looked at: works without the right to write, and creates nothing."""
+    """A file system for reading: it needs no right to write, and creates nothing."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading; `create` is refused."""
+        """Opens a file for reading; refuses `create`."""
         if create:
             raise PermissionError(f"{path}: read only")
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def lock(self, fd: int) -> None:
-        """Lock as a writer would, as far as a descriptor for reading may."""
+        """Locks as a writer does, as far as a descriptor for reading can."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -91,7 +91,7 @@ def dump(
 
 
 def decoder_of(file: Path) -> ShowRecord:
-    """How the records of a file are shown, by the topic that its folder is named after."""
+    """Returns how the records of a file are shown, judging by the topic in its folder's name."""
     from millrace_broker.storage.filenames import parse_partition_dir
 
     partition = parse_partition_dir(file.absolute().parent.name)
@@ -99,7 +99,7 @@ def decoder_of(file: Path) -> ShowRecord:
 
 
 def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
-    """What a file holds, line by line, records if there is a way to show them; damage has `position` and `damage`."""
+    """Yields the lines of a file, with its records if `show_record` is given; a damage has `position` and `damage`."""
     from millrace.errors import InvalidConfigError
     from millrace_broker.storage.filenames import (
         LOG_SUFFIX,
@@ -206,7 +206,7 @@ def _time_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
 
 
 def _entries(fs: FileSystem, fd: int, entry: struct.Struct) -> Iterator[Entry]:
-    """The whole entries of an index, in chunks."""
+    """Yields the whole entries of an index, in chunks."""
     whole = fs.size(fd) // entry.size * entry.size
     for position in range(0, whole, ENTRIES_CHUNK * entry.size):
         length = min(ENTRIES_CHUNK * entry.size, whole - position)
@@ -214,7 +214,7 @@ def _entries(fs: FileSystem, fd: int, entry: struct.Struct) -> Iterator[Entry]:
 
 
 def _index_damage(fs: FileSystem, fd: int, entry: struct.Struct) -> Iterator[Line]:
-    """Entries that break the order (keys increase, values never decrease), and a tail that is no whole entry."""
+    """Yields entries that break the order (keys increase, values never decrease), and a tail that is no whole entry."""
     for number, (before, after) in enumerate(pairwise(_entries(fs, fd, entry)), start=1):
         if after[0] <= before[0] or after[1] < before[1]:
             yield _damage(number * entry.size, f"entry {number} {after} does not lie above the one before, {before}")
@@ -238,5 +238,8 @@ def _codec_name(codec_id: int) -> str:
 
 
 def _text(line: Line) -> str:
-    shown = {name: iso_time(value) if name.endswith("timestamp") else value for name, value in line.items()}
-    return "  " + "  ".join(f"{name} {value}" for name, value in shown.items())
+    return "  " + "  ".join(f"{name} {_cell(name, value)}" for name, value in line.items())
+
+
+def _cell(name: str, value: JsonValue) -> JsonValue:
+    return iso_time(value) if name.endswith("timestamp") and isinstance(value, int) else value

@@ -1,12 +1,11 @@
-"""Records of `__consumer_offsets`, read for `millrace dump` (docs/formats/consumer-offsets.md, consumer-group.md)."""
+"""Decodes records of `__consumer_offsets` for `millrace dump` (docs/formats/consumer-offsets.md, consumer-group.md)."""
 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING
 
-from millrace_ops.cli.output import json_bytes
+from millrace_ops.cli.output import JsonObject, JsonValue, json_bytes, json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,10 +13,13 @@ if TYPE_CHECKING:
     from millrace.records.record import Record
 
 
-def group_record_of(record: Record) -> dict[str, Any]:
-    """What a record says of a group: an offset, a classic group, or a part of a consumer group. CorruptRecordError.
+def group_record_of(record: Record) -> JsonObject:
+    """Returns what a record says about a group: an offset, a classic group, or a part of a consumer group.
 
-    A tombstone has null where its kind has a value; a kind that is not known has its key and value as they are.
+    A tombstone has null where its kind has a value. A record of unknown kind keeps its key and value as they are.
+
+    Raises:
+        CorruptRecordError: The bytes are no record of their kind.
     """
     from millrace.errors import CorruptRecordError
     from millrace_broker.groups import records
@@ -25,7 +27,7 @@ def group_record_of(record: Record) -> dict[str, Any]:
 
     if record.key is None:
         raise CorruptRecordError(f"the record at offset {record.offset} has no key, which a group's would have")
-    shown = {"offset": record.offset, "timestamp": record.timestamp_ms}
+    shown: JsonObject = {"offset": record.offset, "timestamp": record.timestamp_ms}
     version = records.key_version(record.key)
     if version in records.OFFSET_KEY_VERSIONS:
         return {**shown, **_offset(record.key, record.value)}
@@ -39,11 +41,11 @@ def group_record_of(record: Record) -> dict[str, Any]:
     return {**shown, "kind": key.kind.name.lower(), "group": key.group_id, **named, "value": value}
 
 
-def _offset(key: bytes, value: bytes | None) -> dict[str, Any]:
+def _offset(key: bytes, value: bytes | None) -> JsonObject:
     from millrace_broker.groups.records import read_offset_key, read_offset_value
 
     group_id, topic, partition = read_offset_key(key)
-    shown = {"kind": "offset", "group": group_id, "topic": topic, "partition": partition}
+    shown: JsonObject = {"kind": "offset", "group": group_id, "topic": topic, "partition": partition}
     if value is None:
         return {**shown, "committed": None}
     committed = read_offset_value(value)
@@ -57,15 +59,15 @@ def _offset(key: bytes, value: bytes | None) -> dict[str, Any]:
     }
 
 
-def _classic_group(key: bytes, value: bytes | None) -> dict[str, Any]:
+def _classic_group(key: bytes, value: bytes | None) -> JsonObject:
     from millrace_broker.groups.records import read_group_key, read_group_value
 
     shown = {"kind": "classic_group", "group": read_group_key(key)}
     return {**shown, "value": None if value is None else _plain(read_group_value(value))}
 
 
-def _plain(value: Any) -> Any:
-    """A stored value as JSON has it: names for fields, lists for sets, text for ids and numbers for states."""
+def _plain(value: object) -> JsonValue:
+    """Returns a stored value for JSON: names for fields, lists for sets, text for ids and for numbers of states."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _plain(field) for name, field in value._asdict().items()}
     if is_dataclass(value):
@@ -74,10 +76,8 @@ def _plain(value: Any) -> Any:
         return _list(sorted(value))
     if isinstance(value, tuple):
         return _list(value)
-    if isinstance(value, bytes):
-        return json_bytes(value)
-    return str(value) if isinstance(value, UUID) else value
+    return json_value(value)
 
 
-def _list(values: Iterable[Any]) -> list[Any]:
+def _list(values: Iterable[object]) -> list[JsonValue]:
     return [_plain(value) for value in values]

@@ -1,16 +1,18 @@
-"""Producers and aborted transactions of a log, read for `millrace dump` (docs/formats/producers.md)."""
+"""Decodes a log's producer snapshots and aborted transactions for `millrace dump` (docs/formats/producers.md)."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millrace_ops.cli.output import JsonObject
 
-def snapshot_lines(content: bytes) -> Iterator[dict[str, Any]]:
-    """The producers of a snapshot, or what is wrong with it."""
+
+def snapshot_lines(content: bytes) -> Iterator[JsonObject]:
+    """Yields the producers of a snapshot, or its damage."""
     from millrace.errors import CorruptRecordError
     from millrace_broker.storage.producers.producer_snapshot import decode_snapshot
 
@@ -31,8 +33,8 @@ def snapshot_lines(content: bytes) -> Iterator[dict[str, Any]]:
         }
 
 
-def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[dict[str, Any]]:
-    """The aborted transactions of a segment, then what is wrong: their markers lie in it, one after the other."""
+def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[JsonObject]:
+    """Yields the aborted transactions of a segment, then damage: their markers must lie in it, in ascending order."""
     from millrace_broker.storage.segments.transaction_index import ENTRY, VERSION
 
     whole = len(content) // ENTRY.size * ENTRY.size
@@ -57,7 +59,7 @@ def transaction_index_lines(content: bytes, base_offset: int) -> Iterator[dict[s
         yield {"position": whole, "damage": f"{len(content) - whole} bytes are too few for an entry"}
 
 
-def _damage(number: int, damage: str) -> dict[str, Any]:
+def _damage(number: int, damage: str) -> JsonObject:
     from millrace_broker.storage.segments.transaction_index import ENTRY
 
     return {"position": number * ENTRY.size, "damage": damage}

@@ -1,22 +1,27 @@
-"""Records of `__transaction_state`, read for `millrace dump` (docs/formats/transaction-state.md)."""
+"""Decodes records of `__transaction_state` for `millrace dump` (docs/formats/transaction-state.md)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millrace.records.record import Record
+    from millrace_ops.cli.output import JsonObject
 
 
-def transaction_of(record: Record) -> dict[str, Any]:
-    """The transactional id of a record and what it keeps of it, None for a tombstone. CorruptRecordError."""
+def transaction_of(record: Record) -> JsonObject:
+    """Returns the transactional id of a record and its transaction, None for a tombstone; raises CorruptRecordError."""
     from millrace.errors import CorruptRecordError
     from millrace_broker.txns.records import read_key, read_value
 
     transactional_id = None if record.key is None else read_key(record.key)
     if transactional_id is None:
         raise CorruptRecordError(f"the record at offset {record.offset} has no transactional id for a key")
-    shown = {"offset": record.offset, "timestamp": record.timestamp_ms, "transactional_id": transactional_id}
+    shown: JsonObject = {
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "transactional_id": transactional_id,
+    }
     if record.value is None:
         return {**shown, "state": None}
     kept = read_value(record.value)

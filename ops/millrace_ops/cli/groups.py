@@ -1,10 +1,10 @@
-"""`millrace groups`: list, describe, delete."""
+"""`millrace groups`: lists, describes and deletes groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -17,6 +17,20 @@ from millrace_ops.cli.several import for_each
 if TYPE_CHECKING:
     from millrace.client import Cluster
     from millrace.client.groups import GroupListing
+
+Row = Mapping[str, str | int | None]
+
+
+class GroupRows(TypedDict):
+    """What one store has of a group, as it is printed."""
+
+    group: str
+    state: str
+    type: str
+    protocol: str | None
+    members: Sequence[Row]
+    partitions: Sequence[Row]
+
 
 ZOOKEEPER = "zookeeper"
 app = Commands(help="List, describe and delete consumer groups.")
@@ -68,7 +82,7 @@ def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json
 
 
 def _describe(cluster: Cluster, zookeeper: str | None, as_json: bool, name: str) -> None:
-    """Print what the coordinator and ZooKeeper have of a group; GroupIdNotFoundError where neither has anything."""
+    """Prints what the coordinator and ZooKeeper have of a group; raises GroupIdNotFoundError if neither knows it."""
     from millrace.errors import BrokerError, ErrorCode, GroupIdNotFoundError
 
     found = []
@@ -89,18 +103,24 @@ def _describe(cluster: Cluster, zookeeper: str | None, as_json: bool, name: str)
             print_tables(group["members"], group["partitions"])
 
 
-def _in_coordinator(cluster: Cluster, name: str) -> dict[str, Any]:
+def _in_coordinator(cluster: Cluster, name: str) -> GroupRows:
     from millrace.client import Groups
 
     group = Groups(cluster).describe(name)
     owners = {partition: member.member_id for member in group.members for partition in member.partitions}
     committed = {one: found.offset for one, found in Groups(cluster).offsets(name).items()}
-    members = [
+    members: list[Row] = [
         {"member": one.member_id, "instance": one.instance_id, "client": one.client_id, "host": one.client_host}
         for one in group.members
     ]
-    summary = {"group": name, "state": group.state, "type": group.protocol_type, "protocol": group.protocol}
-    return {**summary, "members": members, "partitions": _partitions(cluster, committed, owners)}
+    return {
+        "group": name,
+        "state": group.state,
+        "type": group.protocol_type,
+        "protocol": group.protocol,
+        "members": members,
+        "partitions": _partitions(cluster, committed, owners),
+    }
 
 
 def _in_zookeeper(zookeeper: str) -> list[GroupListing]:
@@ -115,7 +135,7 @@ def _in_zookeeper(zookeeper: str) -> list[GroupListing]:
     return [GroupListing(name, ZOOKEEPER, "Stable" if has_members else "Empty") for name, has_members in found]
 
 
-def _of_zookeeper(cluster: Cluster, zookeeper: str, name: str) -> dict[str, Any] | None:
+def _of_zookeeper(cluster: Cluster, zookeeper: str, name: str) -> GroupRows | None:
     from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 
     session = open_session(zookeeper)
@@ -127,20 +147,25 @@ def _of_zookeeper(cluster: Cluster, zookeeper: str, name: str) -> dict[str, Any]
         return None
     offsets = {(one.topic, one.number): offset for one, offset in group.offsets.items()}
     owners = {(one.topic, one.number): owner for one, owner in group.owners.items()}
-    state = "Stable" if group.members else "Empty"
-    summary = {"group": name, "state": state, "type": ZOOKEEPER, "protocol": None}
-    members = [{"member": member} for member in group.members]
-    return {**summary, "members": members, "partitions": _partitions(cluster, offsets, owners)}
+    return {
+        "group": name,
+        "state": "Stable" if group.members else "Empty",
+        "type": ZOOKEEPER,
+        "protocol": None,
+        "members": [{"member": member} for member in group.members],
+        "partitions": _partitions(cluster, offsets, owners),
+    }
 
 
 def _partitions(
     cluster: Cluster, offsets: Mapping[tuple[str, int], int], owners: Mapping[tuple[str, int], str]
-) -> list[dict[str, Any]]:
-    """A row for each partition that has an offset or an owner; one whose topic is gone has no end."""
+) -> list[Row]:
+    """Returns a row for each partition that has an offset or an owner; one whose topic was deleted has no end."""
     from millrace.client import SimpleConsumer
     from millrace.errors import UnknownTopicError
 
-    consumer, rows = SimpleConsumer(cluster), []
+    consumer = SimpleConsumer(cluster)
+    rows: list[Row] = []
     for topic, index in sorted({*offsets, *owners}):
         committed = offsets.get((topic, index))
         try:

@@ -1,4 +1,4 @@
-"""`millrace history`: judge a recorded history of sends and polls (docs/histories.md)."""
+"""`millrace history`: judges a recorded history of sends and polls (docs/histories.md)."""
 
 from __future__ import annotations
 

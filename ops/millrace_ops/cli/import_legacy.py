@@ -1,11 +1,11 @@
-"""`millrace import-legacy`: the log of a Kafka 0.7 topic moved into a topic, each partition into that of its number.
+"""`millrace import-legacy`: copies the log of a Kafka 0.7 topic into a topic, partition by partition.
 
     DIR ──find_partitions──► partitions ──read_partition──► payloads ──batches_of──► SyncProducer
                                                   └► damage: the import stops there, or counts it and goes on
 
-The order of each partition is kept. All that lies before a damage is sent before the import stops at it. Memory holds
-a batch, a chunk of a file, and one message with what it holds decompressed. A run that was stopped does not know of
-it when it starts again: it begins anew, so the topic should then be made anew too.
+The order of each partition is kept. Everything before a damage is sent before the import stops at it. Memory holds a
+batch, a chunk of a file, and one message with what it holds decompressed. An import that was stopped starts from the
+beginning when it runs again, so the topic should then be created again too.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def import_legacy(
 
 @dataclass(slots=True)
 class Imported:
-    """What an import has done so far; `messages` are those that the broker has acknowledged."""
+    """The progress of an import; `messages` counts those that the broker has acknowledged."""
 
     topic: str
     partitions: int = 0
@@ -81,17 +81,17 @@ class Imported:
 
 
 class ImportListener(Protocol):
-    """Who watches an import."""
+    """Is told how an import goes on."""
 
     def read(self, size_bytes: int, messages: int) -> None:
-        """So many bytes are read, and so many messages acknowledged."""
+        """Takes note of how many bytes are read and how many messages are acknowledged so far."""
 
     def damaged(self, damage: str) -> None:
-        """A damage is passed over."""
+        """Takes note of a damage that is skipped."""
 
 
 class _Importer:
-    """Reads partitions one after the other and sends what they hold."""
+    """Reads partitions one after the other and sends their messages."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class _Importer:
         self._stopped_at: str | None = None
 
     def run(self, partitions: list[LegacyPartition], listener: ImportListener) -> None:
-        """Move all partitions; CorruptRecordError at a damage that is not to be skipped."""
+        """Imports all partitions; raises CorruptRecordError at a damage that is not to be skipped."""
         from millrace.errors import CorruptRecordError
 
         for partition in partitions:
@@ -127,7 +127,7 @@ class _Importer:
                 raise CorruptRecordError(self._stopped_at)
 
     def _records(self, partition: LegacyPartition, listener: ImportListener) -> Iterator[NewRecord]:
-        """The partition's records; ends before its end at a damage that is not to be skipped."""
+        """Yields the partition's records, up to the first damage that is not to be skipped."""
         from millrace.records.record import NewRecord
         from millrace_ops.migration.legacy_log import Damage, read_partition
 
@@ -152,16 +152,16 @@ class _LineListener:
     """Writes a line to stderr for each damage."""
 
     def read(self, size_bytes: int, messages: int) -> None:
-        """Say nothing."""
+        """Prints nothing."""
 
     def damaged(self, damage: str) -> None:
-        """Write the damage."""
+        """Writes the damage."""
         print(damage, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def _listener(total_bytes: int) -> Iterator[ImportListener]:
-    """A progress bar where a person watches; both on stderr."""
+    """Returns a progress bar if stderr is a terminal, else a listener that writes lines; both write to stderr."""
     from rich.console import Console
 
     console = Console(stderr=True, markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""How a running import is shown on a terminal."""
+"""Shows a running import on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 
 class BarListener:
-    """A bar of the bytes read, the messages acknowledged before it; a line above it for each damage."""
+    """A bar of the bytes read, after the count of acknowledged messages; each damage is a line above it."""
 
     def __init__(self, console: Console, total_bytes: int) -> None:
         columns = (
@@ -33,9 +33,9 @@ class BarListener:
         self._progress.stop()
 
     def read(self, size_bytes: int, messages: int) -> None:
-        """Move the bar."""
+        """Moves the bar."""
         self._progress.update(self._bar, completed=size_bytes, description=f"{messages:,} messages")
 
     def damaged(self, damage: str) -> None:
-        """Write a line above the bar."""
+        """Writes a line above the bar."""
         self._progress.console.print(damage, soft_wrap=True)

@@ -1,6 +1,6 @@
-"""The `millrace` command. Exit status 0 only where the thing was done.
+"""The `millrace` command. It exits with status 0 only if it did what it was asked.
 
-An error that Millrace knows is one line on stderr and status 1.
+An error of Millrace's is one line on stderr, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INTERRUPTED = 130  # what a shell shows for Ctrl-C
 
 
 def main() -> None:
-    """Run the command line and exit."""
+    """Runs the command line and exits."""
     try:
         if sys.argv[1:2] == ["broker"]:
             _run_broker()

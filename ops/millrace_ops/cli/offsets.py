@@ -1,7 +1,7 @@
-"""`millrace offsets`: a group's committed offsets, out to a file, back in, set, and moved between their two stores.
+"""`millrace offsets`: exports, imports, sets and migrates a group's committed offsets.
 
 A group keeps its offsets in the coordinator (`--store kafka`) or in ZooKeeper (`--store zookeeper --zookeeper …`).
-Whatever sets offsets is refused while the group has live members: they would go on from where they are.
+A command that sets offsets is refused while the group has live members: they would go on from their own positions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ app = Commands(help="Export, import, reset and migrate a group's committed offse
 
 
 class Store(StrEnum):
-    """Where offsets are kept."""
+    """Where a group keeps its offsets."""
 
     KAFKA = "kafka"
     ZOOKEEPER = "zookeeper"
@@ -198,7 +198,7 @@ def _parsed(path: Path) -> dict[Partition, int]:
 
 
 def _targets(cluster: Cluster, topics: list[str], to: str) -> dict[Partition, int]:
-    """Where each partition is to go; an offset beyond its log's ends becomes the nearer end."""
+    """Returns the new offset of each partition; one beyond the ends of its log becomes the nearer end."""
     from millrace.client import SimpleConsumer
     from millrace.client.consumer import Partition
     from millrace.client.simple_consumer import IsolationLevel

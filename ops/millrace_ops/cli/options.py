@@ -1,7 +1,7 @@
-"""Options that several commands share, and what their texts mean.
+"""Options that several commands share, and their help texts.
 
 An option with an environment variable may also be set by a profile (profile.py). An address that changes what a command
-does, such as `--bootstrap` of one that works without a broker, has neither: it is meant only where it is typed.
+does, such as `--bootstrap` of a command that works without a broker, has neither: it must be typed.
 """
 
 from __future__ import annotations

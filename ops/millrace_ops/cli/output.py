@@ -1,4 +1,4 @@
-"""How results are shown: tables for people, JSON for programs, both on stdout."""
+"""Prints results on stdout: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from math import isfinite
-from typing import Any
+from typing import TypeAlias
+
+JsonValue: TypeAlias = "str | int | float | bool | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 NOTHING = "-"  # what a cell shows that has nothing
 MAX_DATETIME_MS = 253_402_300_799_999  # the end of year 9999
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table, drawn where a person watches, else plain: a line for each row. Columns of numbers stand to the right."""
+    """Prints a table: drawn on a terminal, else a plain line for each row. Columns of numbers are aligned right."""
     cells = [tuple(row) for row in rows]
     is_number = [bool(cells) and all(isinstance(row[index], int) for row in cells) for index in range(len(columns))]
     texts = [tuple(map(_text, row)) for row in cells]
@@ -26,7 +29,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def print_tables(*tables: Sequence[Mapping[str, object]]) -> None:
-    """Tables below each other; one without rows is left out."""
+    """Prints tables below each other, and leaves out those without rows."""
     for number, rows in enumerate(filter(None, tables)):
         if number:
             print()
@@ -68,17 +71,17 @@ def _text(cell: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """The text with line ends and other control characters escaped, so that a row stays a line."""
+    """Returns the text with line ends and other control characters escaped, so that a row stays one line."""
     return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def print_json(value: object) -> None:
-    """One line of JSON."""
+    """Prints one line of JSON."""
     print(json.dumps(value, ensure_ascii=False))
 
 
-def json_bytes(value: bytes | None) -> Any:
-    """Bytes in JSON: their text where they are UTF-8, else `{"base64": ...}`; null stays null."""
+def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
+    """Returns bytes for JSON: their text if they are UTF-8, else `{"base64": ...}`; null stays null."""
     if value is None:
         return None
     try:
@@ -87,8 +90,8 @@ def json_bytes(value: bytes | None) -> Any:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def json_value(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, bytes as text where they are, else in base64, NaN as text."""
+def json_value(value: object) -> JsonValue:
+    """Returns a value for JSON: times in ISO 8601, bytes as text if they are UTF-8, else in base64, NaN as text."""
     if isinstance(value, bytes):
         return json_bytes(value)
     if isinstance(value, (datetime, date, time)):
@@ -103,7 +106,7 @@ def json_value(value: Any) -> Any:
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A timestamp as ISO 8601 in UTC, or the number where it is none or beyond the calendar."""
+    """Returns a timestamp as ISO 8601 in UTC, or as the number if it is negative or beyond the calendar."""
     if not 0 <= timestamp_ms <= MAX_DATETIME_MS:
         return str(timestamp_ms)
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,9 +1,9 @@
-"""`millrace produce`: every line of a stream as one record.
+"""`millrace produce`: makes a record of every line of a stream.
 
     input ──lines_of──► lines that are there ──records of lines, or of JSON──► records ──Sender──► partitions
 
-Lines are sent as soon as the input pauses. What is wrong about a line is said with its number; the lines before its
-chunk are in the topic then, and the count of acknowledged records says how many these are.
+Lines are sent as soon as the input pauses. An error names the number of its line. The lines of earlier chunks are in
+the topic then, and the count of acknowledged records says how many these are.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def produce(
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every record.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="The partition of every record.")] = None,
     timestamp_ms: Annotated[
-        int | None, typer.Option(min=0, max=MAX_LONG, help="The time of every record, not that of now.")
+        int | None, typer.Option(min=0, max=MAX_LONG, help="The time of every record, instead of the current one.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -73,7 +73,7 @@ def produce(
 
 
 def _line_format(key_separator: str | None, null_marker: str | None, header: list[str] | None) -> LineFormat:
-    """The options that say how a line is read; their texts stand for bytes."""
+    """Returns the format of a line that the options describe."""
     from millrace.config import parse_assignments
 
     given = [pair for one in header or () for pair in parse_assignments([one]).items()]  # a name may come again

@@ -1,9 +1,9 @@
-"""Records from JSON lines, in the form that `millrace consume --json` prints: what is saved can be replayed.
+"""Reads records from JSON lines in the form that `millrace consume --json` prints, so that they can be replayed.
 
     {"partition": 0, "timestamp_ms": 1700000000000, "key": "k", "value": {"base64": "dv8="}, "headers": [["h", null]]}
 
-Keys, values and headers are a text (UTF-8), null, or `{"base64": …}`. Only the value is required; `topic` and `offset`
-are read over, as records go into another topic, or to other offsets.
+A key, a value or a header is a text (UTF-8), null, or `{"base64": …}`. Only the value is required. `topic` and `offset`
+are ignored, because the records go into another topic or to other offsets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import InvalidRecordError
@@ -28,12 +28,12 @@ SHOWN_CHARACTERS = 80
 def records_of_json(
     lines: Iterable[Line], timestamp_ms: int, headers: tuple[Header, ...], *, keeps_times: bool
 ) -> Iterator[Placed]:
-    """A record for each line that is not blank; InvalidRecordError names the line that is none, and why.
+    """Yields a record for each line that is not blank; raises InvalidRecordError, which names the line.
 
     Args:
         lines: One JSON object each.
-        timestamp_ms: The time of records that have none, or, unless `keeps_times`, of all.
-        headers: These are added to each record's own.
+        timestamp_ms: The time of records that have none, or of all records unless `keeps_times`.
+        headers: Headers to add to each record's own.
         keeps_times: Whether the records' own times are kept.
     """
     from millrace.records.record import NewRecord
@@ -52,8 +52,8 @@ def records_of_json(
             raise InvalidRecordError(f"line {number}: {error}") from error
 
 
-def _object(text: bytes) -> Mapping[str, Any]:
-    """The fields of a line; InvalidRecordError where it is no object, or has other fields than a record."""
+def _object(text: bytes) -> Mapping[str, object]:
+    """Returns the fields of a line; raises InvalidRecordError if it is no object or has other fields than a record."""
     try:
         fields = json.loads(text)
     except json.JSONDecodeError as error:
@@ -71,14 +71,14 @@ def _object(text: bytes) -> Mapping[str, Any]:
     return fields
 
 
-def _field(value: Any, name: str) -> bytes | None:
-    """The bytes of a key, a value or a header; InvalidRecordError where it is of no form that stands for bytes."""
+def _field(value: object, name: str) -> bytes | None:
+    """Returns the bytes of a key, a value or a header; raises InvalidRecordError for any other form."""
     match value:
         case None:
             return None
         case str(text):
             return _encoded(text, name)
-        case {"base64": str(text)} if len(value) == 1:
+        case {"base64": str(text), **more} if not more:
             try:
                 return base64.b64decode(text, validate=True)
             except ValueError as error:
@@ -86,8 +86,8 @@ def _field(value: Any, name: str) -> bytes | None:
     raise InvalidRecordError(f'{name} is {_shown(value)}, expected a text, null or {{"base64": TEXT}}')
 
 
-def _headers(value: Any) -> tuple[Header, ...]:
-    """The headers in their order, repeated names included."""
+def _headers(value: object) -> tuple[Header, ...]:
+    """Returns the headers in their order, repeated names included."""
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -103,8 +103,8 @@ def _headers(value: Any) -> tuple[Header, ...]:
     return tuple(found)
 
 
-def _whole(fields: Mapping[str, Any], name: str, minimum: int, maximum: int) -> int | None:
-    """The whole number of a field; None where it is missing or null."""
+def _whole(fields: Mapping[str, object], name: str, minimum: int, maximum: int) -> int | None:
+    """Returns the whole number of a field, or None if it is missing or null."""
     value = fields.get(name)
     if value is None:
         return None
@@ -120,6 +120,6 @@ def _encoded(text: str, name: str) -> bytes:
         raise InvalidRecordError(f"{name} is {_shown(text)}, which is no text in UTF-8") from None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

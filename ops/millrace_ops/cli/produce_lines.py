@@ -1,6 +1,6 @@
-"""What `millrace produce` reads: a stream cut into lines, and a record of each line as it is.
+"""The input of `millrace produce`: cuts a stream into lines, and makes a record of each line.
 
-Lines are given as soon as the input pauses, and at the latest when a chunk of them is read; memory holds one chunk.
+Lines are passed on as soon as the input pauses, and at the latest when a chunk is read; memory holds one chunk.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SHOWN_BYTES = 80
 
 
 class Line(NamedTuple):
-    """A line of the input without its end; the first one has the number 1."""
+    """A line of the input without its line end; the first line has the number 1."""
 
     number: int
     text: bytes
 
 
 class Placed(NamedTuple):
-    """A record of the line of that number, and the partition that it is meant for; None leaves it to the key."""
+    """A record, the number of its line, and its partition; with None the key decides."""
 
     line: int
     record: NewRecord
@@ -34,7 +34,7 @@ class Placed(NamedTuple):
 
 
 class LineFormat(NamedTuple):
-    """How a line is read: KEY, separator, VALUE, or only VALUE where there is no separator.
+    """The form of a line: KEY, separator, VALUE, or only VALUE if there is no separator.
 
     A key, a value or a header's value that equals `null_marker` is null.
     """
@@ -45,7 +45,7 @@ class LineFormat(NamedTuple):
 
 
 def lines_of(fd: int) -> Iterator[list[Line]]:
-    """Whole lines, as many as are there, at most a chunk; RecordTooLargeError for an endless one."""
+    """Yields the whole lines that are there, at most a chunk of them; raises RecordTooLargeError for an endless one."""
     from millrace.errors import RecordTooLargeError
 
     rest, number = b"", 1
@@ -60,7 +60,7 @@ def lines_of(fd: int) -> Iterator[list[Line]]:
 
 
 def records_of_lines(lines: Iterable[Line], form: LineFormat, timestamp_ms: int) -> Iterator[Placed]:
-    """A record for each line; InvalidRecordError for one that should have a key and has none."""
+    """Yields a record for each line; raises InvalidRecordError for a line without the key that it should have."""
     from millrace.errors import InvalidRecordError
     from millrace.records.record import NewRecord
 
@@ -81,7 +81,7 @@ def _nullable(field: bytes | None, form: LineFormat) -> bytes | None:
 
 
 def _read_chunk(fd: int) -> bytes:
-    """What can be read without waiting, up to a chunk; waits only for the first byte. Empty at the end."""
+    """Returns what can be read at once, up to a chunk; waits only for the first byte. Empty means the input's end."""
     chunk = os.read(fd, CHUNK_BYTES)
     parts, size_bytes = [chunk], len(chunk)
     while chunk and size_bytes < CHUNK_BYTES and select.select([fd], [], [], 0)[0]:

@@ -1,7 +1,7 @@
-"""Sends records for `millrace produce`: by partition, in batches, each of which the broker has to acknowledge.
+"""Sends records for `millrace produce` in batches by partition, and waits until the broker has acknowledged each batch.
 
-A record goes to the partition that it names, one with a key where Kafka's default partitioner sends it; those with
-neither change partitions with each chunk.
+A record goes to the partition that it names, or else where Kafka's default partitioner puts its key. Records with
+neither change the partition with each chunk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CodecName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def batches_of(records: Iterable[NewRecord], max_bytes: int = BATCH_BYTES) -> Iterator[list[NewRecord]]:
-    """The records cut into batches of about `max_bytes`; a larger record makes a batch of its own."""
+    """Yields the records in batches of about `max_bytes`; a larger record makes its own batch."""
     batch: list[NewRecord] = []
     size_bytes = 0
     for record in records:
@@ -39,13 +39,13 @@ def batches_of(records: Iterable[NewRecord], max_bytes: int = BATCH_BYTES) -> It
 
 
 class Sender:
-    """Spreads records over a topic's partitions and counts what the broker has acknowledged.
+    """Spreads records over a topic's partitions and counts those that the broker has acknowledged.
 
     Args:
-        cluster: Where the topic is, or is to be made.
-        topic: Its name.
-        partition: Where every record goes, whatever it says; None for where each belongs.
-        codec: How batches are compressed.
+        cluster: The cluster that has the topic, or creates it.
+        topic: The topic's name.
+        partition: The partition of all records, whatever they name; None leaves the choice to each record.
+        codec: The compression of batches.
     """
 
     def __init__(self, cluster: Cluster, topic: str, partition: int | None, codec: CodecName) -> None:
@@ -61,11 +61,11 @@ class Sender:
         self._keyless_partition = 0
 
     def send(self, records: Iterable[Placed]) -> None:
-        """Send all and wait for the acknowledgements.
+        """Sends all records and waits for the acknowledgements.
 
         Raises:
-            InvalidRecordError: A record names a partition that there is not, and none of these is sent; or the broker
-                refuses a batch.
+            InvalidRecordError: A record names a partition that doesn't exist, and none of these records is sent; or the
+                broker refuses a batch.
         """
         for partition, chosen in self._by_partition(records).items():
             sent = 0

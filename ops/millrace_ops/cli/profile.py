@@ -5,8 +5,8 @@
     bootstrap = "kafka-1:9092,kafka-2:9092"
     zookeeper = "zookeeper-1:2181/kafka"
 
-A profile sets the options that an environment variable may set too; what is typed and what the environment says win
-over it. The profile `default` is taken where none is named.
+A profile sets the options that an environment variable may set too. What is typed wins over the environment, and both
+win over the profile. The profile `default` is used if none is named.
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import typer
 from typer.core import TyperGroup
 
 from millrace.errors import InvalidConfigError, MillraceError
 
+if TYPE_CHECKING:
+    from typer._click.core import Command
+
 SETTINGS = ("bootstrap", "zookeeper")
 DEFAULT_PROFILE = "default"
+Defaults: TypeAlias = "dict[str, str | Defaults]"
 
 
 def profile_path() -> Path:
-    """Where the file is: in the user's folder for configuration, which `XDG_CONFIG_HOME` moves."""
+    """Returns the path of the file: in the user's folder for configuration, which `XDG_CONFIG_HOME` moves."""
     return Path(typer.get_app_dir("millrace")) / "config.toml"
 
 
 def use_profile(context: typer.Context, name: str | None) -> str | None:
-    """Make a profile's settings the defaults of all commands; the callback of `--profile`."""
+    """Makes a profile's settings the defaults of all commands; this is the callback of `--profile`."""
     try:
         settings = read_profile(profile_path(), name)
     except MillraceError:
@@ -43,10 +47,10 @@ def use_profile(context: typer.Context, name: str | None) -> str | None:
 
 
 def read_profile(path: Path, name: str | None) -> Mapping[str, str]:
-    """The settings of a profile.
+    """Returns the settings of a profile.
 
     Raises:
-        InvalidConfigError: for a file that is wrong, with its line, or a named profile that it does not have.
+        InvalidConfigError: The file is wrong, and its line is named; or it doesn't have the profile that was named.
     """
     if not path.exists():
         if name is not None:
@@ -60,18 +64,18 @@ def read_profile(path: Path, name: str | None) -> Mapping[str, str]:
     if found := _first_mistake(document):
         line = next(number for number in range(1, len(lines) + 1) if _has_mistake(lines[:number]))
         raise InvalidConfigError(f"{path}: {found} (at line {line})")
-    profiles: Mapping[str, Mapping[str, str]] = document.get("profiles", {})
+    profiles = cast("Mapping[str, Mapping[str, str]]", document.get("profiles", {}))  # as it has no mistake
     if name is not None and name not in profiles:
         raise InvalidConfigError(f"there is no profile {name} in {path}; it has {', '.join(profiles) or 'none'}")
     return profiles.get(name or DEFAULT_PROFILE, {})
 
 
-def _parsed(lines: Sequence[bytes]) -> dict[str, Any]:
+def _parsed(lines: Sequence[bytes]) -> Mapping[str, object]:
     return tomllib.loads(b"\n".join(lines).decode())
 
 
-def _first_mistake(document: Mapping[str, Any]) -> str | None:
-    """What is wrong about the content of a file that is TOML."""
+def _first_mistake(document: Mapping[str, object]) -> str | None:
+    """Returns the first mistake in the content of a file that is TOML, or None."""
     for name, profiles in document.items():
         if name != "profiles" or not isinstance(profiles, dict):
             return f"{name} is not a table [profiles.NAME]"
@@ -89,12 +93,12 @@ def _first_mistake(document: Mapping[str, Any]) -> str | None:
 def _has_mistake(lines: Sequence[bytes]) -> bool:
     try:
         return _first_mistake(_parsed(lines)) is not None
-    except ValueError:  # in the midst of a value that goes over several lines
+    except ValueError:  # inside a value of several lines
         return False
 
 
-def _defaults(command: Any, settings: Mapping[str, str]) -> dict[str, Any]:
-    """The settings as each command's defaults, in the shape of the tree of commands."""
+def _defaults(command: Command, settings: Mapping[str, str]) -> Defaults:
+    """Returns the settings as each command's defaults, in the shape of the tree of commands."""
     if isinstance(command, TyperGroup):
         return {name: _defaults(one, settings) for name, one in command.commands.items()}
     return {one.name: settings[one.name] for one in command.params if one.envvar and one.name in settings}

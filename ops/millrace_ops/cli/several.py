@@ -1,4 +1,4 @@
-"""Several names in one command: all are tried, and the exit status is 0 only where each of them went well."""
+"""Several names in one command: all are tried, and the exit status is 0 only if each of them went well."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from millrace.errors import BrokerUnreachableError, MillraceError
 
 
 def for_each(names: Iterable[str], action: Callable[[str], None]) -> None:
-    """Run an action on every name, each once; an error is a line on stderr.
+    """Runs an action on every name, each once; writes a line to stderr for each error.
 
     Raises:
-        BrokerUnreachableError: at once, as the other names would find nobody either.
-        typer.Exit: with status 1 at the end, where an action failed.
+        BrokerUnreachableError: At once, because the other names could not reach a broker either.
+        typer.Exit: With status 1 at the end, if an action failed.
     """
     has_failed = False
     for name in dict.fromkeys(names):

@@ -1,4 +1,4 @@
-"""`millrace topics`: list, create, describe, extend, delete; delete records."""
+"""`millrace topics`: lists, creates, describes, extends and deletes topics, and deletes records."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _partition(cluster: Cluster, topic: TopicMetadata, index: int) -> dict[str, 
 
 
 def _check_ends(cluster: Cluster, topic: str, partitions: list[int], before: int) -> None:
-    """OffsetOutOfRangeError, with nothing deleted anywhere, where a partition has no such offset."""
+    """Raises OffsetOutOfRangeError, before anything is deleted, if a partition ends before the offset."""
     from millrace.client import SimpleConsumer
 
     consumer = SimpleConsumer(cluster)

@@ -1,4 +1,4 @@
-"""`millrace up`: the whole platform in the foreground until Ctrl-C."""
+"""`millrace up`: runs the whole platform in the foreground until Ctrl-C."""
 
 from __future__ import annotations
 

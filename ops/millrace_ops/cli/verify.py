@@ -1,9 +1,9 @@
-"""`millrace verify`: are the files of a log whole, byte by byte, while no broker has them open?
+"""`millrace verify`: checks the files of logs byte by byte, while no broker has them open.
 
-With `--bootstrap` the partitions of a running cluster are read instead (`verify_broker`).
-Every batch's length, CRC and offsets are checked, and that index entries mean what they say; a transaction that nothing
-will ever end is found too (`txns.hanging`). A finding names the file and the byte. With `--repair` what lies between an
-invalid message and the next valid one is dropped, and nothing else; the file as it was stays beside it as `.damaged`.
+With `--bootstrap` it reads the partitions of a running cluster instead (`verify_broker`).
+It checks every batch's length, CRC and offsets, and that index entries mean what they say; it also finds transactions
+that nothing will ever end (`txns.hanging`). A finding names the file and the byte. With `--repair` it drops what lies
+between an invalid message and the next valid one, and nothing else; the original file stays beside it as `.damaged`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _verify_files(paths: Sequence[Path], *, repair: bool, as_json: bool) -> NoRe
 
 
 def _with_findings(reports: Sequence[SegmentReport], further: Sequence[Finding]) -> list[SegmentReport]:
-    """The reports with what else was found in their files."""
+    """Returns the reports together with what else was found in their files."""
     return [
         replace(
             report, findings=(*report.findings, *(one for one in further if one.file == os.path.abspath(report.file)))
@@ -106,7 +106,9 @@ def _show_json(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport
 
 def _show(repairs: Sequence[SegmentRepair], reports: Sequence[SegmentReport]) -> None:
     for repaired in repairs:
-        kept = f"; as it was: {repaired.original}" if repaired.original else "; its indexes are made anew at the start"
+        kept = (
+            f"; as it was: {repaired.original}" if repaired.original else "; its indexes are rebuilt at the next start"
+        )
         print(f"{repaired.file}: {repaired.dropped_bytes} bytes dropped{kept}")
     rows = [(one.file, one.batches, one.size_bytes, one.next_offset, len(one.findings)) for one in reports]
     print_table(("segment", "batches", "bytes", "next offset", "findings"), rows)

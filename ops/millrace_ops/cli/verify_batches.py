@@ -1,10 +1,10 @@
-"""The check of one partition's batches as they are fetched: what `verify --bootstrap` decides, without a network.
+"""Checks the batches of one partition as they are fetched: the decisions of `verify --bootstrap`, without a network.
 
     log start offset ≤ [ batch ][ batch ]  gap  [ batch ] ≤ log's end
                         CRC-32C, header; offsets rise without overlap; leader epochs never fall
 
-Gaps are normal: compaction makes them. The first batch may begin below the log start offset, which deleted records move
-into the middle of a batch. Batches of the old formats have no leader epochs.
+Gaps are normal: compaction makes them. The first batch may begin below the log start offset, because deleting records
+may move that into the middle of a batch. Batches of the old formats have no leader epochs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, compute_crc, wa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something wrong at an offset: of the batch that begins there, or of what was to be read from there on."""
+    """What is wrong at an offset: with the batch that begins there, or with what was to be read from there on."""
 
     offset: int
     reason: str
@@ -26,7 +26,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """What one partition holds. `next_offset` follows its last batch; no findings: all is well."""
+    """What one partition holds. `next_offset` follows its last batch. Without findings all is well."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class PartitionCheck:
         self._findings: list[Finding] = []
 
     def take(self, records: bytes, end_offset: int) -> bool:
-        """Check the batches of an answer; returns whether they lead on, so that another fetch makes sense.
+        """Checks the batches of an answer, and returns whether they lead on, so that another fetch makes sense.
 
         `end_offset` is the log's end, as the leader tells it after the fetch.
         """
@@ -70,16 +70,16 @@ class PartitionCheck:
         return False
 
     def go_on_from(self, log_start_offset: int) -> None:
-        """Expect batches from a log start offset on that retention has moved up meanwhile."""
+        """Continues at a log start offset that retention has moved up in the meantime."""
         self.next_offset = log_start_offset
         self._is_at_start = True
 
     def find(self, offset: int, reason: str) -> None:
-        """Note a finding."""
+        """Adds a finding."""
         self._findings.append(Finding(offset=offset, reason=reason))
 
     def report(self) -> PartitionReport:
-        """What was found so far."""
+        """Returns what was found so far."""
         return PartitionReport(
             topic=self._topic,
             partition=self._partition,

@@ -1,7 +1,7 @@
 """Reads the partitions of a running cluster for `verify --bootstrap`, one fetch at a time, and has them checked.
 
 A partition is read from its log start offset to where it ended when its turn came. What prevents that (it has no
-leader, a fetch fails) is a finding of this partition; the others are checked all the same.
+leader, a fetch fails) is a finding of this partition; the other partitions are checked all the same.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ UNKNOWN_START = 0  # where a check begins if the partition can't be asked for it
 
 
 def check_topics(cluster: Cluster, topics: Sequence[str]) -> Iterator[PartitionReport]:
-    """Check every partition of these topics, or of all where none is named.
+    """Checks every partition of these topics, or of all topics if none is named.
 
     Raises:
         UnknownTopicError: A topic does not exist; nothing is checked then.
-        BrokerUnreachableError: No broker tells which topics there are.
+        BrokerUnreachableError: No broker answers with the list of topics.
     """
     metadata = cluster.metadata(topics or None)
     consumer = SimpleConsumer(cluster)

@@ -1,4 +1,4 @@
-"""`millrace warehouse`: load a topic into its table; what reads tables is in warehouse_read.py."""
+"""`millrace warehouse`: loads a topic into its table. The commands that read tables are in warehouse_read.py."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ for command in warehouse_read.COMMANDS:
 
 
 def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
-    """The settings that `--conf` gives; typer.BadParameter for what is none."""
+    """Returns the settings that `--conf` gives; raises typer.BadParameter for what is no setting."""
     settings = {}
     for text in conf or ():
         name, equals, value = text.partition("=")
@@ -180,7 +180,7 @@ def print_group_error(report: LoadReport | ReloadReport) -> None:
 
 @contextmanager
 def shown_listener() -> Iterator[LoadListener]:
-    """A progress bar where a person watches, else a line for each change; both on stderr."""
+    """Yields a listener that writes to stderr: a progress bar on a terminal, else a line for each change."""
     from rich.console import Console
     from rich.progress import BarColumn as Bar
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

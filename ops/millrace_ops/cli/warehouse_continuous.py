@@ -1,4 +1,4 @@
-"""`millrace warehouse load --continuous`: a loop of loads that a signal ends after the running one."""
+"""`millrace warehouse load --continuous`: loads in a loop, which a signal ends after the running load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopOptions:
-    """How to loop: seconds between loads that left nothing, where to serve metrics, and how to tell of a load."""
+    """How to loop: seconds of pause after a load that left nothing, where to serve metrics, how to report a load."""
 
     interval_s: float
     metrics: str | None
@@ -35,7 +35,7 @@ class LoopOptions:
 
 
 def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
-    """Load until SIGTERM or SIGINT; the same signal once more ends the process as it would any other."""
+    """Loads until SIGTERM or SIGINT; a second signal ends the process at once."""
     stop = threading.Event()
     listeners: list[ContinuousListener] = [_Lines(loop.as_json)]
     if loop.metrics is not None:
@@ -63,7 +63,7 @@ def _address(text: str) -> Address:
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at the first signal, and let the next one do what it does by default."""
+    """Calls `stop` at the first signal, and restores the default action for the next one."""
 
     def handle(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -74,30 +74,30 @@ def stop_on_signals(stop: Callable[[], None]) -> None:
 
 
 class _All:
-    """Tells all."""
+    """Passes what it is told to several listeners."""
 
     def __init__(self, listeners: Sequence[ContinuousListener]) -> None:
         self._listeners = listeners
 
     def loaded(self, report: LoadReport) -> None:
-        """Tell of a load."""
+        """Reports a load."""
         for listener in self._listeners:
             listener.loaded(report)
 
     def failed(self, failure: Failure) -> None:
-        """Tell of a failure."""
+        """Reports a failure."""
         for listener in self._listeners:
             listener.failed(failure)
 
 
 class _Lines:
-    """A line for each load that committed something, on stdout; failures go to stderr."""
+    """Writes a line to stdout for each load that committed something; failures go to stderr."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
 
     def loaded(self, report: LoadReport) -> None:
-        """Write what was committed."""
+        """Writes what was committed."""
         if report.version is None:
             return
         if self._as_json:
@@ -110,6 +110,6 @@ class _Lines:
         sys.stdout.flush()
 
     def failed(self, failure: Failure) -> None:
-        """Write the failure."""
+        """Writes the failure."""
         text = f"attempt {failure.attempt} failed, again in {failure.pause_s:.1f} s: {failure.error}"
         print(text, file=sys.stderr, flush=True)

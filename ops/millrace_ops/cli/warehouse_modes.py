@@ -1,4 +1,4 @@
-"""`millrace warehouse erase|reload|backfill`: what else is done with a table than appending to it."""
+"""`millrace warehouse erase|reload|backfill`: changes a table by other means than appending to it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ AcceptLost = Annotated[
 
 
 class KeyFormat(StrEnum):
-    """How a key's bytes are written."""
+    """How a key's bytes are typed."""
 
     TEXT = "text"
     HEX = "hex"
@@ -177,7 +177,7 @@ def backfill(
 
 
 def key_bytes(text: str, key_format: KeyFormat) -> bytes:
-    """A key's bytes; typer.BadParameter where the text is not of its format."""
+    """Returns a key's bytes; raises typer.BadParameter if the text is not in its format."""
     try:
         if key_format is KeyFormat.HEX:
             return bytes.fromhex(text)
@@ -189,7 +189,7 @@ def key_bytes(text: str, key_format: KeyFormat) -> bytes:
 
 
 def time_ms(text: str | None) -> int | None:
-    """Milliseconds since the epoch of an ISO 8601 time, UTC where it has no offset."""
+    """Returns the milliseconds since the epoch of an ISO 8601 time, which is UTC if it has no offset."""
     if text is None:
         return None
     try:

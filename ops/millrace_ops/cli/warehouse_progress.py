@@ -1,4 +1,4 @@
-"""How a running load is shown."""
+"""Shows a running load."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class BarListener:
         self._bar = progress.add_task("starting", total=None)
 
     def reached(self, step: Step) -> None:
-        """Name the step."""
+        """Shows the step's name."""
         self._progress.update(self._bar, description=str(step))
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Move the bar."""
+        """Moves the bar."""
         self._progress.update(self._bar, completed=done, total=total, description=f"{records:,} records")
 
 
@@ -32,11 +32,11 @@ class LineListener:
         self._done = -1
 
     def reached(self, step: Step) -> None:
-        """Write the step."""
+        """Writes the step."""
         print(step, file=sys.stderr, flush=True)
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Write the tasks, when one is done."""
+        """Writes how many tasks are done, if one was."""
         if done != self._done:
             self._done = done
             print(f"{done} of {total} tasks, {records:,} records", file=sys.stderr, flush=True)

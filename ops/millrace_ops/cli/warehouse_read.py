@@ -1,4 +1,4 @@
-"""The commands of `millrace warehouse` that read: tables, ledger, audit, query."""
+"""The commands of `millrace warehouse` that read: tables, ledger, audit and query."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -106,7 +106,7 @@ def query(
 COMMANDS: tuple[Callable[..., None], ...] = (tables, ledger, audit, query)
 
 
-def _shown(value: Any) -> object:
-    """A value for a table: what has parts as JSON has it, bytes as text where they are."""
+def _shown(value: object) -> object:
+    """Returns a value for a table: one with parts as JSON, bytes as text if they are UTF-8."""
     plain = json_value(value)
     return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (dict, list)) else plain

@@ -1,4 +1,4 @@
-"""`millrace warehouse compact|checkpoint|vacuum|upkeep`: tables kept in good order beside their loads."""
+"""`millrace warehouse compact|checkpoint|vacuum|upkeep`: keeps tables in good order beside their loads."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A broker in a process of its own, for tests: started, stopped, killed and restarted at will.
+"""A broker as a process, for tests that start, stop, kill and restart it.
 
     with BrokerProcess(tmp_path / "data") as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
-A restart listens where the first start did, so clients find it again. It ends with the tests, however they end.
-Needs the `broker` extra, no container, and, without `zookeeper`, no Java.
+After a restart it listens at the same address, so clients find it again. It ends when the tests end, even if they are
+killed. It needs the `broker` extra, no container, and, without `zookeeper`, no Java.
 """
 
 from __future__ import annotations
@@ -34,17 +34,20 @@ LOG_TAIL_LINES = 20
 
 
 class BrokerProcess:
-    """Starts at once and returns when the broker serves; SetupError, with the broker's last words, where it does not.
+    """A broker as a process; the constructor returns when the broker serves.
 
     Args:
-        data_dir: where the logs lie; made if it is not there, kept at the end.
-        zookeeper: `HOST:PORT[/chroot]`; standalone without it.
-        properties: broker properties under Kafka's names.
-        broker_id: the id in the cluster.
+        data_dir: The folder of the logs. It is created if necessary, and kept at the end.
+        zookeeper: `HOST:PORT[/chroot]`; without it the broker is standalone.
+        properties: Broker properties by Kafka's names.
+        broker_id: The broker's id in the cluster.
         listen: `HOST:PORT`; port 0 takes a free one.
-        open_files: how many descriptors the operating system lets it have; as many as this process if not given.
-        more_data_dirs: further folders for logs.
-        program: what Python is to run in place of the broker's module.
+        open_files: The limit of open descriptors; that of this process by default.
+        more_data_dirs: Further folders for logs.
+        program: What Python runs instead of the broker's module.
+
+    Raises:
+        SetupError: The broker does not start; the message has the end of its log.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class BrokerProcess:
 
     @property
     def admin_url(self) -> str:
-        """Where its admin endpoint listens, which opens shortly after the broker serves: `http://HOST:PORT`."""
+        """The address of its admin endpoint, `http://HOST:PORT`, which opens shortly after the broker serves."""
         file = self.data_dir / "admin.address"
         deadline = time.monotonic() + START_TIMEOUT_S
         while not file.exists():
@@ -100,7 +103,7 @@ class BrokerProcess:
         return f"http://{file.read_text(encoding='utf-8').strip()}"
 
     def start(self) -> None:
-        """Start the broker, which must not be running."""
+        """Starts the broker, which must not be running."""
         try:
             self._start()
         except BaseException:
@@ -108,7 +111,7 @@ class BrokerProcess:
             raise
 
     def _start_on_a_free_port(self, host: str) -> None:
-        """A port that another took in the meantime is not free: the next one then."""
+        """Starts the broker on a free port, and tries further ports if another process takes one in the meantime."""
         for _ in range(PORT_ATTEMPTS - 1):
             self.bootstrap = str(Address(host, free_port(host)))
             try:
@@ -144,29 +147,29 @@ class BrokerProcess:
         self.bootstrap = self._await_listening()
 
     def stop(self) -> int:
-        """SIGTERM, a wait, and the exit status; SIGKILL where it takes more than a minute."""
+        """Sends SIGTERM, waits, and returns the exit status; sends SIGKILL after a minute."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """SIGKILL: what a crash of the process does."""
+        """Sends SIGKILL, as a crash of the process, and returns the exit status."""
         return self._end(signal.SIGKILL)
 
     def send_signal(self, signal_number: signal.Signals) -> None:
-        """Send it a signal: SIGSTOP pauses it, SIGCONT lets it go on."""
+        """Sends a signal: SIGSTOP pauses the broker, SIGCONT lets it go on."""
         self._process.send_signal(signal_number)
 
     def restart(self) -> None:
-        """Stop it, unless it has ended, and start it at the same address."""
+        """Stops the broker, unless it has ended, and starts it at the same address."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop it and forget its log."""
+        """Stops the broker and deletes its log."""
         self.stop()
         self._log.close()
 
     def read_log(self) -> str:
-        """All that it has written to stderr, restarts included."""
+        """Returns everything that the broker has written to stderr, restarts included."""
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     def _end(self, signal_number: signal.Signals) -> int:

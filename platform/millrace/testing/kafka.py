@@ -1,4 +1,4 @@
-"""Apache Kafka itself, from the jars that `make peers` brings: its tools, and its broker.
+"""Apache Kafka's tools and broker, run from the jars that `make peers` brings.
 
     kafka = find_kafka("3.9")
     kafka.run("kafka.tools.DumpLogSegments", "--files", "…/00000000000000000000.log")
@@ -7,8 +7,8 @@
     with KafkaBroker(find_kafka("4.1"), tmp_path / "kraft") as broker:
         …
 
-Every JVM has a bounded heap and ends with its test. Kafka's settings are those of one small broker; what
-`properties` says wins. Its log is `kafka.log` beside the data folder.
+Every JVM has a bounded heap and ends with its test. Kafka's settings are those of one small broker, and `properties`
+come above them. The broker's log is the file `….kafka.log` beside its data folder.
 """
 
 from __future__ import annotations
@@ -45,22 +45,26 @@ LOG_TAIL_CHARACTERS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """One version of Apache Kafka: the folder of its jars, and how its JVMs run."""
+    """One version of Apache Kafka: the folder of its jars, and the flags of its JVMs."""
 
     libs: Path
     java_flags: tuple[str, ...] = JAVA_FLAGS
 
     @property
     def class_path(self) -> str:
-        """What `java -cp` wants."""
+        """The class path, as `java -cp` takes it."""
         return str(self.libs / "*")
 
     def command(self, main_class: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
-        """The command line of one of Kafka's programs; SetupError without Java."""
+        """Returns the command line of one of Kafka's programs; raises SetupError without Java."""
         return [str(find_java()), *self.java_flags, *flags, "-cp", self.class_path, main_class, *arguments]
 
     def run(self, main_class: str, *arguments: str, stdin: bytes = b"") -> str:
-        """What a tool prints on both streams; SetupError where it fails or takes longer than three minutes."""
+        """Runs a tool and returns what it prints on both streams.
+
+        Raises:
+            SetupError: The tool fails, or takes longer than three minutes.
+        """
         command = self.command(main_class, *arguments, flags=("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",))
         try:
             result = subprocess.run(
@@ -76,7 +80,11 @@ class Kafka:
 
 
 def find_kafka(version: str, peers: Path | None = None) -> Kafka:
-    """The jars of a version like "3.9" in `peers` (default: `.peers` here); SetupError says how to get them."""
+    """Returns a version like "3.9" from the folder `peers`, which is `.peers` by default.
+
+    Raises:
+        SetupError: The jars are not there; the message says how to get them.
+    """
     libs = (peers or Path(PEERS)).absolute() / f"kafka-{version}" / "libs"
     if not any(libs.glob("kafka_2.13-*.jar")):
         raise SetupError(f"Apache Kafka {version} is not in {libs}: `make peers` brings it (needs Maven's mvn)")
@@ -84,14 +92,17 @@ def find_kafka(version: str, peers: Path | None = None) -> Kafka:
 
 
 class KafkaBroker:
-    """Starts at once and returns when it serves; SetupError else.
+    """A broker of Apache Kafka as a process; the constructor returns when it serves.
 
     Args:
-        kafka: the jars.
-        data_dir: where the logs lie; made if it is not there, kept at the end.
-        zookeeper: `HOST:PORT[/chroot]` (3.x only); its own controller, by KRaft, without it.
-        properties: broker properties, above the small ones here.
-        broker_id: the id in the cluster.
+        kafka: The version.
+        data_dir: The folder of the logs. It is created if necessary, and kept at the end.
+        zookeeper: `HOST:PORT[/chroot]` (3.x only); without it the broker is its own controller (KRaft).
+        properties: Broker properties, above those of `kafka_settings`.
+        broker_id: The broker's id in the cluster.
+
+    Raises:
+        SetupError: Kafka does not start; the message has the end of its log.
     """
 
     def __init__(
@@ -129,7 +140,7 @@ class KafkaBroker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the broker, which must not be running."""
+        """Starts the broker, which must not be running."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         settings = self.data_dir.parent / f"{self.data_dir.name}.properties"
         settings.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()), encoding="utf-8")
@@ -151,15 +162,15 @@ class KafkaBroker:
             raise
 
     def stop(self) -> int:
-        """SIGTERM and a wait; SIGKILL where it takes more than a minute. A clean stop of a JVM has exit status 143."""
+        """Sends SIGTERM, waits, and returns the exit status, 143 after a clean stop; sends SIGKILL after a minute."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """SIGKILL: what a crash of the process does."""
+        """Sends SIGKILL, as a crash of the process, and returns the exit status."""
         return self._end(signal.SIGKILL)
 
     def read_log(self) -> str:
-        """All that it has printed since the last start."""
+        """Returns everything that the broker has printed since its last start."""
         return self._log_file.read_text(errors="replace")
 
     def _end(self, signal_number: signal.Signals) -> int:
@@ -174,7 +185,7 @@ class KafkaBroker:
         return status
 
     def _await_started(self) -> None:
-        """It serves a little before its controller has told it that it is there, and makes no topic till then."""
+        """Waits until the broker's metadata names it: it serves earlier, but creates no topics until then."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._knows_itself():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -190,10 +201,10 @@ class KafkaBroker:
 
 
 def await_markers(bootstrap: str, topic: str, partitions: Iterable[int] = (0,)) -> None:
-    """Wait until a topic without open transactions is readable to its end; SetupError after a minute.
+    """Waits until a topic without open transactions is readable to its end; raises SetupError after a minute.
 
-    Kafka answers EndTxn once the decision is stored, and writes the markers thereafter: until then readers of committed
-    records don't see what was committed, and what others append may come to lie before the marker.
+    Kafka answers EndTxn when the decision is stored, and writes the markers afterwards. Until then readers of committed
+    records don't see what was committed, and later records may come to lie before the marker.
     """
     deadline = time.monotonic() + MARKERS_TIMEOUT_S
     with SimpleConsumer(bootstrap) as consumer:

@@ -16,7 +16,7 @@ SMALL = {
 
 
 def with_zookeeper(data_dir: str, address: str, broker_id: int, zookeeper: str) -> dict[str, str]:
-    """A broker at `address`, `HOST:PORT`, whose cluster lies in ZooKeeper at `HOST:PORT[/chroot]`."""
+    """Returns the properties of a broker at `address` (`HOST:PORT`) on ZooKeeper at `HOST:PORT[/chroot]`."""
     return SMALL | {
         "broker.id": str(broker_id),
         "listeners": f"PLAINTEXT://{address}",
@@ -26,7 +26,7 @@ def with_zookeeper(data_dir: str, address: str, broker_id: int, zookeeper: str) 
 
 
 def with_kraft(data_dir: str, address: str, broker_id: int, controller: str) -> dict[str, str]:
-    """A broker at `address` that is its own and only controller, which listens at `controller`, `HOST:PORT`."""
+    """Returns the properties of a broker at `address` that is also the controller, at the address `controller`."""
     return SMALL | {
         "node.id": str(broker_id),
         "process.roles": "broker,controller",

@@ -1,6 +1,6 @@
-"""A broker of a test's own, and what tests do with one: create topics, produce, consume, kill, restart.
+"""A broker for a test, with the calls that tests need: create topics, produce, consume, kill, restart.
 
-`LocalBroker` waits; `AsyncBroker` is its face for tests that run in an event loop, which it never holds up.
+The calls of `LocalBroker` wait; those of `AsyncBroker` are awaited and never block the event loop.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ BROKER_NEEDS = (*PACKAGES["broker"], "millrace_broker")
 
 
 def check_broker_installed() -> None:
-    """SetupError where what a broker needs is not installed."""
+    """Raises SetupError if a package that the broker needs is not installed."""
     missing = [name for name in BROKER_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         raise SetupError(f"a broker needs {', '.join(missing)}: {install_command('broker')}")
 
 
 class LocalBroker(BrokerProcess):
-    """Standalone, on a free port, with a data directory of its own unless one is given.
+    """A standalone broker on a free port; without `data_dir` its data lies in a temporary folder.
 
-    Beside what is here: `bootstrap`, `admin_url`, `kill()`, `stop()`, `start()`, `restart()`, `read_log()`.
+    Inherited: `bootstrap`, `admin_url`, `kill()`, `stop()`, `start()`, `restart()`, `read_log()`.
     """
 
     def __init__(self, data_dir: str | None = None, *, properties: Mapping[str, str] | None = None) -> None:
@@ -45,25 +45,25 @@ class LocalBroker(BrokerProcess):
         super().__init__(data_dir or f"{self._temporary.name}/data", properties=properties)  # type: ignore[union-attr]
 
     def close(self) -> None:
-        """Stop it; a data directory of its own is removed."""
+        """Stops the broker, and removes its data if that lies in a temporary folder."""
         super().close()
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic; TopicExistsError."""
+        """Creates a topic; raises TopicExistsError."""
         with Cluster(self.bootstrap) as cluster:
             Admin(cluster).create_topic(name, partitions, config=config)
 
     def topics(self) -> list[str]:
-        """The names of all topics."""
+        """Returns the names of all topics."""
         with Cluster(self.bootstrap) as cluster:
             return sorted(Admin(cluster).topics())
 
     def produce(
         self, topic: str, values: Iterable[bytes | NewRecord | None], *, partition: int | None = None
     ) -> list[int]:
-        """Append values or whole records; their offsets. The topic is created if it is not there."""
+        """Appends values or whole records and returns their offsets; creates the topic if it doesn't exist."""
         from millrace.client.producer import Producer, ProducerRecord  # noqa: PLC0415 -- only what is used is loaded
 
         records = [one if isinstance(one, NewRecord) else NewRecord(one) for one in values]
@@ -76,9 +76,9 @@ class LocalBroker(BrokerProcess):
     def consume(
         self, topic: str, count: int | None = None, *, partition: int | None = None, timeout_s: float = 10.0
     ) -> list[Record]:
-        """The records of a topic from its beginning, those of partition 0 first.
+        """Returns the records of a topic from its beginning, those of partition 0 first.
 
-        With `count`, waits for so many; DeliveryTimeoutError where they do not come in time.
+        With `count` it waits for that number of records, and raises DeliveryTimeoutError if they don't come in time.
         """
         deadline_s = time.monotonic() + timeout_s
         with Cluster(self.bootstrap) as cluster:
@@ -111,31 +111,31 @@ class AsyncBroker:
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT` where it listens."""
+        """The broker's address, `HOST:PORT`."""
         return self.broker.bootstrap
 
     async def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """As `LocalBroker.create_topic`."""
+        """Does what `LocalBroker.create_topic` does."""
         await self._call(self.broker.create_topic, name, partitions, config)
 
     async def produce(
         self, topic: str, values: Iterable[bytes | NewRecord | None], *, partition: int | None = None
     ) -> list[int]:
-        """As `LocalBroker.produce`."""
+        """Does what `LocalBroker.produce` does."""
         return await self._call(self.broker.produce, topic, values, partition=partition)
 
     async def consume(
         self, topic: str, count: int | None = None, *, partition: int | None = None, timeout_s: float = 10.0
     ) -> list[Record]:
-        """As `LocalBroker.consume`."""
+        """Does what `LocalBroker.consume` does."""
         return await self._call(self.broker.consume, topic, count, partition=partition, timeout_s=timeout_s)
 
     async def kill(self) -> None:
-        """SIGKILL: what a crash of the process does."""
+        """Sends SIGKILL, as a crash of the process, and returns the exit status."""
         await self._call(self.broker.kill)
 
     async def restart(self) -> None:
-        """Stop it, unless it has ended, and start it at the same address."""
+        """Stops the broker, unless it has ended, and starts it at the same address."""
         await self._call(self.broker.restart)
 
     async def _call(self, function: Callable[..., T], *args: Any, **keywords: Any) -> T:

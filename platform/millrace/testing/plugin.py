@@ -1,4 +1,4 @@
-"""The pytest plugin: `pip install 'millrace-log[broker]'`, and a test that names a fixture has a broker, without Java.
+"""The pytest plugin: with `pip install 'millrace-log[broker]'` a test that names a fixture gets a broker, without Java.
 
     broker             a broker per test, or as `millrace_broker_scope` in pytest's ini file says
     broker_session     one for the whole run; tests keep apart by their topics' names
@@ -22,7 +22,7 @@ SCOPES = ("function", "class", "module", "package", "session")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The plugin's settings in pytest's ini file."""
+    """Adds the plugin's settings to pytest's ini file."""
     parser.addini("millrace_broker_scope", f"scope of the fixture `broker`: {', '.join(SCOPES)}", default="function")
     parser.addini("millrace_broker_properties", "broker properties, NAME=VALUE a line", type="linelist", default=[])
 
@@ -36,19 +36,19 @@ def _broker_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: A
 
 @pytest.fixture(scope=_broker_scope)
 def broker(pytestconfig: pytest.Config) -> Iterator[LocalBroker]:
-    """A standalone broker: `create_topic`, `produce`, `consume`, `kill`, `restart`, `bootstrap`."""
+    """Starts a standalone broker: `create_topic`, `produce`, `consume`, `kill`, `restart`, `bootstrap`."""
     yield from _started(pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def broker_session(pytestconfig: pytest.Config) -> Iterator[LocalBroker]:
-    """One standalone broker for the whole run."""
+    """Starts one standalone broker for the whole run."""
     yield from _started(pytestconfig)
 
 
 @pytest.fixture
 def async_broker(broker: LocalBroker) -> AsyncBroker:
-    """`broker`, its calls to be awaited."""
+    """Returns `broker` with calls to be awaited."""
     from millrace.testing.local_broker import AsyncBroker  # noqa: PLC0415 -- loaded once a test asks
 
     return AsyncBroker(broker)

@@ -1,4 +1,4 @@
-"""What tests of several rooms use: doors that fail, hostile input, a second opinion on Kafka's protocol, other servers.
+"""Code that tests of several rooms share: doors that fail, hostile input, Kafka's message definitions, test servers.
 
-It lies on pytest's `pythonpath` and is no part of the wheel. What a user's tests need is `millrace.testing`.
+The package lies on pytest's `pythonpath` and is not in the wheel. `millrace.testing` has what users' tests need.
 """

@@ -8,8 +8,8 @@ those that were synced, and between them a journal of changes in order, where a 
              name in order; of each file the old bytes, the new ones, a torn mixture, or the new size with zeros.
              A file's time of the last write is the one that was synced
 
-Operations that change something are counted, so that a test can cut the power at each of them in turn. The one
-at which it is cut may have been done by half. From then on everything but `close` raises `PowerCutError`.
+Operations that change something are counted, so that a test can cut the power at each of them in turn. The operation
+at which the power is cut may be half done. After the cut everything but `close` raises `PowerCutError`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from millrace.fs import Buffer
 
 
 class PowerCutError(Exception):
-    """The machine is off. No OSError: nobody who handles those is still running."""
+    """The machine is off. This is no OSError, because code that handles those isn't running any more."""
 
 
 class _File:
-    """Bytes and the time of the last write, as a reader sees them and as the disk has them."""
+    """The bytes and the time of the last write, as a reader sees them and as the disk has them."""
 
     def __init__(self, content: bytes = b"", modified_ms: int | None = None) -> None:
         self.data = bytearray(content)
@@ -38,12 +38,12 @@ class _File:
         self.modified_ms = self.synced_modified_ms = _now_ms() if modified_ms is None else modified_ms
 
     def sync(self) -> None:
-        """The disk has both."""
+        """Copies bytes and time to the disk."""
         self.synced = bytes(self.data)
         self.synced_modified_ms = self.modified_ms
 
     def survivor(self, chance: Random | None) -> _File:
-        """The file after a power cut."""
+        """Returns the file after a power cut."""
         data = bytes(self.data)
         if chance is None or data == self.synced:
             return _File(self.synced, self.synced_modified_ms)
@@ -53,7 +53,7 @@ class _File:
         return _File(chance.choice(outcomes), self.synced_modified_ms)
 
     def copy(self) -> _File:
-        """The file after the death of the process."""
+        """Returns the file after the death of the process."""
         file = _File(self.synced, self.synced_modified_ms)
         file.data[:] = self.data
         file.modified_ms = self.modified_ms
@@ -61,7 +61,7 @@ class _File:
 
 
 class _Folder:
-    """Names as a reader sees them, as the disk has them, and the changes between."""
+    """The names as a reader sees them, as the disk has them, and the changes between the two."""
 
     def __init__(self, names: dict[str, _File | _Folder] | None = None) -> None:
         self.names = dict(names or {})
@@ -69,17 +69,17 @@ class _Folder:
         self.journal: list[dict[str, _File | _Folder | None]] = []
 
     def change(self, names: dict[str, _File | _Folder | None]) -> None:
-        """One atomic change: None removes a name."""
+        """Makes one atomic change, in which None removes a name."""
         _apply(self.names, names)
         self.journal.append(names)
 
     def sync(self) -> None:
-        """The disk has all changes."""
+        """Copies all changes to the disk."""
         self.synced = dict(self.names)
         self.journal.clear()
 
     def survivor(self, chance: Random | None) -> _Folder:
-        """The folder after a power cut."""
+        """Returns the folder after a power cut."""
         names, lost = dict(self.synced), set[str]()
         odds = 0.0 if chance is None else chance.random()
         for change in self.journal:
@@ -90,7 +90,7 @@ class _Folder:
         return _Folder({name: node.survivor(chance) for name, node in sorted(names.items())})
 
     def copy(self) -> _Folder:
-        """The folder after the death of the process; what was not synced then still is not."""
+        """Returns the folder after the death of the process; what was not synced before is still not synced."""
         copies: dict[int, _File | _Folder] = {}
 
         def copy(node: _File | _Folder) -> _File | _Folder:
@@ -113,7 +113,7 @@ def _apply(names: dict[str, _File | _Folder], change: dict[str, _File | _Folder 
 class CrashFileSystem:
     """A `millrace.fs.FileSystem` under one root folder, `/`.
 
-    `operations` counts what changed something; `capacity_bytes` bounds the bytes of all files (ENOSPC).
+    `operations` counts the changes. `capacity_bytes` bounds the bytes of all files; beyond it writes fail with ENOSPC.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
@@ -130,29 +130,29 @@ class CrashFileSystem:
     # What a test asks for.
 
     def cut_power_at(self, operation: int) -> None:
-        """Cut the power when `operations` comes to this number."""
+        """Cuts the power when `operations` reaches this number."""
         self._cut_at = operation
 
     def fail(self, name: str, *, after: int = 0, code: int = errno.EIO) -> None:
-        """Let the operation called `name` fail once with an OSError, after it went well `after` more times."""
+        """Makes the operation called `name` fail once with an OSError, after `after` more successes."""
         self._failures.append((name, after, code))
 
     def after_cut(self, chance: Random | None = None) -> CrashFileSystem:
-        """The disk after a power cut; without `chance`, exactly what was synced."""
+        """Returns the disk after a power cut; without `chance` it has exactly what was synced."""
         return self._with_root(self._root.survivor(chance))
 
     def after_kill(self) -> CrashFileSystem:
-        """The disk after the death of the process, which loses nothing that was written."""
+        """Returns the disk after the death of the process, which loses nothing that was written."""
         return self._with_root(self._root.copy())
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all files."""
+        """The bytes of all files."""
         return _used_bytes(self._root)
 
     @property
     def open_files(self) -> int:
-        """Descriptors that were not closed."""
+        """The number of descriptors that are not closed."""
         return len(self._files)
 
     def _with_root(self, root: _Folder) -> CrashFileSystem:
@@ -163,7 +163,7 @@ class CrashFileSystem:
     # FileSystem.
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open a file; making it is a change."""
+        """Opens a file; creating it counts as a change."""
         self._before("open", changes=False)
         folder, name = self._parent(path)
         node = folder.names.get(name)
@@ -181,32 +181,32 @@ class CrashFileSystem:
             return self._next_fd
 
     def close(self, fd: int) -> None:
-        """Close, and unlock."""
+        """Closes a descriptor, and releases its lock."""
         self._locks.pop(fd, None)
         del self._files[fd]
 
     def size(self, fd: int) -> int:
-        """Bytes in the file."""
+        """Returns the bytes in the file."""
         self._before("size", changes=False)
         return len(self._files[fd].data)
 
     def modified_ms(self, fd: int) -> int:
-        """When the file was last written."""
+        """Returns the time at which the file was last written."""
         self._before("modified_ms", changes=False)
         return self._files[fd].modified_ms
 
     def set_modified_ms(self, fd: int, time_ms: int) -> None:
-        """Set the time of the last write."""
+        """Sets the time of the last write."""
         self._before("set_modified_ms")
         self._files[fd].modified_ms = time_ms
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
-        """Read what a reader sees."""
+        """Reads what a reader sees."""
         self._before("pread", changes=False)
         return bytes(self._files[fd].data[position : position + length])
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write; a power cut here leaves half of it, and a full disk as much as fits."""
+        """Writes bytes; a power cut here leaves half of them, and a full disk takes as many as fit."""
         content, data = b"".join(buffers), self._files[fd].data
         self._files[fd].modified_ms = _now_ms()
         try:
@@ -221,46 +221,46 @@ class CrashFileSystem:
         return len(content)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Cut, or extend with zeros."""
+        """Cuts the file, or extends it with zeros."""
         self._before("truncate")
         data = self._files[fd].data
         self._files[fd].modified_ms = _now_ms()
         data[:] = data[:size].ljust(size, b"\0")
 
     def reserve(self, fd: int, size: int) -> None:
-        """Fail where there is no room; nothing is set aside."""
+        """Raises OSError if there is no room; nothing is set aside."""
         self._before("reserve")
         if size - len(self._files[fd].data) > self._room():
             raise _os_error(errno.ENOSPC, "disk")
 
     def descriptor(self, fd: int) -> AbstractContextManager[int]:
-        """Files in memory have none of the operating system."""
+        """Raises OSError: the operating system knows no files in memory."""
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(fd))
 
     def fsync(self, fd: int) -> None:
-        """Sync bytes and size, not the name."""
+        """Syncs bytes and size, but not the name."""
         self._before("fsync")
         self._files[fd].sync()
 
     def fsync_dir(self, path: str) -> None:
-        """Sync the folder's names."""
+        """Syncs the folder's names."""
         self._before("fsync_dir")
         self._folder(path).sync()
 
     def sync_tree(self, path: str) -> None:
-        """Sync all bytes and names below the folder."""
+        """Syncs all bytes and names below the folder."""
         self._before("sync_tree")
         _sync_tree(self._folder(path))
 
     def lock(self, fd: int) -> None:
-        """Lock among the descriptors of this file system."""
+        """Locks a file among the descriptors of this file system."""
         self._before("lock", changes=False)
         if any(file is self._files[fd] and holder != fd for holder, file in self._locks.items()):
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
         self._locks[fd] = self._files[fd]
 
     def rename(self, source: str, target: str) -> None:
-        """One change within a folder, two between folders."""
+        """Renames a file: one change within a folder, two changes between folders."""
         self._before("rename")
         folder, name = self._parent(source)
         target_folder, target_name = self._parent(target)
@@ -274,7 +274,7 @@ class CrashFileSystem:
             folder.change({name: None})
 
     def unlink(self, path: str) -> None:
-        """Remove a name; whoever has the file open keeps it."""
+        """Removes a name; a descriptor that has the file open keeps it."""
         self._before("unlink")
         folder, name = self._parent(path)
         if not isinstance(folder.names.get(name), _File):
@@ -282,7 +282,7 @@ class CrashFileSystem:
         folder.change({name: None})
 
     def mkdir(self, path: str) -> None:
-        """Make a folder and its parents."""
+        """Creates a folder and its parents."""
         self._before("mkdir")
         folder = self._root
         for name in _parts(path):
@@ -295,7 +295,7 @@ class CrashFileSystem:
             folder = node
 
     def rmdir(self, path: str) -> None:
-        """Remove an empty folder."""
+        """Removes an empty folder."""
         self._before("rmdir")
         if self._folder(path).names:
             raise _os_error(errno.ENOTEMPTY, path)
@@ -303,12 +303,12 @@ class CrashFileSystem:
         folder.change({name: None})
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names."""
+        """Returns the names in the folder, sorted."""
         self._before("listdir", changes=False)
         return sorted(self._folder(path).names)
 
     def exists(self, path: str) -> bool:
-        """Whether the name exists."""
+        """Returns whether the name exists."""
         self._before("exists", changes=False)
         try:
             folder, name = self._parent(path)
@@ -317,7 +317,7 @@ class CrashFileSystem:
         return name in folder.names
 
     def _before(self, name: str, *, changes: bool = True) -> None:
-        """Count the operation; cut the power or fail if that was asked for."""
+        """Counts the operation; cuts the power or fails if a test has asked for that."""
         with self._lock:
             self.operations += changes
         if self._cut_at is not None and self.operations >= self._cut_at:

@@ -1,9 +1,9 @@
-"""JSON objects of declared fields, valid ones and such as are broken somewhere.
+"""JSON objects of declared fields, some valid and some broken.
 
     values = HostileJson(random).values(100)
 
-Fields hold values at the ends of what their types have, now and then of other types, or nothing; keys come twice or
-undeclared, with anything in them. A quarter of the values are then mutated by bytes that mean something in JSON.
+Fields hold values at the limits of their types, sometimes values of other types, or nothing; keys occur twice or are
+undeclared. A quarter of the values are then mutated by bytes that have a meaning in JSON.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ MAX_DEPTH = 40
 
 
 class HostileJson:
-    """Values of one random source; the same source gives the same values."""
+    """Makes values from one random source; the same source gives the same values."""
 
     def __init__(self, chance: Random) -> None:
         self._chance = chance
 
     def values(self, count: int) -> list[bytes]:
-        """So many values, about half of them broken."""
+        """Returns `count` values, about half of them broken."""
         return [self._value() for _ in range(count)]
 
     def _is_rare(self) -> bool:

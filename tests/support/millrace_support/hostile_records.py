@@ -1,10 +1,10 @@
-"""Bytes that look like what a broker sends and are broken somewhere: valid batches and message sets, then mutated.
+"""Bytes that resemble what a broker sends: valid batches and message sets, most of them mutated.
 
     hostile = HostileRecords(random)
     buffer = hostile.buffer()       one to three batches, or a message set, or a set followed by batches
 
-A mutation lies inside the records, before they are compressed and the CRC is taken, or in the header before its CRC:
-what a CRC finds out anyway tests nothing behind it. A third of the buffers are left whole.
+A mutation lies inside the records, before they are compressed and the CRC is computed, or in the header before its CRC:
+a mutation that the CRC finds would test nothing behind that check. A third of the buffers stay whole.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CORPUS = 40
 
 
 class HostileRecords:
-    """Buffers of one random source; the same source gives the same buffers."""
+    """Makes buffers from one random source; the same source gives the same buffers."""
 
     def __init__(self, chance: Random) -> None:
         self._chance = chance
@@ -54,7 +54,7 @@ class HostileRecords:
         self._sets = [self._message_set(magic, codec) for magic in (0, 1) for codec in LEGACY_CODECS for _ in range(4)]
 
     def buffer(self) -> bytes:
-        """What the next fetch brings."""
+        """Returns the bytes of one fetch."""
         kind = self._chance.randrange(8)
         parts = [self._hostile_set() for _ in range(kind in {0, 1})]
         if kind != 0:
@@ -63,7 +63,7 @@ class HostileRecords:
         return whole[: self._chance.randrange(len(whole))] if self._chance.random() < 0.03 else whole
 
     def batch(self) -> bytes:
-        """One batch of v2."""
+        """Returns one batch of v2."""
         batch = self._chance.choice(self._batches)
         header, records = read_header(batch), batch[HEADER_BYTES:]
         if self._chance.random() < 0.6:
@@ -159,7 +159,7 @@ class HostileRecords:
 
 
 def sealed_batch(header: BatchHeader, body: bytes) -> bytes:
-    """A batch with the length and the CRC that belong to these bytes."""
+    """Returns a batch with the length and the CRC that belong to these bytes."""
     out = bytearray(HEADER_BYTES + len(body))
     HEADER.pack_into(out, 0, *header._replace(batch_length=len(out) - LOG_OVERHEAD_BYTES, crc=0))
     out[HEADER_BYTES:] = body
@@ -168,7 +168,7 @@ def sealed_batch(header: BatchHeader, body: bytes) -> bytes:
 
 
 def sealed_entry(offset: int, message: bytes, attributes: int | None = None, magic: int | None = None) -> bytes:
-    """An entry of a message set with the size and the CRC that belong to these bytes."""
+    """Returns an entry of a message set with the size and the CRC that belong to these bytes."""
     covered = bytearray(message[CRC_BYTES:])
     if magic is not None:
         covered[0] = magic

@@ -1,7 +1,7 @@
 """The definitions of Kafka's properties, as the main methods of its own classes print them for its documentation.
 
 They print HTML: a heading with the name, a paragraph, and a table of Type, Default, Valid Values, Importance and Update
-Mode. What Kafka keeps to itself (its internal properties) is not printed.
+Mode. Kafka's internal properties are not printed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROW = re.compile(r"<tr><th>(.*?):?</th><td>(.*?)</td></tr>", re.DOTALL)
 
 
 class Definition(NamedTuple):
-    """One property, all as text; the default is without its remark in brackets, such as `(7 days)`."""
+    """One property, all as text; the default has no remark in brackets, such as `(7 days)`."""
 
     type: str
     default: str
@@ -33,7 +33,7 @@ class Definition(NamedTuple):
 
 
 def read_definitions(kafka: Kafka, scope: str) -> Mapping[str, Definition]:
-    """The properties of brokers, topics or groups by name. SetupError where the version has no such class."""
+    """Returns the properties of brokers, topics or groups by name; raises SetupError if there is no such class."""
     printed = kafka.run(DEFINITIONS[scope])
     return {found["name"]: _definition(found["body"]) for found in PROPERTY.finditer(printed)}
 

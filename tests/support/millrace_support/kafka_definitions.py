@@ -34,14 +34,14 @@ NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """`none`, `3`, `3-5` or `3+`."""
+    """A range of versions, written `none`, `3`, `3-5` or `3+`."""
 
     first: int = 0
     last: int = -1
 
     @classmethod
     def parse(cls, text: str | None) -> Self:
-        """From a definition; none where it says nothing."""
+        """Parses the text of a definition; an absent text means none."""
         if text is None or text == "none":
             return cls()
         first, dash, last = text.rstrip("+").partition("-")
@@ -68,13 +68,13 @@ class Field:
 
     @cached_property
     def element(self) -> Field:
-        """An array's element."""
+        """The field of an array's element."""
         return Field(
             self.name, self.type[2:], self.versions, Versions(), Versions(), -1, self.flexible, None, self.fields
         )
 
     def default_value(self, version: int) -> Any:
-        """What stands for a value that is not given."""
+        """Returns the value of a field that is not given."""
         if self.default == "null" or (self.default is None and self.fields and version in self.nullable):
             return None
         if self.type.startswith("[]"):
@@ -102,7 +102,7 @@ class Definition:
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Self:
-        """From a definition's JSON."""
+        """Parses a definition's JSON."""
         structs = {one["name"]: one["fields"] for one in content.get("commonStructs", ())}
         return cls(
             content["name"],
@@ -130,7 +130,7 @@ def _field(one: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:
 
 
 def read_definitions(kafka: Kafka) -> Iterable[Definition]:
-    """Every message that the version's jar defines and still has."""
+    """Returns every message that the version's jar defines and still has."""
     (jar,) = kafka.libs.glob("kafka-clients-*.jar")
     with zipfile.ZipFile(jar) as archive:
         for name in sorted(archive.namelist()):

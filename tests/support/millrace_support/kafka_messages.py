@@ -4,9 +4,9 @@
     frame = messages.encode_request("Metadata", 9, 1, {"topics": [{"name": "t"}]})
     correlation_id, answer = messages.decode_response("Metadata", 9, frame)
 
-Names are those of the definitions, their first letter small. A field that a version does not have is left out on both
-ways, one that is not given takes the definition's default, and one that no version has is an error. Where several jars
-define a version, the first one counts: newer definitions have dropped the oldest versions.
+Names are those of the definitions with a small first letter. A field that a version doesn't have is left out when
+encoding and decoding. A field that is not given takes the definition's default, and one that no version has is an
+error. If several jars define a version, the first jar counts: newer definitions have dropped the oldest versions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Fields = Mapping[str, Any]
 
 
 class Messages:
-    """The definitions of some versions of Apache Kafka, the first of them first."""
+    """The definitions of several versions of Apache Kafka; the first version that defines a message counts."""
 
     def __init__(self, kafkas: Iterable[Kafka]) -> None:
         self._definitions: dict[str, list[Definition]] = {}
@@ -35,11 +35,11 @@ class Messages:
                 self._definitions.setdefault(definition.name, []).append(definition)
 
     def api_key(self, api: str) -> int:
-        """The number of an API like "Fetch"."""
+        """Returns the number of an API like "Fetch"."""
         return self._definitions[f"{api}Request"][0].api_key
 
     def api_names(self) -> dict[int, str]:
-        """Every API by its number, with its newest name."""
+        """Returns the newest name of every API by its number."""
         return {
             one.api_key: name.removesuffix("Request")
             for name, (one, *_) in reversed(self._definitions.items())
@@ -47,14 +47,14 @@ class Messages:
         }
 
     def definition(self, name: str, version: int) -> Definition:
-        """The definition that has the version; SetupError where there is none."""
+        """Returns the definition that has the version; raises SetupError if there is none."""
         for definition in self._definitions.get(name, ()):
             if version in definition.valid:
                 return definition
         raise SetupError(f"no definition of {name} v{version}")
 
     def encode(self, name: str, version: int, fields: Fields, *, unknown_tags: bool = False) -> bytes:
-        """A message by its full name, like `ConsumerProtocolSubscription`.
+        """Encodes a message by its full name, like `ConsumerProtocolSubscription`.
 
         With `unknown_tags` each structure of a flexible version has a tagged field that no definition knows.
         """
@@ -64,7 +64,7 @@ class Messages:
         return bytes(writer.out)
 
     def decode(self, name: str, version: int, body: bytes) -> dict[str, Any]:
-        """The message that fills `body`; MalformedRequestError where it does not, to the byte."""
+        """Decodes the message that fills `body`; raises MalformedRequestError if bytes are missing or left over."""
         reader = Reader(version, self.definition(name, version).flexible, body)
         message = reader.struct(self.definition(name, version).fields)
         reader.expect_end(f"{name} v{version}")
@@ -73,7 +73,7 @@ class Messages:
     def encode_request(
         self, api: str, version: int, correlation_id: int, fields: Fields, *, unknown_tags: bool = False
     ) -> bytes:
-        """A request with its header, without the frame's length."""
+        """Encodes a request with its header, without the frame's length."""
         definition = self.definition(f"{api}Request", version)
         header = {
             "requestApiKey": definition.api_key,
@@ -86,7 +86,7 @@ class Messages:
         return b"".join(self.encode(*part, unknown_tags=unknown_tags) for part in parts)
 
     def decode_response(self, api: str, version: int, frame: bytes) -> tuple[int, dict[str, Any]]:
-        """(correlation id, message) of a whole frame."""
+        """Decodes a whole frame to (correlation id, message)."""
         definition = self.definition(f"{api}Response", version)
         flexible_header = version in definition.flexible and definition.api_key != API_VERSIONS
         correlation_id = int.from_bytes(frame[:4], "big")
@@ -105,7 +105,7 @@ class Writer:
         self._unknown_tags = unknown_tags
 
     def struct(self, fields: tuple[Field, ...], values: Fields) -> None:
-        """A struct's fields, then those of them that are tagged and differ from their default."""
+        """Writes a struct's fields, then those tagged fields that differ from their default."""
         unknown = set(values) - {one.name for one in fields}
         if unknown:
             raise SetupError(f"no field {', '.join(sorted(unknown))} beside {', '.join(one.name for one in fields)}")
@@ -133,7 +133,7 @@ class Writer:
         self.out += content
 
     def varint(self, value: int) -> None:
-        """An unsigned varint."""
+        """Writes an unsigned varint."""
         while value > 0x7F:
             self.out.append(value & 0x7F | 0x80)
             value >>= 7
@@ -173,13 +173,13 @@ class Reader:
         self._position = 0
 
     def expect_end(self, what: str) -> None:
-        """MalformedRequestError where bytes are left over."""
+        """Raises MalformedRequestError if bytes are left over."""
         left = len(self._body) - self._position
         if left:
             raise MalformedRequestError(f"{what}: {left} bytes are left over")
 
     def struct(self, fields: tuple[Field, ...]) -> dict[str, Any]:
-        """A struct; tagged fields that are not there have their defaults, unknown ones are kept by number."""
+        """Reads a struct; absent tagged fields have their defaults, and unknown ones are kept by number."""
         present = [one for one in fields if self._version in one.versions]
         values = {
             one.name: one.default_value(self._version) if self._version in one.tagged else self._value(one)

@@ -1,8 +1,8 @@
-"""The compiled kernel against its Python path, on hostile bytes: `python -m millrace_support.kernel_fuzz ROUNDS SEED`.
+"""Compares the compiled kernel with its Python path: `python -m millrace_support.kernel_fuzz ROUNDS SEED`.
 
-Both must accept the same buffers, give the same columns for them, and refuse the others with the same class of error.
-JSON has no other path here: the kernel must take each value as it does alone.
-A program of its own, so that it can run with a kernel compiled for AddressSanitizer.
+Both must accept the same hostile buffers, give the same columns for them, and refuse the others with the same class of
+error. JSON has no other path here: the kernel must treat values that come together as it treats each alone. This is a
+program, so that it can run with a kernel compiled for AddressSanitizer.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ LARGEST_TIME = 2**63
 
 
 class DisagreementError(AssertionError):
-    """The two paths differ; carries the bytes."""
+    """The two paths differ; the message has the bytes."""
 
 
 def outcome(buffer: bytes, decoders: BlockDecoders, from_offset: int, until_offset: int) -> Outcome:
-    """What decoding gives: record batches, or the name of the error."""
+    """Decodes a buffer and returns its record batches, or the name of the error."""
     decoded = decode_to_arrow(buffer, from_offset=from_offset, until_offset=until_offset, decoders=decoders)
     try:
         return DECODED, list(decoded)
@@ -55,7 +55,7 @@ def outcome(buffer: bytes, decoders: BlockDecoders, from_offset: int, until_offs
 
 
 def compare(buffer: bytes, from_offset: int, until_offset: int) -> str:
-    """How both ended; DisagreementError where they differ."""
+    """Returns how both paths ended; raises DisagreementError if they differ."""
     compiled = outcome(buffer, COMPILED, from_offset, until_offset)
     plain = outcome(buffer, PLAIN, from_offset, until_offset)
     for batch in compiled[1]:
@@ -68,7 +68,7 @@ def compare(buffer: bytes, from_offset: int, until_offset: int) -> str:
 
 
 def compare_records(batch: bytes) -> None:
-    """As `compare`, for the records of one batch as Python objects, and these encoded again."""
+    """Compares a batch's records as Python objects, and the bytes that they encode to; raises DisagreementError."""
     try:
         ((_, header),) = walk(batch)
         body = decompress_body(header, memoryview(batch))
@@ -85,7 +85,7 @@ def compare_records(batch: bytes) -> None:
 
 
 def compare_crc(buffer: bytes, chance: Random) -> None:
-    """As `compare`, for the CRC-32C of what follows some position, taken on from any other."""
+    """Compares the CRC-32C from a random position on, with a random initial value; raises DisagreementError."""
     rest, value = memoryview(buffer)[chance.randrange(len(buffer) + 1) :], chance.getrandbits(32)
     if crc32c(rest, value) != packaged_crc32c(rest, value):
         raise DisagreementError(f"CRC-32C, taken on from {value:#010x}, of {rest.hex()}")
@@ -99,7 +99,7 @@ def _records(decode: Callable[[BatchHeader, bytes], Iterable[Record]], header: B
 
 
 def compare_json(values: Sequence[bytes]) -> int:
-    """How many values the kernel reads, all at once; DisagreementError where that differs from each alone."""
+    """Returns how many of the values the kernel reads; raises DisagreementError if it reads others one by one."""
     together = _not_plain(values)
     alone = [place for place, value in enumerate(values) if _not_plain([value])]
     if together != alone:
@@ -108,7 +108,7 @@ def compare_json(values: Sequence[bytes]) -> int:
 
 
 def _not_plain(values: Sequence[bytes]) -> list[int]:
-    """The places of values that the kernel leaves; their bytes lie in memory that ends with them."""
+    """Returns the places of values that the kernel leaves; their bytes lie in memory that ends with them."""
     bounds = np.cumsum([0, *map(len, values)], dtype=np.int32)
     data = np.array(bytearray(b"".join(values)))
     _, left, _ = kernel.native.read_json(bounds.data, data.data, FIELDS)
@@ -116,7 +116,7 @@ def _not_plain(values: Sequence[bytes]) -> list[int]:
 
 
 def fuzz(rounds: int, seed: int) -> Counter[str]:
-    """How often buffers ended how; SetupError without a compiled kernel."""
+    """Returns how many buffers ended in each way; raises SetupError without a compiled kernel."""
     if kernel.native is None:
         raise SetupError(f"there is no compiled kernel to try: {kernel.description}")
     chance = Random(seed)  # noqa: S311  # test data

@@ -1,4 +1,4 @@
-"""A real disk whose power can be cut, for tests: an ext4 file system on a loop device, ended by ext4's own shutdown.
+"""A real disk whose power tests can cut: an ext4 file system on a loop device, ended by ext4's own shutdown.
 
     with PowerCutDisk(tmp_path / "disk") as disk:
         ...                  # processes write under disk.path
@@ -6,17 +6,17 @@
         ...                  # the processes end
         disk.restore()       # mounted again; the kernel replays its journal
 
-What is left is what the kernel wrote to the image before the cut: what was synced, and whatever came with it. Pages,
-sizes and names that no one synced are gone. No code of ours decides which. The file system is mounted so that it does
-nothing of its own accord that would hide a missing sync: its journal waits ten minutes for a commit (`commit`), and
-a file that replaces another is not written first (`noauto_da_alloc`).
+The cut leaves what the kernel wrote to the image before: what was synced, and whatever came with it. Pages, sizes and
+names that were not synced are gone. No code of ours decides which. The file system is mounted so that it does nothing
+of its own accord that would hide a missing sync: its journal waits ten minutes for a commit (`commit`), and a file that
+replaces another is not written first (`noauto_da_alloc`).
 
-A sync that is under way when the power goes may return as if it had worked, with its bytes gone: the shutdown fails
-what begins after it, not what has begun (seen at every eighth cut of one writer that syncs all the time, Linux 6.18).
-Only what was known to be synced before `cut_power` is promised.
+A sync that runs during the cut may return as if it had worked although its bytes are gone: the shutdown fails what
+begins after it, not what has begun (seen at every eighth cut of one writer that syncs all the time, Linux 6.18). Only
+what was known to be synced before `cut_power` is promised.
 
-One thing is kinder than POSIX: ext4 has one journal, so the sync of any file brings all names with it that were changed
-before. `millrace_support.crash_fs` is stricter there.
+One thing is kinder than POSIX: ext4 has one journal, so the sync of any file syncs all names that were changed before.
+`millrace_support.crash_fs` is stricter there.
 
 Needs Linux, root that may mount, and `mkfs.ext4`.
 """
@@ -40,13 +40,16 @@ _MIB = 1 << 20
 
 
 class PowerCutDisk:
-    """An empty disk, mounted at `path`; SetupError where this machine or this user can't have one.
+    """An empty disk, mounted at `path`.
 
-    Its image lies in memory, so that the promises that speak of time don't depend on the machine's own disk.
+    Its image lies in memory, so that promises about time don't depend on the machine's own disk.
 
     Args:
-        path: the mount point, which is made.
-        size_bytes: of the image, which takes no more memory than what is written.
+        path: The mount point, which is created.
+        size_bytes: The size of the image, which takes no more memory than what is written.
+
+    Raises:
+        SetupError: This machine or this user can't have such a disk.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, size_bytes: int = 256 * _MIB) -> None:
@@ -70,7 +73,7 @@ class PowerCutDisk:
         self.close()
 
     def cut_power(self) -> None:
-        """Let nothing more reach the disk, from one moment to the next."""
+        """Lets nothing more reach the disk, from one moment to the next."""
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(folder, _EXT4_IOC_SHUTDOWN, _NO_LOG_FLUSH)
@@ -78,12 +81,12 @@ class PowerCutDisk:
             os.close(folder)
 
     def restore(self) -> None:
-        """Mount what is left. No process may have a file open there."""
+        """Mounts what is left. No process may have a file open there."""
         _run("umount", str(self.path))
         self._mount()
 
     def close(self) -> None:
-        """Give the disk up, with all that is on it."""
+        """Unmounts the disk and drops its content."""
         _run("umount", str(self.path))
         self.path.rmdir()
         os.close(self._image)

@@ -1,14 +1,14 @@
-"""Random requests of any API and version, made from the protocol's schemas, and damage done to them.
+"""Random requests of any API and version, made from the protocol's schemas and then damaged.
 
     fuzzer = RequestFuzzer(random, {key: api.versions for key, api in APIS.items()}, Words())
     frame = fuzzer.frame()          header and message, without the frame's size
 
-Most values are such as a client would send (`random_words`), the others are limits of their type. Two frames of three
-are damaged: flips, cuts, insertions, repetitions, the tail of another request, lengths that are not true,
-varints longer than they need be, another header.
+Most values are those that a client would send (`random_words`), the others are limits of their type. Two of three
+frames are damaged: flips, cuts, insertions, repetitions, the tail of another request, false lengths, overlong varints,
+another header.
 
-Versions that kio has no schema for are told by what they lack of a later one. Structures of flexible versions may end
-with tagged fields that no schema has (`UnknownTags`), which a broker passes over.
+A version that kio has no schema for is described by its differences from a later one. Structures of flexible versions
+may end with tagged fields that no schema has (`UnknownTags`), which a broker skips.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_PLAIN_BYTES = 0x7FFF
 
 
 class Length(NamedTuple):
-    """Where a message says how long something is: a varint, or so many bytes."""
+    """The place of a length in a message: a varint, or an integer of `size_bytes`."""
 
     position: int
     size_bytes: int
@@ -48,7 +48,7 @@ class Length(NamedTuple):
 
 
 class _Old(NamedTuple):
-    """A version by a later one: what it lacks, and what it has after a field."""
+    """A version described by a later one: the fields that it lacks, and those that it has after a certain field."""
 
     version: int
     lacks: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ OLD_VERSIONS = {
 
 @cache
 def schema(api_key: ApiKey, version: int) -> tuple[bool, tuple[SchemaField, ...]]:
-    """(whether it is flexible, the fields) of any version of a request."""
+    """Returns (whether it is flexible, the fields) of any version of a request."""
     old = OLD_VERSIONS.get((api_key, version))
     if old is None:
         return kio_schema(api_key, version, Direction.REQUEST)
@@ -109,14 +109,14 @@ def _as_old(fields: Sequence[SchemaField], old: _Old) -> tuple[SchemaField, ...]
 
 
 class UnknownTags:
-    """Tagged fields that no schema has, by random numbers of their own."""
+    """Makes tagged fields that no schema has, with random numbers."""
 
     def __init__(self, random: Random, likelihood: float) -> None:
         self._random = random
         self._likelihood = likelihood
 
     def beside(self, known: Sequence[SchemaField]) -> dict[int, bytes]:
-        """Contents by tags that none of the structure's fields has; mostly none."""
+        """Returns contents by tags that none of the structure's fields has; mostly none."""
         random = self._random
         if random.random() >= self._likelihood:
             return {}
@@ -125,7 +125,7 @@ class UnknownTags:
 
 
 class _Message:
-    """One message being written, and where its lengths are."""
+    """One message as it is written, and the places of its lengths."""
 
     def __init__(self, random: Random, words: Words, unknown_tags: UnknownTags, *, is_flexible: bool) -> None:
         self.out = bytearray()
@@ -137,7 +137,7 @@ class _Message:
         self._inside = ""
 
     def structure(self, fields: Sequence[SchemaField]) -> None:
-        """All fields in order, some of those that are tagged."""
+        """Writes all fields in order, and some of those that are tagged."""
         for one in fields:
             if one.tag is None:
                 self._field(one)
@@ -145,12 +145,12 @@ class _Message:
             self.tagged(fields)
 
     def string(self, value: str | None) -> None:
-        """A string or null."""
+        """Writes a string or null."""
         raw = None if value is None else value.encode("utf-8", "surrogatepass")
         self._sized(raw if self._is_flexible or raw is None else raw[:MAX_PLAIN_BYTES], INTEGERS["int16"])
 
     def tagged(self, fields: Sequence[SchemaField]) -> None:
-        """The end of a structure: some of its tagged fields."""
+        """Writes the end of a structure: some of its tagged fields."""
         unknown = self._unknown_tags.beside(fields)
         known = {one.tag: one for one in fields if one.tag is not None and self._random.random() < 0.3}
         self.out += unsigned_varint(len(known) + len(unknown))
@@ -217,7 +217,7 @@ class RequestFuzzer:
         self._last = bytearray(b"\x00")
 
     def frame(self) -> bytes:
-        """A request of some API and version, whole or damaged."""
+        """Returns a request of some API and version, whole or damaged."""
         key = self._random.choice(self._keys)
         frame, lengths = self.whole(key, self._random.choice(self._apis[key]))
         if self._random.random() < 0.35:
@@ -229,7 +229,7 @@ class RequestFuzzer:
     def whole(
         self, api_key: ApiKey, version: int, unknown_tags: UnknownTags | None = None
     ) -> tuple[bytearray, list[Length]]:
-        """An undamaged request, and where its lengths are."""
+        """Returns an undamaged request, and the places of its lengths."""
         tags = unknown_tags or self._some_tags
         compact, fields = schema(api_key, version)
         header = _Message(self._random, self._words, tags, is_flexible=False)
@@ -282,7 +282,7 @@ class RequestFuzzer:
         return bytearray(struct.pack(">hh", key, version)) + frame[4:]
 
     def _lie(self, frame: bytearray, one: Length) -> bytearray:
-        """Another length than is true; also by one."""
+        """Replaces a length by a false one, which may be off by one."""
         length = self._random.choice(UNTRUE_LENGTHS)
         if one.is_varint:
             lie = unsigned_varint(length & 0xFFFFFFFF)
@@ -292,7 +292,7 @@ class RequestFuzzer:
         return frame
 
     def _overlong(self, frame: bytearray, one: Length) -> bytearray:
-        """The same number with zeros in front of its end, or without an end."""
+        """Writes the same number with zeros before its end, or without an end."""
         end = one.position + one.size_bytes - 1
         frame[end : end + 1] = bytes((frame[end] | 0x80,)) + b"\x80" * self._random.choice((0, 1, 3, 8, 300)) + b"\x00"
         return frame

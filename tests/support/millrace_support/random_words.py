@@ -1,11 +1,11 @@
-"""What random requests are filled with: mostly what a broker knows, by the name of the field; else limits of a type.
+"""The values of random requests: mostly what a broker knows, by the name of the field; else limits of the type.
 
     integers    what such a field usually has, limits of the type, and special values (timestamps, offsets, epochs)
     strings     topics, groups, members, properties and their values, patterns; odd ones
-    bytes       what consumers tell each other; record batches of every codec, message sets, what looks like them,
-                blocks that would grow without bounds
+    bytes       what consumers tell each other; record batches of every codec, message sets, similar bytes, blocks that
+                would grow without bounds
 
-Whoever drives a broker adds what it answers: `topic_ids`, `members`.
+A test that drives a broker adds the ids that it answers: `topic_ids`, `members`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ BOMB_BYTES = 64 << 20
 
 
 class Words:
-    """The values."""
+    """Chooses values for fields."""
 
     def __init__(self) -> None:
         self.topic_ids: list[UUID] = [UUID(int=0), UUID(int=7)]
@@ -78,13 +78,13 @@ class Words:
         self._blobs = _blobs()
 
     def count(self, random: Random, *, is_nullable: bool) -> int | None:
-        """Of an array; null where that may be, seldom very many."""
+        """Returns the length of an array: None where it may be null, rarely a very large number."""
         if is_nullable and random.random() < 0.15:
             return None
         return random.choice((50, 300)) if random.random() < 0.001 else random.choice((0, 1, 1, 1, 2, 3))
 
     def integer(self, random: Random, name: str, bits: int) -> int:
-        """Within its type."""
+        """Returns an integer within its type."""
         usual = _INTEGERS.get(name)
         if usual is not None and random.random() < 0.85:
             return random.choice(usual)
@@ -94,11 +94,11 @@ class Words:
         return random.choice((largest, -largest - 1, largest - 1, random.randint(-largest, largest)))
 
     def uuid(self, random: Random) -> UUID:
-        """Of a topic that is there, as a rule."""
+        """Returns a topic's id, mostly that of a topic that exists."""
         return random.choice(self.topic_ids)
 
     def text(self, random: Random, name: str, inside: str, *, is_nullable: bool) -> str | None:
-        """A string in a structure of some name; null where that may be."""
+        """Returns a string for a field inside the structure of that name, or None where it may be null."""
         if is_nullable and random.random() < (0.9 if name == "transactional_id" else 0.3):
             return None
         if random.random() < 0.05:
@@ -110,7 +110,7 @@ class Words:
         return random.choice(_TEXTS.get(f"{inside}.{name}") or _TEXTS.get(name, TOPICS))
 
     def blob(self, random: Random, name: str, *, is_nullable: bool) -> bytes | None:
-        """Bytes, damaged half of the time, a batch sometimes with its checksum made right again."""
+        """Returns bytes, damaged half of the time; the checksum of a damaged batch is sometimes corrected."""
         if random.random() < 0.03:
             return None if is_nullable else b""
         good = random.choice(self._blobs.get(name, self._blobs["metadata"]))
@@ -134,7 +134,7 @@ def _blobs() -> dict[str, list[bytes]]:
 
 
 def sealed(records: bytearray) -> bytearray:
-    """A batch or a message with the checksum that its bytes have."""
+    """Returns a batch or a message with the checksum of its bytes."""
     if len(records) >= HEADER_BYTES and records[16] == MAGIC_V2:
         records[CRC_POSITION : CRC_POSITION + 4] = compute_crc(records, 0, len(records)).to_bytes(4, "big")
     elif len(records) > 26:
@@ -153,7 +153,7 @@ def _batches() -> list[bytes]:
 
 
 def _bomb(codec: Codec) -> bytes:
-    """A batch of one record whose block holds far more than `max.message.bytes`, in few bytes."""
+    """Returns a batch of one record, few bytes whose block decompresses to far more than `max.message.bytes`."""
     if codec is Codec.ZSTD:
         block = zstandard.ZstdCompressor(3).compress(bytes(BOMB_BYTES))
     else:

@@ -1,6 +1,7 @@
-"""The bare protocol over one socket, for tests: any API in any version, as bytes or by kio's names.
+"""Speaks the bare protocol over one socket: any API in any version, as bytes or by kio's names.
 
-`request` takes and gives fields by kio's names, `exchange` the bytes of a message, for versions that kio lacks.
+`request` takes and returns fields by kio's names; `exchange` takes and returns the bytes of a message, for versions
+that kio lacks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TIMEOUT_S = 60.0
 class RawConnection:
     """A connection; requests are numbered from 1, and answers must come in their order.
 
-    A small receive buffer makes a peer that does not read felt at once.
+    With a small receive buffer the broker soon notices a peer that does not read.
     """
 
     def __init__(self, bootstrap: str, *, receive_buffer_bytes: int | None = None) -> None:
@@ -45,29 +46,29 @@ class RawConnection:
         self._socket.close()
 
     def request(self, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
-        """The answer to one request, both by kio's names."""
+        """Sends a request and returns its answer, both by kio's names."""
         body = self.exchange(api_key, version, encode(api_key, version, Direction.REQUEST, fields))
         return decode(api_key, version, Direction.RESPONSE, body)
 
     def exchange(self, api_key: ApiKey, version: int, body: bytes) -> bytes:
-        """The body of the answer to one request's body."""
+        """Sends a request's body and returns the body of its answer."""
         self.send(api_key, version, body)
         return self.receive(api_key, version)
 
     def exchange_frame(self, frame: bytes) -> bytes:
-        """The body of the answer to a request with its header, in which the correlation id is put in place."""
+        """Sends a request with its header, sets the correlation id in it, and returns the body of the answer."""
         api_key, version = struct.unpack_from(">hh", frame)
         self._sent += 1
         self._socket.sendall(framed(frame[:4], CORRELATION_ID.pack(self._sent), frame[4 + CORRELATION_ID.size :]))
         return self.receive(ApiKey(api_key), version)
 
     def send(self, api_key: ApiKey, version: int, body: bytes) -> None:
-        """Send a request and do not wait."""
+        """Sends a request and does not wait."""
         self._sent += 1
         self._socket.sendall(framed(encode_request_header(api_key, version, self._sent, CLIENT_ID), body))
 
     def receive(self, api_key: ApiKey, version: int) -> bytes:
-        """The body of the next answer; ConnectionError where the broker closes instead."""
+        """Returns the body of the next answer; raises ConnectionError if the broker closes instead."""
         frame = self._exactly(int.from_bytes(self._exactly(SIZE_BYTES), "big"))
         self._received += 1
         (correlation_id,) = CORRELATION_ID.unpack_from(frame)
@@ -76,13 +77,13 @@ class RawConnection:
         return frame[CORRELATION_ID.size + has_tagged_response_header(api_key, version) :]
 
     def close(self, *, reset: bool = False) -> None:
-        """Leave; with `reset` as a process that dies with data unread."""
+        """Closes the connection; with `reset`, as a process that dies with unread data."""
         if reset:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
     def is_closed_by_peer(self) -> bool:
-        """Whether the broker ends the connection, which is waited for."""
+        """Waits for the next bytes, and returns whether the broker closes the connection instead."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""What a consumer with `isolation.level=read_committed` makes of one fetch, as Kafka's own consumer does (KIP-98)."""
+"""The records of one fetch with `isolation.level=read_committed`, filtered as Kafka's own consumer does (KIP-98)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from millrace.records.record import Record, decode_batch
 
 
 def committed_records(batches: bytes, aborted: Iterable[tuple[int, int]]) -> Iterator[Record]:
-    """The records that the application sees, of whole batches below the last stable offset.
+    """Yields the records that the application sees, of whole batches below the last stable offset; raises RecordError.
 
-    `aborted` are (producer id, first offset) of the transactions that the fetch answer names as aborted. RecordError.
+    `aborted` are (producer id, first offset) of the transactions that the fetch answer names as aborted.
     """
     coming = deque(sorted(aborted, key=lambda each: each[1]))
     aborting: set[int] = set()

@@ -1,4 +1,4 @@
-"""The record kernel compiled for AddressSanitizer and UBSan, in a copy of the package, and Python run with it."""
+"""Compiles the record kernel for AddressSanitizer and UBSan, in a copy of the package that Python then imports."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ RUNTIMES = ("libasan.so", "libubsan.so")
 
 
 def sanitized_environment(directory: Path) -> dict[str, str]:
-    """Compile into a copy below `directory`; the environment in which Python imports that.
+    """Compiles into a copy below `directory`, and returns the environment in which Python imports that copy.
 
-    The first fault of memory, or undefined behaviour, ends such a process with a report on stderr. Leaks are not looked
-    for, since Python's own would be found. SetupError where there is no gcc, or one without these libraries.
+    The first memory error or undefined behaviour ends such a process with a report on stderr. Leaks are not searched
+    for, because Python's own would be found.
+
+    Raises:
+        SetupError: There is no gcc, or it lacks these libraries.
     """
     copy = directory / PACKAGE.name
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))

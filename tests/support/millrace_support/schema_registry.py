@@ -2,7 +2,7 @@
 
     GET /schemas/ids/{id}    GET /subjects/{subject}/versions    GET /subjects/{subject}/versions/{version}
 
-`register` is a method, for tests have no need to post. `failures` makes so many answers to come a 503.
+`register` is a method, because tests need not post. `failures` is how many of the next answers are 503.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class SchemaRegistryServer:
 
     Attributes:
         failures: How many of the next requests get 503.
-        requests: Paths that were asked for.
-        credentials: What an Authorization header must be; None for none.
+        requests: The paths of all requests.
+        credentials: The Authorization header that is required; None for none.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class SchemaRegistryServer:
     def register(
         self, subject: str, text: str, kind: str = "AVRO", references: Sequence[tuple[str, str, int]] = ()
     ) -> int:
-        """Register a schema as the subject's next version; its id."""
+        """Registers a schema as the subject's next version, and returns its id."""
         schema_id = len(self._schemas) + 1
         names = ("name", "subject", "version")
         listed = [dict(zip(names, reference, strict=True)) for reference in references]
@@ -62,7 +62,7 @@ class SchemaRegistryServer:
         return schema_id
 
     def answer(self, path: str) -> Any:
-        """What a GET gives; None for what is not there."""
+        """Returns the answer to a GET, or None if the path doesn't exist."""
         match [unquote(part) for part in path.partition("?")[0].strip("/").split("/")]:
             case ["schemas", "ids", schema_id]:
                 return self._schemas.get(int(schema_id))

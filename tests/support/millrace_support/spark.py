@@ -1,4 +1,4 @@
-"""Spark servers from PySpark's own package: a standalone cluster, and a Spark Connect server.
+"""Spark's own servers from the package of PySpark: a standalone cluster, and a Spark Connect server.
 
     with SparkCluster(tmp_path / "cluster", workers=2) as cluster:
         load_topic(LoadOptions(…, master=cluster.master))
@@ -6,8 +6,8 @@
     with SparkConnect(tmp_path / "connect") as server:
         load_topic(LoadOptions(…, master=server.address))
 
-Each JVM is small, listens on loopback, and is given this process's environment, so its Python workers import what
-this process imports. What the servers print is beside their work folders.
+Each JVM is small, listens on loopback, and has this process's environment, so its Python workers import what this
+process imports. The servers' logs lie beside their work folders.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ DAEMON_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 class SparkServer:
-    """One of Spark's programs in a process group of its own; returns once it has printed `ready`, SetupError else."""
+    """One of Spark's programs in its own process group; the constructor returns when it has printed `ready`.
+
+    Raises:
+        SetupError: It does not start; the message has the end of its log.
+    """
 
     def __init__(self, name: str, command: Sequence[str], directory: Path, ready: str) -> None:
         self._name = name
@@ -58,7 +62,7 @@ class SparkServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it; it must not be running."""
+        """Starts the server, which must not be running."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
@@ -77,14 +81,14 @@ class SparkServer:
             raise
 
     def kill(self) -> None:
-        """SIGKILL to the server and to all that it started."""
+        """Sends SIGKILL to the server and to everything that it started."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         cut_lifeline(self._process)
 
     def stop(self) -> None:
-        """SIGTERM and a wait; SIGKILL to what is left."""
+        """Sends SIGTERM and waits; sends SIGKILL to what is left."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
@@ -94,7 +98,7 @@ class SparkServer:
         cut_lifeline(self._process)
 
     def read_log(self) -> str:
-        """All that it has printed since its last start."""
+        """Returns everything that the server has printed since its last start."""
         return self._log_file.read_text(errors="replace")
 
     @property
@@ -111,7 +115,7 @@ class SparkServer:
 
 
 class SparkCluster:
-    """A standalone master and its workers, each of one core unless told otherwise."""
+    """A standalone master and its workers, with one core each by default."""
 
     def __init__(self, directory: Path, *, workers: int = 2, cores: int = 1) -> None:
         self._master = SparkServer(
@@ -143,7 +147,7 @@ class SparkCluster:
         self.stop()
 
     def stop(self) -> None:
-        """Stop workers and master."""
+        """Stops workers and master."""
         for worker in self.workers:
             worker.stop()
         self._master.stop()
