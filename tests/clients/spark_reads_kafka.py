@@ -42,7 +42,7 @@ def batch(**options):
 
 
 def stream():
-    """What one run finds up to the end of now, by its own checkpoint."""
+    """Returns what one run finds up to the current end, by its own checkpoint."""
     rows = spark.readStream.format("kafka").options(**source, startingOffsets="earliest", maxOffsetsPerTrigger="600")
     out = f"{directory}/rows"
     query = (

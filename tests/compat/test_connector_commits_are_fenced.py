@@ -1,4 +1,4 @@
-"""Offsets in the coordinator alone: a member that is stopped amid a commit for longer than its session changes nothing.
+"""Offsets in the coordinator alone: a member stopped inside a commit for longer than its session changes nothing.
 
 On Millrace and on Apache Kafka 3.9: what refuses it is the coordinators' own fencing of producers.
 """

@@ -87,7 +87,7 @@ class Scenario:
             fill_to_the_last_byte(self.ballast)
             self.broker.start()
             self.check()
-            fill_to_the_last_byte(self.ballast)  # indexes that are made anew give room back
+            fill_to_the_last_byte(self.ballast)  # indexes that are rebuilt give room back
             assert self.is_refused()
             self.check()
         self.spare.unlink()

@@ -59,7 +59,7 @@ def upsert(directory, pairs, fs, load_id="load"):
 
 
 def operate(directory, operation, fs):
-    """Upsert every key anew, erase one, compact, or take away what is not needed."""
+    """Upserts every key again, erases one, compacts, or removes what is not needed."""
     if operation == "upsert":
         keys = ds.dataset(Table.load(directory, fs).files()).to_table(columns=["key"]).column("key").to_pylist()
         upsert(directory, [(key, b"newer") for key in sorted(keys)], fs)

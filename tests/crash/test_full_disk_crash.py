@@ -1,4 +1,4 @@
-"""Indexes that were made anew on a full disk and found no room are made anew again, though the power went meanwhile."""
+"""Indexes that found no room when they were rebuilt on a full disk are rebuilt again, also after a power cut."""
 
 import uuid
 from contextlib import suppress

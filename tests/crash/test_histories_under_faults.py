@@ -2,7 +2,7 @@
 
 Every message is flushed, every send waits for its acknowledgement. librdkafka and aiokafka send and transact; they
 read by assignment and, in a group whose members come and go, by subscription; one transactional id changes hands
-amid its transactions, and someone asks all the time how far the group has come. One round is one fault.
+inside its transactions, and someone asks all the time how far the group has come. One round is one fault.
 """
 
 import itertools

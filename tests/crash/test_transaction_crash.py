@@ -1,7 +1,7 @@
 """The process ends, or the power goes, at every operation of a transaction's coordinator: all of it counts or nothing.
 
 The transactions write to two topics and commit offsets. What comes after the crash is what a client does: it
-asks for its producer id anew, which waits for a decision that was made and aborts what was not decided.
+asks for its producer id again, which waits for a decision that was made and aborts what was not decided.
 """
 
 import asyncio

@@ -151,7 +151,7 @@ class Group:
         return max([since_ns, *(ended_ns for ended_ns, _ in claims().values())])
 
     def await_hand_outs(self):
-        """Until every partition has handed out something anew."""
+        """Waits until every partition has handed out something new."""
         since_ns = lease_clock_ns()
 
         def fresh():

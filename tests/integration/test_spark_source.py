@@ -90,7 +90,7 @@ def read(spark, broker, topic):
 
 @pytest.fixture
 def stream(spark, broker, topic, tmp_path):
-    """Runs a stream to the end of now, by one checkpoint; (batch id, partition, offset) of all that the sink took."""
+    """Runs a stream to the current end, by one checkpoint; returns (batch id, partition, offset) of all rows."""
 
     @workers_may_start_late
     def run(sink, **options):

@@ -85,7 +85,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(broker_with):
 
 
 def test_an_id_that_nobody_uses_is_forgotten(broker_with):
-    """But none amid its transaction; and whoever comes back is taken anew."""
+    """But no id is forgotten inside its transaction, and one that comes back is taken again."""
     broker = broker_with(transactional_id_expiration_ms="300")
     busy = transactional(broker, "busy")
     write_in_transaction(busy)
@@ -110,7 +110,7 @@ def producers(broker):
 
 
 def test_a_producer_that_says_nothing_is_forgotten(broker_with):
-    """But none amid its transaction, by a start after a crash neither; and whoever goes on is taken."""
+    """But no id is forgotten inside its transaction, not even at a start after a crash; one that goes on is taken."""
     broker = broker_with(producer_id_expiration_ms="300", producer_id_expiration_check_interval_ms="50")
     busy = transactional(broker, "busy")
     write_in_transaction(busy)

@@ -1,4 +1,4 @@
-"""Loads on a standalone cluster, one of whose workers dies amid the job, and over Spark Connect."""
+"""Loads on a standalone cluster, one of whose workers dies during the job, and over Spark Connect."""
 
 import pyarrow.dataset as ds
 import pytest

@@ -216,7 +216,7 @@ def test_the_audit_beside_the_topic(broker, topic, table):
         Admin(cluster).delete_topic(topic)
         assert audit(table, bootstrap=broker.bootstrap) == ["topic flights does not exist"]
         Admin(cluster).create_topic(topic, 2)
-    [anew] = audit(table, bootstrap=broker.bootstrap)
-    assert anew.startswith("topic flights was deleted and created again: its id is ")
+    [finding] = audit(table, bootstrap=broker.bootstrap)
+    assert finding.startswith("topic flights was deleted and created again: its id is ")
     broken = run("audit", table, "--bootstrap", broker.bootstrap)
-    assert (broken.exit_code, broken.stdout.strip()) == (1, anew)
+    assert (broken.exit_code, broken.stdout.strip()) == (1, finding)

@@ -100,7 +100,7 @@ def expire(address, client_id):
 
 
 def await_other_owner(address, path, session_id):
-    """Until the ephemeral node is another session's: it may be gone and made anew before anyone has looked."""
+    """Until the ephemeral node is another session's: it may be gone and created again before anyone has looked."""
     from kazoo.client import KazooClient
 
     client = KazooClient(hosts=address)

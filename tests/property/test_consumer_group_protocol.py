@@ -1,9 +1,9 @@
 """The consumer group protocol under every interleaving of heartbeats, losses, time-outs, restarts and growth.
 
 Clients here do what KIP-848 asks of one: give back, in their own time, what they are no longer told, take at once what
-they are told besides, report what they own, send all again after an error, and join anew when they are fenced. Whatever
-is lost or late, no partition is ever with two of them; and once nothing is lost any more, all of it is with someone,
-in equal shares.
+they are told besides, report what they own, send all again after an error, and join again when they are fenced.
+Whatever is lost or late, no partition is ever with two of them; and once nothing is lost any more, all of it is with
+someone, in equal shares.
 """
 
 from uuid import UUID

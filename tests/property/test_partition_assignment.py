@@ -1,4 +1,4 @@
-"""What holds of every assignment of partitions to the streams of a group (spec E4)."""
+"""What holds of every assignment of partitions to the streams of a group (docs/consumer-groups.md)."""
 
 from collections import Counter, defaultdict
 

@@ -15,7 +15,7 @@ from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 
 FOLDER = "/data/t-0"
-FIRST_SEQUENCE = MAX_INT - 6  # sequences begin anew on the way
+FIRST_SEQUENCE = MAX_INT - 6  # sequences begin again at 0 on the way
 STEPS = (0, 0, 0, 0, 0, 0, -1, -2, 1)  # from the sequence that is expected: mostly it, else a repetition or a gap
 
 batches = st.tuples(

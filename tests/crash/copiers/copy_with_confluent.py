@@ -1,7 +1,7 @@
 """Copies one topic to another by librdkafka, for ever and exactly once: `BOOTSTRAP NAME`, from NAME-in to NAME-out.
 
 Any error ends it, and so does a transaction that takes too long: another instance goes on from what was committed.
-librdkafka does not bootstrap anew here: where it does while its coordinator restarts, `send_offsets_to_transaction`
+librdkafka does not bootstrap again here: where it does while its coordinator restarts, `send_offsets_to_transaction`
 waits for a connection that it has given up, beside Apache Kafka too.
 """
 

@@ -20,7 +20,7 @@ from millrace.fs import OsFileSystem
 
 
 class WatchedDisk(OsFileSystem):
-    """Does something amid each read, and notes what is closed amid one."""
+    """Does something during each read, and notes what is closed during one."""
 
     def __init__(self):
         self.readers = Counter()
@@ -69,7 +69,7 @@ class Rivals:
             self.is_reading.set()
 
     def begin_read(self):
-        """A thread reads, and stays amid it until `go_on`."""
+        """Starts a thread that stays inside a read until `go_on`."""
         self.disk.amid_read = lambda: (self.is_reading.set(), self.go_on.wait())
         self.thread.start()
         self.is_reading.wait()

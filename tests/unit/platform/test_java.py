@@ -74,7 +74,7 @@ def test_a_java_without_the_vector_module_gets_a_wrapper_that_drops_it(tmp_path,
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     home = java.java_home_for_spark()
     assert home.is_relative_to(tmp_path / "cache")
-    assert java.java_home_for_spark() == home, "a second call makes it anew"
+    assert java.java_home_for_spark() == home, "a second call makes it again"
     assert os.listdir(home / "bin") == ["java"]
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "Main", "$x"]
     result = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from differential.scenarios.transactions import (
 
 
 def fenced(session, *, group=None):
-    """(an instance amid a transaction, its topic) after another has taken over."""
+    """Returns (an instance inside a transaction, its topic) after another instance has taken over."""
     first, topic = client_for(session).init(), session.topic()
     first.add(topic).produce(topic, 1)
     if group is not None:
@@ -116,7 +116,7 @@ def several_markers(session):
     one.seen(topic)
 
 
-@scenario("DescribeProducers", "amid a transaction, and after it")
+@scenario("DescribeProducers", "inside a transaction, and after it")
 def describe_amid(session):
     client, topic = client_for(session).init(), session.topic()
 

@@ -233,7 +233,7 @@ def delete_twice(session):
     session.ask(deleted(session, topic))
 
 
-@scenario("DeleteTopics", "and made anew")
+@scenario("DeleteTopics", "and created again")
 def delete_and_make(session):
     """The new one is empty."""
     topic = session.topic(records=2)

@@ -169,7 +169,7 @@ def init_unknown(session):
     client.ask(asked_init(client, producer=(10**9, 5)))
 
 
-@scenario("InitProducerId", "amid a transaction")
+@scenario("InitProducerId", "inside a transaction")
 def init_fences(session):
     client = client_for(session).init()
     topic = session.topic()
@@ -180,7 +180,7 @@ def init_fences(session):
     client.seen(topic)
 
 
-@scenario("InitProducerId", "amid a transaction, of its own producer", first=3)
+@scenario("InitProducerId", "inside a transaction, of its own producer", first=3)
 def init_own_fence(session):
     client = client_for(session).init()
     topic = session.topic()

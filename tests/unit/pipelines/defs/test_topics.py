@@ -67,7 +67,7 @@ def test_a_load_is_due_where_it_has_something_to_load_or_to_say(tmp_path):
     table = loaded(str(tmp_path / "t"), 5)
     assert not is_load_due(offsets((2, 5)), table)
     assert is_load_due(offsets((0, 6)), table)
-    assert is_load_due(offsets((0, 3), topic_id="made anew"), table)
+    assert is_load_due(offsets((0, 3), topic_id="created again"), table)
     assert not is_load_due(offsets((0, 5), topic_id=""), table)
     assert is_load_due(offsets((0, 3)), table)
     newest = max((tmp_path / "t" / "_delta_log").glob("*.json"))

@@ -149,7 +149,7 @@ def test_a_full_disk_at_every_start_and_at_every_stop_costs_nothing_that_is_ther
 def test_a_disk_with_room_for_some_of_the_indexes_forgets_no_aborted_transaction(
     end: Callable[[Filled], CrashFileSystem],
 ) -> None:
-    """The next starts, with the same room or all of it, know what this one made anew but could not write."""
+    """The next starts, with the same room or all of it, know what this one rebuilt but could not write."""
     given = end(filled())
     newest = max(name for name in given.listdir(FOLDER) if name.endswith(".log")).removesuffix(".log")
     for name in given.listdir(FOLDER):

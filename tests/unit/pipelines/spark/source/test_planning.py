@@ -108,8 +108,8 @@ def test_a_micro_batch_reads_what_lies_between():
         {("t", 0): Progress(0, 8), ("t", 1): Progress(9, 12), ("t", 2): Progress(3, 3), ("t", 3): Progress(2, 4)},
     )
     assert spans_between(start, end) == [Span("t", 0, 5, 8), Span("t", 1, 9, 12), Span("t", 3, 2, 4)]
-    anew = StreamOffset({"t": "2"}, {("t", 0): Progress(1, 3)})
-    assert spans_between(start, anew) == [Span("t", 0, 1, 3)]
+    recreated = StreamOffset({"t": "2"}, {("t", 0): Progress(1, 3)})
+    assert spans_between(start, recreated) == [Span("t", 0, 1, 3)]
 
 
 def test_columns_may_be_left_out_and_nothing_else():

@@ -126,7 +126,7 @@ def test_nothing_becomes_nothing():
 
 
 class TestEncodeRecords:
-    """`encode_records` keeps what it is not asked to make anew."""
+    """`encode_records` keeps what it is not asked to renew."""
 
     def test_a_delete_horizon_leaves_the_timestamps(self):
         header = new_header(5, 9).with_delete_horizon(50_000)
