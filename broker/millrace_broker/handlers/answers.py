@@ -1,6 +1,6 @@
 """Encodes answers, and counts their errors by API and code, as Kafka's metric ErrorsPerSec does.
 
-`answer` searches the message for its error codes; a handler that encodes its answer otherwise names them.
+`answer` searches the message for error codes. A handler that encodes its answer by hand passes them to `count_errors`.
 """
 
 from __future__ import annotations

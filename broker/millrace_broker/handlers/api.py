@@ -57,7 +57,7 @@ class Api(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Services:
-    """What handlers work with. `config` is replaced when a live property is changed."""
+    """The parts of the broker that handlers use. `config` is replaced when a live property is changed."""
 
     config: BrokerConfig
     metadata: MetadataCache

@@ -1,4 +1,7 @@
-"""The operations that a client may do, as bits by the numbers of ACL operations (KIP-430): all, without ACLs."""
+"""The operations that a client may do, as bits by the numbers of ACL operations (KIP-430).
+
+There are no ACLs, so every operation that the resource has is allowed.
+"""
 
 from __future__ import annotations
 

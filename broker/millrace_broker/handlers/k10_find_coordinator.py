@@ -2,8 +2,9 @@
 
     v0  one key      v1  key type, throttle time, message      v3  flexible      v4  many keys in one request (KIP-699)
 
-The coordinator of a group is the leader of its partition of `__consumer_offsets`, that of a transactional id the leader
-of its partition of `__transaction_state`. The first request creates the topic. Other types of keys are INVALID_REQUEST.
+The coordinator of a group is the leader of its partition of `__consumer_offsets`. The coordinator of a transactional id
+is the leader of its partition of `__transaction_state`. The first request creates the topic. Other types of keys are
+INVALID_REQUEST.
 """
 
 from __future__ import annotations

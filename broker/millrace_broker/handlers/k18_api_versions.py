@@ -4,7 +4,7 @@
     v4  supported features from version 0 on (KIP-1022)
 
 A version that is not served is answered in v0's form with UNSUPPORTED_VERSION and the range of this API, so that any
-client can ask again in a lower version. It is the one request that never closes the connection by its version.
+client can ask again in a lower version. An unknown version of any other API closes the connection.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _errors(version: int, keys: Sequence[TopicPartition], added: Result) -> Erro
 
 
 def _missing(services: Services, version: int, keys: Sequence[TopicPartition]) -> Errors:
-    """Returns an error for every partition if one of them can't be added, as those of internal topics for clients."""
+    """Returns an error for every partition if one can't be added; clients can't add those of internal topics."""
     errors = {key: error for key in keys if (error := _refusal(services, version, key))}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors if errors else {}
 

@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0 to 3 (KIP-195); v2 flexible. A topic gets as many partitions as make it `count`."""
+"""CreatePartitions, versions 0 to 3 (KIP-195); v2 flexible. A topic grows to `count` partitions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions, version 0 (KIP-966): topics by name, in pages.
 
     topics     those that are named, or all, in the order of their names
-    cursor     the topic and partition with which a page begins; that of the answer begins the next page
+    cursor     the topic and partition with which a page begins; the answer has the cursor of the next page
     page       at most as many partitions as the client and max.request.partition.size.limit allow
 
 A topic that is named and does not exist is answered with an error.
