@@ -1,4 +1,7 @@
-"""The decisions of a consumer group as functions of its state and an event; nothing is changed here.
+"""The decisions of a consumer group as functions of its state and an event.
+
+They change nothing, but for the views of the cluster that the state was last compared with, which save work. An outcome
+is one of these:
 
     Unchanged   there is nothing to store: the effects, mostly answers, are performed at once
     Changed     records make another state; once they are stored, the group adopts it and the effects are performed
@@ -7,8 +10,8 @@
                  group of both protocols               only classic members remain     no members
     Beat         Changed, or Unchanged without news    Succeeded (the last other       Changed
                                                        member leaves)
-    Join         Changed; MEMBER_ID_REQUIRED           Succeeded (a static member      Succeeded
-                                                       comes back as a classic one)
+    Join         Changed, or Unchanged:                Succeeded (a static member      Succeeded, or Unchanged:
+                 MEMBER_ID_REQUIRED                    comes back as a classic one)    UNKNOWN_MEMBER_ID
     Leave        Changed                               -                               Unchanged
     Expired      Changed                               Succeeded                       Unchanged
 
