@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from millrace.client import Cluster, Configs, ResourceKind
+from millrace.clock import SystemClock
 from millrace.errors import BrokerError
 from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
@@ -101,7 +102,9 @@ def test_a_broker_that_listens_everywhere_tells_what_is_advertised(tmp_path):
 
 @contextmanager
 def session(address):
-    found = ZooKeeperSession(address, session_timeout_ms=4000, connection_timeout_ms=20_000, on_change=lambda _: None)
+    found = ZooKeeperSession(
+        address, session_timeout_ms=4000, connection_timeout_ms=20_000, on_change=lambda _: None, clock=SystemClock()
+    )
     found.start()
     yield found
     found.close()

@@ -12,6 +12,7 @@ import pytest
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.sync_producer import SyncProducer
+from millrace.clock import SystemClock
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.codec import encode_config
@@ -110,7 +111,11 @@ def test_a_changed_topic_configuration_is_obeyed_at_once(tmp_path, zookeeper):
         (kept,) = post(f"{broker.admin_url}/maintenance/retention")["partitions"]
         assert kept["deleted_segments"] == 0
         session = ZooKeeperSession(
-            address, session_timeout_ms=4000, connection_timeout_ms=20_000, on_change=lambda _: None
+            address,
+            session_timeout_ms=4000,
+            connection_timeout_ms=20_000,
+            on_change=lambda _: None,
+            clock=SystemClock(),
         )
         session.start()
         config = encode_config({"segment.bytes": "2000", "retention.bytes": "4000"})

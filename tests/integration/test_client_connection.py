@@ -10,6 +10,7 @@ import pytest
 from millrace.addresses import Address
 from millrace.client import Cluster
 from millrace.client.connection import CLIENT_VERSIONS, Connection
+from millrace.clock import SystemClock
 from millrace.errors import (
     AnswerLostError,
     BrokerUnreachableError,
@@ -51,7 +52,7 @@ class ScriptedBroker:
         self._thread.join()
 
     def connect(self, **options):
-        return Connection(self.address, client_id="test", **{"timeout_s": 10.0, **options})
+        return Connection(self.address, client_id="test", clock=SystemClock(), **{"timeout_s": 10.0, **options})
 
     def _serve(self):
         peer, _ = self._server.accept()
@@ -171,7 +172,7 @@ def test_nobody_there_is_unreachable_and_named():
         silent.bind(("127.0.0.1", 0))  # so that no one else takes the port; but nobody listens
         address = Address(*silent.getsockname())
         with pytest.raises(BrokerUnreachableError, match=str(address)):
-            Connection(address, client_id="test", timeout_s=10.0)
+            Connection(address, client_id="test", timeout_s=10.0, clock=SystemClock())
 
 
 def test_a_peer_that_hangs_up_at_once_is_unreachable():

@@ -18,6 +18,7 @@ from millrace.client.consumer import (
     RebalanceFailedError,
 )
 from millrace.client.consumer.group_offsets import describe_zookeeper_group, list_zookeeper_groups, open_session
+from millrace.clock import SystemClock
 from millrace.errors import (
     DamagedNodeError,
     GroupIdNotFoundError,
@@ -325,7 +326,11 @@ def test_a_registration_that_is_none_does_not_hold_up_the_group(cluster, topic, 
 @pytest.mark.parametrize(("asked_ms", "granted_ms"), [(500, 2_000), (5_000, 5_000), (100_000, 60_000)])
 def test_leases_go_by_the_timeout_that_zookeeper_grants(connect, asked_ms, granted_ms):
     session = ZooKeeperSession(
-        connect, session_timeout_ms=asked_ms, connection_timeout_ms=10_000, on_change=lambda _: None
+        connect,
+        session_timeout_ms=asked_ms,
+        connection_timeout_ms=10_000,
+        on_change=lambda _: None,
+        clock=SystemClock(),
     )
     session.start()
     try:

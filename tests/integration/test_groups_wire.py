@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from millrace.client import Admin, Cluster, SyncProducer
+from millrace.clock import SystemClock
 from millrace.errors import ErrorCode, InvalidTopicError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
@@ -360,7 +361,7 @@ def test_offsets_of_the_oldest_clients_are_zookeepers(tmp_path, zookeeper):
         (topic,), error = fetch(wire, 2, "old", [0])
         assert (topic.partitions[0].committed_offset, error) == (-1, 0)
     session = ZooKeeperSession(
-        connect, session_timeout_ms=10_000, connection_timeout_ms=10_000, on_change=lambda _: None
+        connect, session_timeout_ms=10_000, connection_timeout_ms=10_000, on_change=lambda _: None, clock=SystemClock()
     )
     session.start()
     try:

@@ -8,6 +8,7 @@ import pytest
 from millrace import Producer, SimpleConsumer
 from millrace.client import Admin, Cluster
 from millrace.client.producer.discovery import BrokerWatch
+from millrace.clock import SystemClock
 from millrace.errors import BrokerUnreachableError
 from millrace.testing.broker import BrokerProcess
 
@@ -58,7 +59,10 @@ def changes(connect, first):
     """The live brokers, after each change that a watch tells of."""
     told = queue.Queue()
     watch = BrokerWatch(
-        connect, session_timeout_ms=6000, on_change=lambda bootstrap: told.put(set(bootstrap.split(",")))
+        connect,
+        session_timeout_ms=6000,
+        on_change=lambda bootstrap: told.put(set(bootstrap.split(","))),
+        clock=SystemClock(),
     )
     yield told
     watch.close()

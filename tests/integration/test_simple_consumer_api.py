@@ -8,6 +8,7 @@ import pytest
 from millrace import Producer, SimpleConsumer
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.client.simple_consumer import EARLIEST, LATEST, FetchedData, FetchRequest, IsolationLevel
+from millrace.clock import SystemClock
 from millrace.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
@@ -129,7 +130,11 @@ def test_offsets_have_two_places(tmp_path, zookeeper):
         assert consumer.fetch_offsets("g", [("t", 0)]) == {("t", 0): 5}
         assert consumer.fetch_offsets("g", [("t", 0)], storage="zookeeper") == {("t", 0): 7}
         session = ZooKeeperSession(
-            chroot, session_timeout_ms=18_000, connection_timeout_ms=18_000, on_change=lambda _: None
+            chroot,
+            session_timeout_ms=18_000,
+            connection_timeout_ms=18_000,
+            on_change=lambda _: None,
+            clock=SystemClock(),
         )
         session.start()
         assert session.get("/consumers/g/offsets/t/0") == b"7"

@@ -28,7 +28,7 @@ def address(zookeeper):
 @pytest.fixture
 def raw(address):
     session = ZooKeeperSession(
-        address, session_timeout_ms=18_000, connection_timeout_ms=18_000, on_change=lambda _: None
+        address, session_timeout_ms=18_000, connection_timeout_ms=18_000, on_change=lambda _: None, clock=SystemClock()
     )
     session.start()
     yield session

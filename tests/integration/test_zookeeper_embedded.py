@@ -9,6 +9,7 @@ import sys
 import psutil
 import pytest
 
+from millrace.clock import SystemClock
 from millrace.errors import SetupError
 from millrace.zk import embedded
 from millrace.zk.embedded import EmbeddedZooKeeper, is_serving
@@ -16,7 +17,9 @@ from millrace.zk.session import ZooKeeperSession
 
 
 def session(address):
-    session = ZooKeeperSession(address, session_timeout_ms=4000, connection_timeout_ms=10_000, on_change=lambda _: None)
+    session = ZooKeeperSession(
+        address, session_timeout_ms=4000, connection_timeout_ms=10_000, on_change=lambda _: None, clock=SystemClock()
+    )
     session.start()
     return session
 

@@ -72,7 +72,11 @@ def raw(address, observe):
     """A session that looks at the nodes themselves."""
     observe()
     session = ZooKeeperSession(
-        address, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=60_000, on_change=lambda _: None
+        address,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        connection_timeout_ms=60_000,
+        on_change=lambda _: None,
+        clock=SystemClock(),
     )
     session.start()
     yield session

@@ -74,6 +74,7 @@ class ZooKeeperStore:
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
             on_change=self._refresh,
+            clock=clock,
         )
         self._registration_wait_ms = session_timeout_ms + REGISTRATION_MARGIN_MS
         self._clock = clock

@@ -20,6 +20,7 @@ from millrace.addresses import Address, parse_addresses
 from millrace.client.answers import check, is_retriable
 from millrace.client.connection import Connection
 from millrace.client.metadata import ClusterMetadata, metadata_of
+from millrace.clock import Clock, SystemClock
 from millrace.errors import (
     AnswerLostError,
     BrokerError,
@@ -51,10 +52,14 @@ class Cluster:
         bootstrap: `HOST:PORT`, or several with commas between; one that answers is enough.
         client_id: what the brokers' logs and quotas call this client.
         timeout_s: for a connection, and for an answer; once it has passed, no new attempt is made at a request.
+        clock: the machine's unless given.
     """
 
-    def __init__(self, bootstrap: str, *, client_id: str = "millrace", timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, bootstrap: str, *, client_id: str = "millrace", timeout_s: float = 30.0, clock: Clock | None = None
+    ) -> None:
         self.timeout_s = timeout_s
+        self.clock = clock or SystemClock()
         self._client_id = client_id
         self._bootstrap = parse_addresses(bootstrap)
         self._brokers: tuple[Address, ...] = ()
@@ -227,7 +232,7 @@ class Cluster:
         if connection is None or not connection.is_usable:
             if connection is not None:
                 connection.close()
-            connection = Connection(address, client_id=self._client_id, timeout_s=self.timeout_s)
+            connection = Connection(address, client_id=self._client_id, timeout_s=self.timeout_s, clock=self.clock)
         self._connections[address] = connection
         return connection
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import select
 import socket
-import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from millrace.addresses import Address
+from millrace.clock import Clock
 from millrace.errors import (
     AnswerLostError,
     BrokerUnreachableError,
@@ -70,11 +70,18 @@ class Connection:
     """A connection, made at once; BrokerUnreachableError where nothing answers within `timeout_s`."""
 
     def __init__(
-        self, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int = MAX_RESPONSE_BYTES
+        self,
+        address: Address,
+        *,
+        client_id: str,
+        timeout_s: float,
+        clock: Clock,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
         self.address = address
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._now_s = clock.monotonic_s
         self._max_response_bytes = max_response_bytes
         self._correlation_id = 0
         self._socket = self._connect()
@@ -196,7 +203,7 @@ class Connection:
     def _receive(self, api_key: ApiKey, version: int, wait_s: float) -> memoryview:
         """Returns the answer's message, without its header."""
         try:
-            frame = self._receive_frame(time.monotonic() + self._timeout_s + wait_s)
+            frame = self._receive_frame(self._now_s() + self._timeout_s + wait_s)
         except OSError as error:
             self.close()
             raise AnswerLostError(f"the broker at {self.address} did not answer: {error}") from error
@@ -224,7 +231,7 @@ class Connection:
         view = memoryview(bytearray(count))
         filled = 0
         while filled < count:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            self._socket.settimeout(max(deadline - self._now_s(), 0.001))
             received = self._socket.recv_into(view[filled:])
             if not received:
                 raise ConnectionError("the connection was closed")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
-from millrace.clock import Clock, SystemClock
 from millrace.records.batch import NO_OFFSET, NO_TIMESTAMP
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
@@ -28,9 +27,8 @@ ACKS_ALL = -1
 class SyncProducer:
     """Writes to the leaders of a cluster."""
 
-    def __init__(self, cluster: Cluster, clock: Clock | None = None) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._clock = clock or SystemClock()
 
     def send(
         self,
@@ -47,7 +45,7 @@ class SyncProducer:
         A topic that does not exist is created, if the cluster is set up to. Raises RecordTooLargeError for a batch
         above the topic's `max.message.bytes`, UnknownTopicError, BrokerError, BrokerUnreachableError.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._cluster.clock.now_ms()
         stamped = [one._replace(timestamp_ms=now_ms) if one.timestamp_ms == NO_TIMESTAMP else one for one in records]
         batch = encode_batch(stamped, codec=codec)
         fields: ProduceRequestFields = {

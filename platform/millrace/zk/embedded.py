@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from millrace.clock import Clock, SystemClock
 from millrace.errors import SetupError
 from millrace.extras import install_command
 from millrace.java import find_java
@@ -60,11 +61,13 @@ class EmbeddedZooKeeper:
         directory: for its data; made if it does not exist, and kept at the end.
         port: 0 takes a free one at the first start and keeps it for the next.
         settings: further lines of its configuration.
+        clock: the machine's unless given.
     """
 
-    def __init__(self, directory: Path, port: int = 0, settings: str = "") -> None:
+    def __init__(self, directory: Path, port: int = 0, settings: str = "", *, clock: Clock | None = None) -> None:
         self.directory = directory.absolute()
         self._settings = settings
+        self._clock = clock or SystemClock()
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -135,8 +138,8 @@ class EmbeddedZooKeeper:
         return serves
 
     def _await_serving(self, process: subprocess.Popen[bytes], port: int) -> bool:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
+        deadline_s = self._clock.monotonic_s() + START_TIMEOUT_S
+        while self._clock.monotonic_s() < deadline_s:
             if process.poll() is not None:
                 return False
             if is_serving(LOOPBACK, port, self.directory):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, ZooKeeperError
 
 logger = logging.getLogger(__name__)
@@ -102,12 +102,13 @@ class ZooKeeperSession:
     """
 
     def __init__(
-        self, connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, on_change: OnChange
+        self, connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, on_change: OnChange, clock: Clock
     ) -> None:
         self._connect = connect
         self._session_timeout_s = session_timeout_ms / 1000
         self._connection_timeout_s = connection_timeout_ms / 1000
         self._on_change = on_change
+        self._clock = clock
         try:
             self._client = KazooClient(
                 hosts=connect,
@@ -229,7 +230,7 @@ class ZooKeeperSession:
         They are the difference between this machine's clock and ZooKeeper's.
         """
         stat = self._wait(self._client.exists_async(path), path)
-        return None if stat is None else round(time.time() * 1000) - stat.ctime
+        return None if stat is None else self._clock.now_ms() - stat.ctime
 
     def tree(self, path: str) -> list[str]:
         """Returns a node and all below it, children before their parents; empty if there is no such node."""
@@ -272,9 +273,9 @@ class ZooKeeperSession:
         Returns:
             None when we hold it, else the data of the node that another holds.
         """
-        deadline = time.monotonic() + wait_ms / 1000
+        deadline_s = self._clock.monotonic_s() + wait_ms / 1000
         while (holder := self._claim(path, data)) is not None:
-            remaining_s = deadline - time.monotonic()
+            remaining_s = deadline_s - self._clock.monotonic_s()
             if remaining_s <= 0:
                 return holder
             logger.warning("%s is held by another session: %r; waiting %.0f s for its end", path, holder, remaining_s)

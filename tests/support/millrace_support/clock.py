@@ -14,6 +14,10 @@ class ManualClock:
         """Returns the milliseconds since the epoch."""
         return self._now_ms
 
+    def now_ns(self) -> int:
+        """Returns nanoseconds since the epoch."""
+        return self._now_ms * 1_000_000
+
     def monotonic_ms(self) -> int:
         """Returns the milliseconds since this clock was created."""
         return self._monotonic_ms

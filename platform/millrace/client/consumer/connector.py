@@ -37,7 +37,7 @@ from millrace.client.consumer.registration import (
 )
 from millrace.client.consumer.streams import ConsumerStream, Feed
 from millrace.client.groups import Groups
-from millrace.clock import SystemClock
+from millrace.clock import Clock, SystemClock
 from millrace.errors import InvalidRequestError, MillraceError, ZooKeeperError
 
 logger = logging.getLogger(__name__)
@@ -53,9 +53,10 @@ class ConsumerConnector:
         observe: told of each claim, hand-out, commit and release; for tests and audits.
     """
 
-    def __init__(self, properties: Mapping[str, str], *, observe: Observe = ignore) -> None:
+    def __init__(self, properties: Mapping[str, str], *, observe: Observe = ignore, clock: Clock | None = None) -> None:
         self._config = ConsumerConfig.from_properties(properties)
         self._observe = observe
+        self._clock = clock or SystemClock()
         self._consumer: _Consumer | None = None
         self._lock = threading.Lock()
         self._is_shut_down = False
@@ -136,22 +137,24 @@ class ConsumerConnector:
         with self._lock:
             if self._is_shut_down or self._consumer is not None:
                 raise InvalidRequestError("a connector makes its streams only once")
-            self._consumer = _Consumer(self._config, registration, self._observe)
+            self._consumer = _Consumer(self._config, registration, self._observe, self._clock)
             return self._consumer
 
 
 class _Consumer(Consumption):
     """The streams, fetchers and offsets behind a connector."""
 
-    def __init__(self, config: ConsumerConfig, registration: Registration, observe: Observe) -> None:
-        now_ms = SystemClock().now_ms()
+    def __init__(self, config: ConsumerConfig, registration: Registration, observe: Observe, clock: Clock) -> None:
+        now_ms = clock.now_ms()
         name = member_name(config.group_id, config.consumer_id, now_ms)
-        self.member = GroupMember(config, name, encode_registration(registration, now_ms), self, observe)
+        self.member = GroupMember(
+            config, name, encode_registration(registration, now_ms), self, observe=observe, clock=clock
+        )
         self._config = config
         self._observe = observe
         self._bootstrap = ""
         self._coordinator = FencedCommits(config.group_id)
-        self._fetchers = Fetchers(config, self._brokers)
+        self._fetchers = Fetchers(config, self._brokers, clock)
         self._streams: list[ConsumerStream] = []
         self._stream_of: StreamOf
         self._feeds: dict[Partition, Feed] = {}

@@ -30,6 +30,7 @@ from millrace.client.simple_consumer import (
     fetched_data,
     starts_with_cut_batch,
 )
+from millrace.clock import Clock
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError, RecordTooLargeError, error_name
 from millrace.records.record import Record
 from millrace.wire.messages import FETCH
@@ -61,9 +62,10 @@ class Fetchers:
         bootstrap: returns the addresses of the live brokers, with commas between.
     """
 
-    def __init__(self, config: ConsumerConfig, bootstrap: Callable[[], str]) -> None:
+    def __init__(self, config: ConsumerConfig, bootstrap: Callable[[], str], clock: Clock) -> None:
         self._config = config
         self._bootstrap = bootstrap
+        self.clock = clock
         self.changed = threading.Condition()
         self._homeless: set[Feed] = set()
         self._fetchers: dict[Address, _Fetcher] = {}
@@ -121,6 +123,7 @@ class Fetchers:
                 self._bootstrap(),
                 client_id=self._config.client_id or self._config.group_id,
                 timeout_s=self._config.socket_timeout_ms / 1000,
+                clock=self.clock,
             ) as cluster:
                 metadata = cluster.metadata(sorted({feed.partition.topic for feed in feeds}))
                 return {feed for feed in feeds if not self._place(cluster, metadata, feed)}
@@ -175,6 +178,7 @@ class _Fetcher:
                 self.address,
                 client_id=self._config.client_id or self._config.group_id,
                 timeout_s=self._config.socket_timeout_ms / 1000,
+                clock=self._owner.clock,
             ) as connection:
                 while feeds := self._ready():
                     self._fetch(connection, feeds)

@@ -25,6 +25,7 @@ from millrace.client.consumer.offsets import (
     write_zookeeper,
 )
 from millrace.client.groups import GroupDescription, Groups
+from millrace.clock import Clock, SystemClock
 from millrace.errors import BrokerError, ErrorCode, InvalidConfigError
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
@@ -152,13 +153,14 @@ def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKee
     )
 
 
-def open_session(zookeeper: str) -> ZooKeeperSession:
+def open_session(zookeeper: str, clock: Clock | None = None) -> ZooKeeperSession:
     """Returns a started session for looking at groups."""
     session = ZooKeeperSession(
         zookeeper,
         session_timeout_ms=SESSION_TIMEOUT_MS,
         connection_timeout_ms=SESSION_TIMEOUT_MS,
         on_change=lambda _: None,
+        clock=clock or SystemClock(),
     )
     session.start()
     return session

@@ -23,6 +23,7 @@ from millrace.client.consumer.group_view import read_assignment
 from millrace.client.consumer.lease import NANOSECONDS_PER_MS, NANOSECONDS_PER_S, Lease
 from millrace.client.consumer.ownership import Owners, Ownership
 from millrace.client.consumer.rebalance import Action, Changed, Close, Event, Phase, SessionLost
+from millrace.clock import Clock
 from millrace.errors import ClusterError, MillraceError, ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
@@ -56,7 +57,14 @@ class GroupMember:
     """This process's member of a group, from `start` to `close`; its own thread calls `consumption`."""
 
     def __init__(
-        self, config: ConsumerConfig, name: str, registration: bytes, consumption: Consumption, observe: Observe
+        self,
+        config: ConsumerConfig,
+        name: str,
+        registration: bytes,
+        consumption: Consumption,
+        *,
+        observe: Observe,
+        clock: Clock,
     ) -> None:
         self.name = name
         self.lease = Lease()
@@ -69,6 +77,7 @@ class GroupMember:
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             on_change=self._session_changed,
+            clock=clock,
         )
         self.owners = Owners(self.session, config.group_id)
         self._state = rebalance.Member(config.rebalance_max_retries)

@@ -6,24 +6,25 @@ One lock holds it all. A record costs one append to its batch's list; what happe
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from millrace.client.producer.batch import RECORD_OVERHEAD_BYTES, Batch, headers_size_bytes
 from millrace.client.producer.message import Delivery, OnDelivery
 from millrace.client.producer.partition import PartitionQueue
 from millrace.client.producer.settings import ProducerSettings
+from millrace.clock import Clock
 from millrace.errors import DeliveryTimeoutError, MillraceError, ProducerClosedError, QueueFullError
 from millrace.records.record import Header
 
 CALLBACKS_DONT_WAIT = "a callback can't wait for room, which the producer's own threads make"
-now_ns, monotonic = time.time_ns, time.monotonic
 
 
 class Accumulator:
     """The batches of every partition. `wake` tells the sender of a new one, `on_full` the partitioner of a full one."""
 
-    def __init__(self, settings: ProducerSettings, wake: Callable[[], None], on_full: Callable[[str], object]) -> None:
+    def __init__(
+        self, settings: ProducerSettings, wake: Callable[[], None], on_full: Callable[[str], object], clock: Clock
+    ) -> None:
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
@@ -36,6 +37,9 @@ class Accumulator:
         self.deliverer: threading.Thread | None = None  # makes room, and so can't wait for it
         self._wake = wake
         self._on_full = on_full
+        self._clock = clock
+        self._now_ns = clock.now_ns
+        self._now_s = clock.monotonic_s
         self._linger_s = 0.0 if settings.is_sync else settings.queue_time / 1000
         self._delivery_s = settings.delivery_timeout_ms / 1000
         self._batch_records = settings.batch_size
@@ -63,7 +67,7 @@ class Accumulator:
         if headers:
             size_bytes += headers_size_bytes(headers)
         if timestamp_ms is None:
-            timestamp_ms = now_ns() // 1_000_000
+            timestamp_ms = self._now_ns() // 1_000_000
         with self.lock:
             if self.refusal is not None or self.record_count >= self._max_records or self.size_bytes >= self._max_bytes:
                 self._await_room()
@@ -103,7 +107,7 @@ class Accumulator:
 
     def flush(self, timeout_s: float | None) -> None:
         """Waits until all that was taken is done; DeliveryTimeoutError says how many records are not."""
-        deadline = None if timeout_s is None else monotonic() + timeout_s
+        deadline = None if timeout_s is None else self._now_s() + timeout_s
         with self.lock:
             self.hurried += 1
             try:
@@ -112,7 +116,7 @@ class Accumulator:
                 finishing = () if is_callback else self.finishing
                 for batch in [*finishing, *[batch for queue in self.active for batch in queue.batches()]]:
                     while not batch.is_released:
-                        left_s = None if deadline is None else deadline - monotonic()
+                        left_s = None if deadline is None else deadline - self._now_s()
                         if left_s is not None and left_s <= 0:
                             raise DeliveryTimeoutError(f"{self.record_count} records are not acknowledged yet")
                         self.changed.wait(left_s)
@@ -128,9 +132,9 @@ class Accumulator:
         self.finishing.clear()
 
     def _await_room(self) -> None:
-        deadline = monotonic() + self._enqueue_timeout_ms / 1000
+        deadline = self._now_s() + self._enqueue_timeout_ms / 1000
         while self.refusal is None and (self.record_count >= self._max_records or self.size_bytes >= self._max_bytes):
-            left_s = deadline - monotonic() if self._enqueue_timeout_ms >= 0 else None
+            left_s = deadline - self._now_s() if self._enqueue_timeout_ms >= 0 else None
             is_callback = threading.current_thread() is self.deliverer
             if is_callback or (left_s is not None and left_s <= 0):
                 raise QueueFullError(
@@ -148,13 +152,14 @@ class Accumulator:
         if queue.open is not None:
             queue.close_open()
             self._on_full(queue.topic)
-        now_s = monotonic()
+        now_s = self._now_s()
         batch = queue.open = Batch(
             queue.topic,
             queue.partition,
             base_timestamp_ms=timestamp_ms,
             ready_s=now_s + self._linger_s,
             deadline_s=now_s + self._delivery_s,
+            clock=self._clock,
         )
         self.active[queue] = None
         self._wake()

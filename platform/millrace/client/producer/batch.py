@@ -14,6 +14,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from millrace.clock import Clock
 from millrace.errors import MillraceError
 from millrace.kernel import native
 from millrace.records.batch import (
@@ -58,6 +59,7 @@ class Batch:
         "base_offset",
         "base_timestamp_ms",
         "callbacks",
+        "clock",
         "deadline_s",
         "error",
         "identity",
@@ -77,13 +79,14 @@ class Batch:
     )
 
     def __init__(
-        self, topic: str, partition: int, *, base_timestamp_ms: int, ready_s: float, deadline_s: float
+        self, topic: str, partition: int, *, base_timestamp_ms: int, ready_s: float, deadline_s: float, clock: Clock
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.base_timestamp_ms = base_timestamp_ms
         self.ready_s = ready_s
         self.deadline_s = deadline_s
+        self.clock = clock
         self.records: list[PlacedRecord] = []
         self.record_count = 0
         self.size_bytes = 0
@@ -202,6 +205,7 @@ class Batch:
             base_timestamp_ms=self.base_timestamp_ms,
             ready_s=self.ready_s,
             deadline_s=self.deadline_s,
+            clock=self.clock,
         )
         part.records = [(index, *record[1:]) for index, record in enumerate(records)]
         part.size_bytes = size_bytes

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from millrace.clock import Clock
 from millrace.errors import BrokerUnreachableError
 from millrace.zk import paths
 from millrace.zk.brokers import read_brokers
@@ -22,7 +23,9 @@ from millrace.zk.session import ZooKeeperSession
 class BrokerWatch:
     """Knows the live brokers; `on_change(bootstrap)` is called on the session's thread after every change."""
 
-    def __init__(self, connect: str, *, session_timeout_ms: int, on_change: Callable[[str], None]) -> None:
+    def __init__(
+        self, connect: str, *, session_timeout_ms: int, on_change: Callable[[str], None], clock: Clock
+    ) -> None:
         self._on_change = on_change
         self._is_watching = threading.Event()
         self._bootstrap = ""
@@ -31,6 +34,7 @@ class BrokerWatch:
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=session_timeout_ms,
             on_change=self._changed,
+            clock=clock,
         )
         self._session.start()
         try:

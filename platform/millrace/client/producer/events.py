@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Protocol
 from millrace.client.producer.accumulator import CALLBACKS_DONT_WAIT
 from millrace.client.producer.message import DeliveryReport, ProducerRecord
 from millrace.client.producer.settings import ProducerSettings
+from millrace.clock import Clock
 from millrace.errors import DeliveryTimeoutError, MillraceError, ProducerClosedError, QueueFullError
 
 logger = logging.getLogger(__name__)
@@ -72,11 +72,17 @@ class EventQueue:
     """A queue of at most `queue.size` records, whose thread hands batches over until `close`."""
 
     def __init__(
-        self, settings: ProducerSettings, callbacks: CallbackHandler, handler: EventHandler, deliverer: threading.Thread
+        self,
+        settings: ProducerSettings,
+        callbacks: CallbackHandler,
+        handler: EventHandler,
+        deliverer: threading.Thread,
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._callbacks = callbacks
         self._handler = handler
+        self._clock = clock
         self._events: deque[ProducerRecord] = deque()
         self._handling = 0
         self._hurried = 0
@@ -148,7 +154,7 @@ class EventQueue:
             if event is None:
                 break
             if deadline_s is None:
-                deadline_s = time.monotonic() + self._settings.queue_time / 1000
+                deadline_s = self._clock.monotonic_s() + self._settings.queue_time / 1000
             batch += self._guarded(partial(self._callbacks.after_dequeuing_existing_data, event)) or ()
         batch += self._guarded(partial(self._callbacks.after_dequeuing_existing_data, None)) or ()
         self._hand_over(batch)
@@ -159,7 +165,7 @@ class EventQueue:
 
     def _next(self, deadline_s: float | None) -> ProducerRecord | None:
         with self._changed:
-            left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
+            left_s = None if deadline_s is None else max(deadline_s - self._clock.monotonic_s(), 0)
             is_gathering = deadline_s is not None
             self._changed.wait_for(lambda: self._events or self._is_closed or (is_gathering and self._hurried), left_s)
             if not self._events:

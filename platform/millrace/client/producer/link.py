@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from millrace.addresses import Address
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
+from millrace.clock import Clock
 from millrace.errors import AnswerLostError, UnsupportedCodecError
 from millrace.records.compression import Codec
 from millrace.wire.api import ApiKey
@@ -60,9 +61,9 @@ class Link(Generic[Context]):
     After AnswerLostError it can't be used any more.
     """
 
-    def __init__(self, address: Address, *, client_id: str, timeout_s: float) -> None:
+    def __init__(self, address: Address, *, client_id: str, timeout_s: float, clock: Clock) -> None:
         self.address = address
-        self._connection = Connection(address, client_id=client_id, timeout_s=timeout_s)
+        self._connection = Connection(address, client_id=client_id, timeout_s=timeout_s, clock=clock)
         self._client_id = client_id
         self.produce_version = min(self._connection.version(ApiKey.PRODUCE), LAST_INFLEXIBLE_PRODUCE)
         self.socket = self._connection.detach()

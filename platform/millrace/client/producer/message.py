@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from millrace.client.producer.batch import Batch
+from millrace.clock import SystemClock
 from millrace.errors import ClientError, DeliveryTimeoutError, MillraceError
 from millrace.records.record import Header
 
@@ -57,10 +57,11 @@ class Delivery:
 
     def report(self, timeout_s: float | None = None) -> DeliveryReport:
         """Returns the report, with its error if there is one; DeliveryTimeoutError if it does not come in time."""
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        now_s = self._batch.clock.monotonic_s
+        deadline_s = None if timeout_s is None else now_s() + timeout_s
         while True:
             batch, index = self._batch.find(self._index)
-            if not batch.wait(None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0)):
+            if not batch.wait(None if deadline_s is None else max(deadline_s - now_s(), 0.0)):
                 raise DeliveryTimeoutError(f"no report of a record for {batch.name} within {timeout_s} s")
             if batch.parts is None:
                 return report_of(batch, index)
@@ -79,7 +80,7 @@ class HandedOver(Delivery):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(Batch("", -1, base_timestamp_ms=-1, ready_s=0.0, deadline_s=0.0), 0)
+        super().__init__(Batch("", -1, base_timestamp_ms=-1, ready_s=0.0, deadline_s=0.0, clock=SystemClock()), 0)
 
     def done(self) -> bool:
         """Returns False, as it is not known here."""

@@ -7,7 +7,6 @@ import logging
 import operator
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast, overload
@@ -20,6 +19,7 @@ from millrace.client.producer.partitioners import Partitioner, StickyPartitioner
 from millrace.client.producer.routes import Routes, check_partition
 from millrace.client.producer.sender import Sender
 from millrace.client.producer.settings import parse_settings
+from millrace.clock import Clock, SystemClock
 from millrace.config import MAX_LONG
 from millrace.errors import InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
 from millrace.records.record import Header
@@ -33,13 +33,17 @@ class Producer:
         with Producer(broker_list="127.0.0.1:9092", producer_type="async") as producer:
             delivery = producer.send("events", b"hello", key=b"you")
 
-    Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both.
+    Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both. `clock` is
+    the machine's unless given.
     InvalidConfigError for one that is unknown or does not fit; ZooKeeperError, BrokerUnreachableError.
 
     In a forked process the producers of the parent raise ProducerClosedError: it needs its own.
     """
 
-    def __init__(self, properties: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+    def __init__(
+        self, properties: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **keywords: Any
+    ) -> None:
+        self._clock = clock or SystemClock()
         self._settings, plugins = parse_settings(properties or {}, keywords)
         settings = self._settings
         self._is_started = False
@@ -56,8 +60,10 @@ class Producer:
         self._closing = threading.Lock()
         self._is_closed = False
         self._watch = self._watched() if settings.zk_connect else None
-        self._routes = Routes(settings, settings.broker_list if self._watch is None else self._watch.bootstrap)
-        self._sender = Sender(settings, self._routes, self._sticky.batch_is_full)
+        self._routes = Routes(
+            settings, settings.broker_list if self._watch is None else self._watch.bootstrap, self._clock
+        )
+        self._sender = Sender(settings, self._routes, self._sticky.batch_is_full, self._clock)
         self._counts = self._routes.partition_counts
         self._known: set[tuple[str, int]] = set()
         self._append = self._sender.accumulator.append
@@ -132,10 +138,10 @@ class Producer:
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all that was sent before has its report; DeliveryTimeoutError where it has not in time."""
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
         if self._events is not None:
             self._events.flush(timeout_s)
-        self._sender.accumulator.flush(None if deadline_s is None else max(deadline_s - time.monotonic(), 0))
+        self._sender.accumulator.flush(None if deadline_s is None else max(deadline_s - self._clock.monotonic_s(), 0))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Delivers what was sent, for up to `close.timeout.ms`, and ends; does nothing if it is closed.
@@ -209,23 +215,26 @@ class Producer:
         raise self._sender.accumulator.refusal or ProducerClosedError("the producer is closed")
 
     def _close_within(self, timeout_s: float) -> None:
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = self._clock.monotonic_s() + timeout_s
         if self._events is not None:
             self._events.close(timeout_s)
         self._sender.accumulator.refuse(ProducerClosedError("the producer is closed"))
-        self._sender.accumulator.flush(max(deadline_s - time.monotonic(), 0))
+        self._sender.accumulator.flush(max(deadline_s - self._clock.monotonic_s(), 0))
 
     def _event_queue(self, handler: EventHandler | None, callbacks: CallbackHandler) -> EventQueue:
         if handler is None:
             delivering = DeliveringHandler(lambda event, report: self._deliver(*event, report))
             delivering.on_failure = callbacks.on_failure
             handler = delivering
-        return EventQueue(self._settings, callbacks, handler, self._sender.thread)
+        return EventQueue(self._settings, callbacks, handler, self._sender.thread, self._clock)
 
     def _watched(self) -> BrokerWatch:
         settings = self._settings
         return BrokerWatch(
-            settings.zk_connect, session_timeout_ms=settings.zk_sessiontimeout_ms, on_change=self._brokers_changed
+            settings.zk_connect,
+            session_timeout_ms=settings.zk_sessiontimeout_ms,
+            on_change=self._brokers_changed,
+            clock=self._clock,
         )
 
     def _brokers_changed(self, bootstrap: str) -> None:

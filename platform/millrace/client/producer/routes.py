@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import threading
-import time
+from time import sleep
 from typing import Any
 
 from millrace.addresses import Address
@@ -16,6 +16,7 @@ from millrace.client.answers import is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.metadata import AbsentTopicError, ClusterMetadata
 from millrace.client.producer.settings import ProducerSettings
+from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, MillraceError
 
 METADATA_PAUSE_S = 0.05
@@ -24,8 +25,9 @@ METADATA_PAUSE_S = 0.05
 class Routes:
     """The leaders and partition counts, as the last metadata had them."""
 
-    def __init__(self, settings: ProducerSettings, bootstrap: str) -> None:
+    def __init__(self, settings: ProducerSettings, bootstrap: str, clock: Clock) -> None:
         self._settings = settings
+        self._clock = clock
         self._lock = threading.Lock()
         self._cluster = self._cluster_of(bootstrap)
         self.partition_counts: dict[str, int] = {}
@@ -56,7 +58,7 @@ class Routes:
         count = self.partition_counts.get(topic)
         if count is not None:
             return count
-        deadline = time.monotonic() + self._settings.max_block_ms / 1000
+        deadline_s = self._clock.monotonic_s() + self._settings.max_block_ms / 1000
         while True:
             try:
                 with self._lock:
@@ -65,9 +67,9 @@ class Routes:
                     return self.partition_counts[topic]
             except MillraceError as error:
                 may_come = is_retriable(error) or isinstance(error, AbsentTopicError)
-                if not may_come or time.monotonic() > deadline:
+                if not may_come or self._clock.monotonic_s() > deadline_s:
                     raise
-            time.sleep(METADATA_PAUSE_S)
+            sleep(METADATA_PAUSE_S)
 
     def leader(self, topic: str, partition: int) -> Address | None:
         """Returns where a partition's leader listens, as far as is known."""
@@ -100,11 +102,14 @@ class Routes:
 
     def _cluster_of(self, bootstrap: str) -> Cluster:
         return Cluster(
-            bootstrap, client_id=self._settings.client_id, timeout_s=self._settings.request_timeout_ms / 1000
+            bootstrap,
+            client_id=self._settings.client_id,
+            timeout_s=self._settings.request_timeout_ms / 1000,
+            clock=self._clock,
         )
 
     def _learn(self, metadata: ClusterMetadata, topics: tuple[str, ...], *, must_be_there: bool = True) -> None:
-        self._asked_s = time.monotonic()
+        self._asked_s = self._clock.monotonic_s()
         self._brokers = frozenset(broker.address for broker in metadata.brokers.values())
         for name in topics:
             try:

@@ -15,8 +15,8 @@ import math
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Callable
+from time import sleep
 from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
@@ -29,6 +29,7 @@ from millrace.client.producer.message import report_of
 from millrace.client.producer.partition import PartitionQueue
 from millrace.client.producer.routes import Routes
 from millrace.client.producer.settings import ProducerSettings
+from millrace.clock import Clock
 from millrace.errors import (
     AnswerLostError,
     DeliveryTimeoutError,
@@ -58,10 +59,14 @@ Posted = list[tuple[PartitionQueue, Batch]]
 class Sender:
     """The thread that delivers, from its making to `stop`."""
 
-    def __init__(self, settings: ProducerSettings, routes: Routes, on_full: Callable[[str], object]) -> None:
+    def __init__(
+        self, settings: ProducerSettings, routes: Routes, on_full: Callable[[str], object], clock: Clock
+    ) -> None:
         self._settings = settings
         self._routes = routes
-        self.accumulator = Accumulator(settings, self.wake, on_full)
+        self._clock = clock
+        self._now_s = clock.monotonic_s
+        self.accumulator = Accumulator(settings, self.wake, on_full, clock)
         self._links: dict[Address, Link[Posted]] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -119,12 +124,12 @@ class Sender:
                     self._turn()
                 except Exception:  # one fault must not leave the other records without a report
                     logger.exception("the producer goes on after an internal error")
-                    time.sleep(self._settings.retry_backoff_ms / 1000)
+                    sleep(self._settings.retry_backoff_ms / 1000)
         finally:
             self._end()
 
     def _turn(self) -> None:
-        now_s = time.monotonic()
+        now_s = self._now_s()
         self._refresh_stale(now_s)
         ready, wake_at_s = self._ready(now_s)
         for address, queues in ready.items():
@@ -134,7 +139,7 @@ class Sender:
                 wake_at_s = min(wake_at_s, link.waiting[0].deadline_s)
         looks_again = self._has_news  # what could not be sent is to be looked at with its new times
         self._has_news = False
-        self._wait(0.0 if looks_again else max(wake_at_s - time.monotonic(), 0.0))
+        self._wait(0.0 if looks_again else max(wake_at_s - self._now_s(), 0.0))
 
     def _wait(self, timeout_s: float) -> None:
         for key, events in self._selector.select(timeout_s):
@@ -152,7 +157,7 @@ class Sender:
                         self._answered(posted, answers)
             except (AnswerLostError, MalformedRequestError) as error:
                 self._lose(link, error)
-        now_s = time.monotonic()
+        now_s = self._now_s()
         for link in list(self._links.values()):
             if link.waiting and link.waiting[0].deadline_s <= now_s:
                 waited_ms = self._settings.request_timeout_ms
@@ -270,7 +275,7 @@ class Sender:
             encoded,
             acks=settings.required_acks,
             timeout_ms=settings.request_timeout_ms,
-            deadline_s=time.monotonic() + settings.request_timeout_ms / 1000,
+            deadline_s=self._now_s() + settings.request_timeout_ms / 1000,
             context=posted,
         )
         self._watch(link)
@@ -333,7 +338,7 @@ class Sender:
         self._has_news = True
         with self.accumulator.lock:
             queue.returned(batch)
-            queue.retry_at_s = time.monotonic() + self._settings.retry_backoff_ms / 1000
+            queue.retry_at_s = self._now_s() + self._settings.retry_backoff_ms / 1000
             self._stale.add(queue.topic)
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, error: MillraceError) -> None:
@@ -367,7 +372,7 @@ class Sender:
         self._has_news = True
         with self.accumulator.lock:
             for queue in queues:
-                queue.retry_at_s = time.monotonic() + self._settings.retry_backoff_ms / 1000
+                queue.retry_at_s = self._now_s() + self._settings.retry_backoff_ms / 1000
                 self._stale.add(queue.topic)
                 for batch in queue.waiting:
                     batch.last_error = str(error)
@@ -384,7 +389,7 @@ class Sender:
 
     def _new_link(self, address: Address) -> Link[Posted]:
         timeout_s = self._settings.request_timeout_ms / 1000
-        link: Link[Posted] = Link(address, client_id=self._settings.client_id, timeout_s=timeout_s)
+        link: Link[Posted] = Link(address, client_id=self._settings.client_id, timeout_s=timeout_s, clock=self._clock)
         self._links[address] = link
         self._selector.register(link.socket, selectors.EVENT_READ, link)
         return link

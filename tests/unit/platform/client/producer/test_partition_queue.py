@@ -8,6 +8,7 @@ import pytest
 from millrace.client.producer.batch import NOBODY, Batch, Identity
 from millrace.client.producer.failures import Fate, fate_of
 from millrace.client.producer.partition import PartitionQueue
+from millrace.clock import SystemClock
 from millrace.errors import ErrorCode
 from millrace.records.compression import Codec
 from millrace.records.record import decode_records
@@ -19,7 +20,7 @@ def queue_of(*counts):
     """Batches of so many records, each of which has a value of its own."""
     queue, values = PartitionQueue("t", 0), count_from(0)
     for count in counts:
-        batch = Batch("t", 0, base_timestamp_ms=0, ready_s=0, deadline_s=0)
+        batch = Batch("t", 0, base_timestamp_ms=0, ready_s=0, deadline_s=0, clock=SystemClock())
         batch.records = [(index, 0, None, b"%d" % next(values), ()) for index in range(count)]
         queue.waiting.append(batch)
     return queue
