@@ -17,6 +17,7 @@ from millrace_broker.storage.log.log_slice import LogSlice
 from millrace_broker.storage.log.offsets_before import offsets_before
 from millrace_broker.storage.segments.segment import Located, LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
+from millrace_broker.storage.segments.timestamps import find_timestamp, max_timestamp_from
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction, find_aborted
 
 
@@ -87,7 +88,7 @@ class LogReader:
         """
         segments, start_offset = self._segments.now, self._segments.start_offset
         with storage_errors(self._segments.directory):
-            newest = {segment.max_timestamp_from(start_offset) for segment in segments} - {NO_TIMESTAMP}
+            newest = {max_timestamp_from(segment, start_offset) for segment in segments} - {NO_TIMESTAMP}
             for timestamp_ms in sorted(newest, reverse=True):
                 found = _first_not_older(segments, timestamp_ms, start_offset)
                 if found is not None:
@@ -123,7 +124,7 @@ def _read(found: Found) -> bytes:
 def _first_not_older(segments: SegmentSequence, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
     for segment in segments:
         if segment.max_timestamp >= timestamp_ms:
-            record = segment.find_timestamp(timestamp_ms, start_offset)
+            record = find_timestamp(segment, timestamp_ms, start_offset)
             if record is not None:
                 return min(record.timestamp_ms, MAX_LONG), record.offset  # a producer may have given one beyond 64 bits
     return None

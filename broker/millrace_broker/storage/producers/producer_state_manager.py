@@ -24,7 +24,6 @@ from millrace.fs import FileSystem, read_file
 from millrace.records.batch import NO_PRODUCER_ID, BatchHeader
 from millrace.records.control import EndTransactionMarker, decode_marker
 from millrace_broker.storage.batches.placement import Append, LogAppendInfo
-from millrace_broker.storage.batches.scan import scan_headers
 from millrace_broker.storage.filenames import PRODUCER_SNAPSHOT_SUFFIX, parse_snapshot_file_name, segment_file_name
 from millrace_broker.storage.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from millrace_broker.storage.producers.producer_state import (
@@ -307,13 +306,13 @@ class ProducerStateManager:
 
     def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
         position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
-        for at, header in scan_headers(self._fs, segment.fd, position, segment.size_bytes):
+        for at, header in segment.headers(position):
             if header.producer_id == NO_PRODUCER_ID:
                 continue
             if not header.is_control:
                 self.append(header, header.base_offset)
                 continue
-            marker = decode_marker(header, memoryview(self._fs.pread(segment.fd, header.size_bytes, at)))
+            marker = decode_marker(header, memoryview(segment.read_at(at, header.size_bytes)))
             if marker is not None:
                 self.append_marker(header, marker, header.base_offset, aborted.append)
 

@@ -13,7 +13,7 @@ sync or a check on another thread never meets a closed file.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from threading import Lock
 from typing import NamedTuple
@@ -30,8 +30,7 @@ from millrace.records.batch import (
     read_header,
 )
 from millrace.records.compression import Codec, codec_of
-from millrace.records.record import Record, decode_batch
-from millrace_broker.storage.batches.scan import FoundBatch, find_batch, scan_headers, walk_batches
+from millrace_broker.storage.batches.scan import FoundBatch, Placed, find_batch, scan_headers, walk_batches
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_disk_full
 from millrace_broker.storage.filenames import (
@@ -241,6 +240,10 @@ class LogSegment:
             start = floor[1] if floor is not None else 0
         return find_batch(self._fs, self.fd, start, end, offset)
 
+    def headers(self, position: int) -> Iterator[Placed]:
+        """Yields (position, header) of each batch from a batch's position on. RecordError; OSError passes."""
+        return scan_headers(self._fs, self.fd, position, self.size_bytes)
+
     def position_of(self, offset: int) -> int:
         """Returns the position of the batch that holds `offset`, or else of the next one, or else the file's end."""
         if offset >= self.next_offset:
@@ -252,7 +255,7 @@ class LogSegment:
         """Returns (position, base offset) of the first batch that ends behind `limit`; a batch begins at `start`."""
         floor = self.offset_index.floor_value(limit)
         nearest = max(start, floor[1]) if floor is not None else start
-        for position, header in scan_headers(self._fs, self.fd, nearest, self.size_bytes):
+        for position, header in self.headers(nearest):
             if position + header.size_bytes > limit:
                 return position, header.base_offset
         return self.size_bytes, self.next_offset
@@ -263,26 +266,7 @@ class LogSegment:
             self._resume_positions.clear()
         self._resume_positions[next_offset] = position
 
-    # Timestamps.
-
-    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> Record | None:
-        """Finds the first record from `start_offset` on whose timestamp is not below `timestamp_ms`; None without one.
-
-        Where the header of a batch promises one that none of its records has, the batch's last record is returned:
-        otherwise every batch with such a header would be decompressed.
-        """
-        older = self.time_index.floor(timestamp_ms - 1)
-        floor = self.offset_index.floor(older[1]) if older is not None else None
-        start = floor[1] if floor is not None else 0
-        for position, header in scan_headers(self._fs, self.fd, start, self.size_bytes):
-            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-                records = self._records(position, header)
-                for record in records:
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                        return record
-                if records and header.base_offset >= start_offset:
-                    return records[-1]._replace(timestamp_ms=header.max_timestamp)
-        return None
+    # Its time.
 
     @property
     def largest_timestamp(self) -> int:
@@ -301,26 +285,6 @@ class LogSegment:
         """Sets the time at which the batches count as written; the next `sync` makes it durable. OSError passes."""
         self._fs.set_modified_ms(self.fd, time_ms)
         self._is_synced = False
-
-    def max_timestamp_from(self, start_offset: int) -> int:
-        """Returns the largest timestamp of records at `start_offset` or above; -1 where there is none."""
-        if start_offset <= self.base_offset:
-            return self.max_timestamp
-        found = self.find(start_offset)
-        if found is None:
-            return NO_TIMESTAMP
-        placed = scan_headers(self._fs, self.fd, found.position, self.size_bytes)
-        return max(self._newest(position, header, start_offset) for position, header in placed)
-
-    def _newest(self, position: int, header: BatchHeader, start_offset: int) -> int:
-        if start_offset <= header.base_offset:
-            return header.max_timestamp
-        times = (record.timestamp_ms for record in self._records(position, header) if record.offset >= start_offset)
-        return max(times, default=NO_TIMESTAMP)
-
-    def _records(self, position: int, header: BatchHeader) -> list[Record]:
-        batch = self._fs.pread(self.fd, header.size_bytes, position)
-        return list(decode_batch(header, memoryview(batch)))
 
     # Opening.
 
@@ -419,7 +383,7 @@ class LogSegment:
 
     def _load_tail(self, start: int) -> bool:
         end = start
-        for position, header in scan_headers(self._fs, self.fd, start, self.size_bytes):
+        for position, header in self.headers(start):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
             end, self.next_offset = position + header.size_bytes, header.next_offset

@@ -11,7 +11,7 @@ from millrace.records.batch import HEADER_BYTES, check_crc, read_header, walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
-from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments import timestamps
 from millrace_support.clock import ManualClock
 from millrace_support.hostile_records import sealed_batch
 
@@ -201,8 +201,8 @@ def test_batches_that_only_say_that_they_are_new_are_not_all_opened(open_log: Op
     for _ in range(50):
         sent = batch(5)
         log.append(sealed_batch(read_header(sent)._replace(max_timestamp=900), sent[HEADER_BYTES:]), leader_epoch=0)
-    records = LogSegment._records
-    monkeypatch.setattr(LogSegment, "_records", lambda *batch: opened.append(batch) or records(*batch))
+    records = timestamps._records
+    monkeypatch.setattr(timestamps, "_records", lambda *batch: opened.append(batch) or records(*batch))
     assert log.offset_for_timestamp(700) == log.offset_of_max_timestamp() == (900, 0)
     assert len(opened) == 2
 
