@@ -109,4 +109,4 @@ class _Guarded:
 def _checked(reason: object) -> str | None:
     if reason is None or isinstance(reason, str):
         return reason
-    raise TypeError(f"{reason!r} is no reason: a text or None is expected")
+    raise TypeError(f"{reason!r} is not a reason: str or None is expected")

@@ -91,7 +91,7 @@ def _joined(buffers: list[Buffer], size_bytes: int) -> list[Buffer]:
     return [b"".join(buffers)]
 
 
-def the_place(outcomes: Sequence[LogAppendInfo | MillraceError]) -> LogAppendInfo:
+def only_place(outcomes: Sequence[LogAppendInfo | MillraceError]) -> LogAppendInfo:
     """Returns the place of the only append, or raises the error that it ended with."""
     (outcome,) = outcomes
     if isinstance(outcome, MillraceError):

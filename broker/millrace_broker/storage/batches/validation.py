@@ -88,7 +88,7 @@ def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple
         found.append((position, header))
         position += size_bytes
     if position != end or not found:
-        raise CorruptRecordError(f"{end - position} bytes that are no whole batch")
+        raise CorruptRecordError(f"the last {end - position} bytes are not a whole batch")
     return found
 
 

@@ -150,7 +150,7 @@ class SegmentRewriter:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         data = b"".join(batch for _, batch in waiting)
         if new.size_bytes + len(data) > MAX_POSITION:
-            raise StorageError(f"{new.path}: compressed again, the batches are too large for a segment")
+            raise StorageError(f"{new.path}: the recompressed batches are too large for a segment")
         position = new.write([data], len(data))
         for header, batch in waiting:
             new.add(position, header.last_offset, header.max_timestamp)

@@ -255,7 +255,7 @@ class LogCleaner:
         try:
             offsets = read_offsets(self._fs, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT))
         except StorageError as error:
-            logger.warning("all compacted logs count as dirty: %s", error)
+            logger.warning("all compacted logs of a data folder count as dirty: %s", error)
             return
         for key, offset in offsets.items():
             log = self._logs.get(key)
@@ -276,7 +276,7 @@ class LogCleaner:
                 try:
                     self._write_checkpoints(*gone)
                 except StorageError as error:
-                    logger.warning("deleted logs stay in a checkpoint for now: %s", error)
+                    logger.warning("deleted logs stay in cleaner-offset-checkpoint until it can be written: %s", error)
 
     def _write_checkpoints(self, *changed: Log) -> None:
         self._first_dirty = {key: entry for key, entry in self._first_dirty.items() if self._logs.get(key) is entry[0]}

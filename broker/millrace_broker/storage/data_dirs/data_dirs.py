@@ -57,11 +57,11 @@ class DataDirs:
                 raise StorageError(f"{data_dir.path}: offline, and {topic_partition} may be there")
         online = [data_dir for data_dir in self.all if data_dir.is_online]
         if not online:
-            raise StorageError("no data folder is left")
+            raise StorageError("no data folder is online")
         path = self._preferred.get(topic_partition)
         if path is not None:
             if not self.by_path(path).is_online:
-                raise StorageError(f"{path}: offline, and {topic_partition} is to be there")
+                raise StorageError(f"{path}: offline, and {topic_partition} is to be made there")
             return self.by_path(path)
         more = planned or {}
         return min(online, key=lambda data_dir: data_dir.log_count + more.get(data_dir.path, 0))

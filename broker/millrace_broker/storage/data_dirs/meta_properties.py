@@ -65,12 +65,12 @@ def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
-            raise StorageError(f"{path}: not text") from None
+            raise StorageError(f"{path}: not UTF-8 text") from None
     fields = dict(line.split(": ", 1) for line in content.splitlines() if ": " in line)
     try:
         return decode_id(fields["topic_id"])
     except (KeyError, ValueError, binascii.Error):
-        raise StorageError(f"{path}: holds no topic_id") from None
+        raise StorageError(f"{path}: no valid topic_id in it") from None
 
 
 def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:

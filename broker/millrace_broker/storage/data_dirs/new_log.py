@@ -25,7 +25,7 @@ class NewLog(NamedTuple):
         unknown = sorted(set(self.topic_config) - set(TOPIC_CONFIG.keys))
         if unknown:
             names = ", ".join(unknown)
-            logger.warning("%s: topic properties without a meaning here: %s", self.topic_partition, names)
+            logger.warning("%s: topic properties that this broker ignores: %s", self.topic_partition, names)
         return {name: value for name, value in self.topic_config.items() if name in TOPIC_CONFIG.keys}
 
 

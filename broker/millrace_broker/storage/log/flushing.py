@@ -66,7 +66,7 @@ class Flushing:
             segments.names_changed |= self._producers.take_snapshot(segments.end_offset)
         self._flush(closing=True)
         if not active.is_sealed:
-            raise StorageError(f"{segments.directory}: no room for the indexes")
+            raise StorageError(f"{segments.directory}: the disk has no room for the indexes")
 
     def _flush(self, *, closing: bool) -> None:
         health, directory = self._segments.health, self._segments.directory

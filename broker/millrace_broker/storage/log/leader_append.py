@@ -19,7 +19,7 @@ from millrace.fs import Buffer
 from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
 from millrace_broker.storage.batches.append_time import stamped
-from millrace_broker.storage.batches.placement import Append, LogAppendInfo, place, the_place
+from millrace_broker.storage.batches.placement import Append, LogAppendInfo, only_place, place
 from millrace_broker.storage.batches.validation import check_records, looks_at_records, validate_produced
 from millrace_broker.storage.config import LOG_APPEND_TIME, LogConfig
 from millrace_broker.storage.log.flushing import Flushing
@@ -125,7 +125,7 @@ class LeaderAppend:
         found = validate_produced(view, self._config.max_message_bytes)
         header = found[0][1]
         self._producers.check_epoch(header)
-        return the_place(self._append_run([(view, found)], leader_epoch, next_turn(header)))
+        return only_place(self._append_run([(view, found)], leader_epoch, next_turn(header)))
 
     def append_marker(
         self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int, leader_epoch: int

@@ -58,7 +58,11 @@ class LeaderEpochs:
             try:
                 self._replace(kept)
             except StorageError as error:
-                logger.warning("epochs from offset %d on stay in the file for now: %s", log_end_offset, error)
+                logger.warning(
+                    "leader epochs from offset %d on stay in their file until it can be written: %s",
+                    log_end_offset,
+                    error,
+                )
                 self._keep(kept)
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:

@@ -34,7 +34,7 @@ from millrace.clock import Clock
 from millrace.errors import OffsetOutOfRangeError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.control import EndTransactionMarker
-from millrace_broker.storage.batches.placement import LogAppendInfo, the_place
+from millrace_broker.storage.batches.placement import LogAppendInfo, only_place
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
@@ -181,7 +181,7 @@ class Log:
         A batch that is written but can't be synced as `flush.messages` demands takes its data folder offline:
         what the disk holds is unknown until the folder is opened again.
         """
-        return the_place(self._leader.append_all((batches,), leader_epoch))
+        return only_place(self._leader.append_all((batches,), leader_epoch))
 
     def append_all(self, appends: Sequence[Buffer], *, leader_epoch: int) -> Sequence[AppendOutcome]:
         """Appends what came together, in order; returns for each its place, or the error that `append` would raise.

@@ -72,8 +72,10 @@ class LogSegments:
 
     def check_writable(self) -> None:
         """Raises StorageError where the log is closed or its data folder is offline."""
-        if self.health.reason is not None or self.is_closed:
-            raise StorageError(f"{self.directory}: offline: {self.health.reason or 'closed'}")
+        if self.health.reason is not None:
+            raise StorageError(f"{self.directory}: offline: {self.health.reason}")
+        if self.is_closed:
+            raise StorageError(f"{self.directory}: the log is closed")
 
     def begin(self, base_offset: int, rolling: Rolling) -> LogSegment:
         """Adds a new active segment and finishes the one that was; nothing is synced. OSError leaves all as it was."""

@@ -24,7 +24,7 @@ class LogSlice:
         """Retains the segment; StorageError where it is closed already."""
         self._segment: LogSegment | None = None
         if not segment.retain():
-            raise StorageError(f"{segment.path}: closed")
+            raise StorageError(f"{segment.path}: the segment is closed")
         self._segment = segment
         self._position = position
         self._size_bytes = size_bytes

@@ -238,17 +238,11 @@ class LogManager:
         deque(each_tried(due, Log.flush, "flush"), maxlen=0)
 
     def checkpoint(self) -> None:
-        """Writes recovery points and log start offsets, so that the next start knows them.
-
-        Raises StorageError after all folders were tried.
-        """
+        """Writes recovery points and log start offsets. StorageError after all folders were tried."""
         self.checkpoints.write_all()
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Writes high watermarks, where one has moved; those of logs that are not named stay.
-
-        StorageError after all were tried.
-        """
+        """Writes high watermarks; those of logs that are not named stay. StorageError after all folders were tried."""
         self.checkpoints.write_high_watermarks(high_watermarks)
 
     # Closing.

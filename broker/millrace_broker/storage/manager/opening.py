@@ -122,4 +122,4 @@ def _results(futures: Sequence[Future[Opened]], undo: Callable[[Opened], None]) 
 def _check_any_online(data_dirs: Sequence[DataDir]) -> None:
     if not any(data_dir.is_online for data_dir in data_dirs):
         reasons = "; ".join(data_dir.health.reason or "" for data_dir in data_dirs)
-        raise StorageError(f"no data folder is left: {reasons}")
+        raise StorageError(f"no data folder is online: {reasons}")

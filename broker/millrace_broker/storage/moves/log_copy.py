@@ -117,7 +117,7 @@ class LogCopy:
         with storage_errors(log.directory):
             for segment in segments:
                 if segment is not segments.active and not segment.is_sealed:
-                    raise StorageError(f"{log.directory}: no room for the indexes")
+                    raise StorageError(f"{log.directory}: the disk has no room for the indexes")
                 self._copy(segment, MAX_LONG, _free)
             self._copy_others(segments.active)
             epochs = os.path.join(log.directory, LEADER_EPOCH_CHECKPOINT)
@@ -206,7 +206,7 @@ class LogCopy:
             yield
         except OSError as error:
             if self._stopping.is_set():
-                raise CompactionStoppedError(f"{self.directory}: no longer wanted") from error
+                raise CompactionStoppedError(f"{self.directory}: the move was dropped") from error
             if not is_disk_full(error):
                 self._health.fail(f"{path}: {error.strerror or error}")
             raise storage_error(path, error) from error

@@ -66,7 +66,7 @@ class LogMoves:
         assert topic_partition in self._table.configured
         for data_dir in self._dirs.all:
             if not data_dir.is_online:
-                raise StorageError(f"{data_dir.path}: offline; no log is moved meanwhile")
+                raise StorageError(f"{data_dir.path}: offline, and no log is moved before it is online again")
         target = self._dirs.by_path(path)
         copy = LogCopy(self._fs, self._clock, topic_partition, target.path, target.health)
         self._copies[topic_partition] = copy

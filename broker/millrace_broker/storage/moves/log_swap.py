@@ -91,10 +91,10 @@ def _settle(
         drop_copy(fs, topic_partition, data_dir, copy)
         data_dir.interrupted_moves.append(topic_partition)
     elif any(each.may_hold_unopened(topic_partition) for each in data_dirs):
-        logger.warning("%s: left as it is: the log may be in a folder that is offline", copy)
+        logger.warning("%s is left as it is: the log may be in a data folder that is offline", copy)
     elif fs.exists(os.path.join(copy, PARTITION_METADATA)):
         with data_dir.health.guard(copy):
             fs.rename(copy, os.path.join(data_dir.path, str(topic_partition)))  # or else the next start does
-        logger.info("%s: the log was being moved here; it is in place", copy)
+        logger.info("%s: the move of this log here was interrupted, and is now complete", copy)
     else:
         drop_copy(fs, topic_partition, data_dir, copy)

@@ -300,7 +300,7 @@ class ProducerStateManager:
             try:
                 self._replay_batches(segment, start_offset, aborted)
             except RecordError as error:
-                logger.warning("%s: producers behind the damage are not known: %s", segment.path, error)
+                logger.warning("%s: the producers of batches behind the damage are not known: %s", segment.path, error)
         if segment.was_recovered and not segment.transaction_index.replace(aborted):
             segment.unseal()
 

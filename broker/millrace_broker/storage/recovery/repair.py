@@ -87,7 +87,7 @@ def find_segments(fs: FileSystem, path: str) -> list[str]:
     with storage_errors(path):
         if parsed := parse_segment_file_name(os.path.basename(path)):
             if parsed[1] != LOG_SUFFIX:
-                raise StorageError(f"{path}: name the segment's .log; its indexes are checked with it")
+                raise StorageError(f"{path}: give the segment's .log; its indexes are checked with it")
             return [path]
         names = fs.listdir(path)
         folders = [os.path.join(path, name) for name in names if parse_partition_dir(name)]

@@ -102,7 +102,7 @@ def test_nothing_is_made_anew_while_a_folder_cannot_even_be_listed(fs: FailingFi
 def test_when_all_folders_fail_the_broker_does_not_start(fs: FailingFileSystem, dirs: list[str]) -> None:
     for path in dirs:
         Path(path).write_bytes(b"")
-    with pytest.raises(StorageError, match="no data folder is left"):
+    with pytest.raises(StorageError, match="no data folder is online"):
         manager(fs, dirs).start()
 
 

@@ -197,7 +197,7 @@ def test_a_segment_that_can_not_take_its_room_is_served_without() -> None:
 def test_another_failure_than_a_full_disk_takes_the_folder_offline_as_ever() -> None:
     fs = without(killed(filled()), ".txnindex")
     fs.fail("pwritev", code=errno.EIO)
-    with pytest.raises(StorageError, match="no data folder is left"):
+    with pytest.raises(StorageError, match="no data folder is online"):
         LogManager(fs, ManualClock(), ["/data"], {}, "c" * 22, 1).start()
 
 

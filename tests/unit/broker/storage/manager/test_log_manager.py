@@ -68,7 +68,7 @@ def test_a_topic_from_elsewhere_may_have_properties_without_a_meaning_here(new_m
     logs.start()
     log = logs.create(FIRST, TOPIC_ID, {"another.systems.property": "3", "max.message.bytes": "600"})
     assert log.config.max_message_bytes == 600
-    assert f"{FIRST}: topic properties without a meaning here: another.systems.property" in caplog.messages
+    assert f"{FIRST}: topic properties that this broker ignores: another.systems.property" in caplog.messages
     logs.close()
 
 
