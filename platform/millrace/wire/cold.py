@@ -1,4 +1,4 @@
-"""The one door to `kio`: every decoder, and the encoders that are not on the hot path.
+"""The one door to `kio`, which decodes and encodes all messages that are not handled by hand.
 
 A message is built from plain mappings: names are kio's, names that a version does not have are left out, names that are
 not given take the protocol's defaults. Decoded messages are kio's frozen dataclasses; a field that a version lacks has

@@ -1,4 +1,6 @@
-"""Versions of the admin APIs that `kio` has no schema for, told by what they lack of the next one (Kafka 0.10 to 3.9).
+"""Versions of the admin APIs that `kio` has no schema for: each is the next version without some bytes.
+
+Clients of Kafka 0.10 to 3.9 send them.
 
 | request | is the next version without |
 |---|---|
@@ -12,7 +14,7 @@
 | CreateTopics v0 | also each topic's error message |
 | AlterReplicaLogDirs v0, DescribeLogDirs v0 | nothing |
 
-DescribeConfigs answers are `wire.describe_configs`'s in every version.
+`wire.describe_configs` encodes the answers to DescribeConfigs in every version.
 """
 
 from __future__ import annotations
