@@ -255,7 +255,8 @@ class CrashFileSystem:
     def lock(self, fd: int) -> None:
         """Locks a file among the descriptors of this file system."""
         self._before("lock", changes=False)
-        if any(file is self._files[fd] and holder != fd for holder, file in self._locks.items()):
+        locks = tuple(self._locks.items())  # folders are locked on several threads at once
+        if any(file is self._files[fd] and holder != fd for holder, file in locks):
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
         self._locks[fd] = self._files[fd]
 
