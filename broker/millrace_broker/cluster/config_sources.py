@@ -5,7 +5,7 @@
     broker, live             /config/brokers/[id]
     all brokers, live        /config/brokers/<default>
     broker, at its start     its file and arguments
-    default                  the tables of `config` and `storage.config`
+    default                  the tables of `properties` and `storage.config`
 
 The synonyms of a property are its values in all layers, the one that holds first; each would hold if those before it
 were not there. As in Kafka (ConfigHelper), they begin with the broker's property of the finest unit. So a value that

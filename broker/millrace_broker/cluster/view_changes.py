@@ -1,12 +1,13 @@
 """What one broker has to do when the cluster goes from one view to the next: a pure difference of the two.
 
-    in the newer view                               what the broker does
-    a topic is gone                                 deletes its logs and forgets the offsets that groups committed to it
-    a topic has another id: it was created again    the same, and then leads the new topic's partitions
-    a topic is new or has more partitions           makes the logs of the new partitions that it leads, and leads them
-    a partition has another state, a topic another  leads the partition with what changed
-    configuration
-    a configuration of brokers differs              combines the layers of its configuration again
+    in the newer view                     what the broker does
+    a topic is gone                       deletes its logs and forgets the offsets that groups committed to it
+    a topic has another id, as it was     the same, and then leads the partitions of the new topic
+    created again
+    a topic is new, or has grown          makes the logs of the new partitions that it is to lead, and leads them
+    a partition's state differs           leads the partition in the new epoch
+    a topic's configuration differs       gives all partitions of the topic that it leads the new one
+    a configuration of brokers differs    combines the layers of its own configuration again
 
 A partition whose log could not be opened is tried again with every view. A log whose topic is in neither view is not
 touched: a broker never deletes what it does not know.

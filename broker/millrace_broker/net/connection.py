@@ -28,19 +28,19 @@ from millrace.errors import MillraceError, UnsupportedVersionError, WireError
 from millrace.wire.api import ApiKey
 from millrace.wire.encoder import Parts
 from millrace.wire.frame import FrameBuffer
-from millrace.wire.header import RequestHeader, read_request_header, start_of_responses
+from millrace.wire.header import RequestHeader, read_request_header
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.metrics import ApiCount, RequestMetrics
+from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog, RequestTimes
 from millrace_broker.net.send import Outgoing
+from millrace_broker.net.slot import Slot
 
 logger = logging.getLogger(__name__)
 
 MAX_PENDING_REPLIES = 1024
 MAX_PENDING_BYTES = 4 << 20  # more than are gathered for one send
 MAX_TOGETHER = 64
-SMALL_REPLIES_BYTES = 16 << 10
 SMALL_READ_BYTES = 64 << 10
 SEND_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 1 << 20
@@ -65,30 +65,6 @@ class ConnectionOwner(Protocol):
         ...
 
 
-class _Slot:
-    """A place in line, of one request or of several of one kind that arrived together and are handled together."""
-
-    __slots__ = (
-        "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "parts", "reply_bytes",
-        "requests", "times", "version",
-    )  # fmt: skip
-
-    def __init__(self, api: Api, api_key: int, version: int, arrived: float) -> None:
-        self.api = api
-        self.api_key = api_key
-        self.version = version
-        self.arrived = arrived
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.headers: list[RequestHeader] = []
-        self.requests: list[Request] = []
-        self.times: RequestTimes
-        self.count: ApiCount
-        self.reply_bytes: list[int] = []  # of each request's reply; 0 for one that wants none
-        self.future: asyncio.Future[Parts] | None = None  # of a reply that comes later
-        self.parts: Parts | None = None  # the frames of all replies; None until they are there
-
-
 class Connection(asyncio.BufferedProtocol):
     """The broker's side of one connection."""
 
@@ -96,14 +72,14 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._now_s = owner.clock.monotonic_s
         self._frames = FrameBuffer(owner.scratch, owner.services.config.socket_request_max_bytes)
-        self._pending: deque[_Slot] = deque()
+        self._pending: deque[Slot] = deque()
         self._backlog: deque[tuple[float, bytes]] = deque()
         self._backlog_bytes = 0
         self._ready_bytes = 0
         self._pending_bytes = 0  # of replies that are there
         self._held_bytes = 0
         self._in_line = 0  # requests whose reply has not left
-        self._together: _Slot | None = None
+        self._together: Slot | None = None
         self._socket_full = False
         self._is_reading = True
         self._needs_memory = False
@@ -222,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         if slot is None or slot.version != version or slot.api_key != api_key:
             if slot is not None:
                 self._handle_together()
-            slot = self._together = _Slot(self._api(header), api_key, version, arrived)
+            slot = self._together = Slot(self._api(header), api_key, version, arrived)
         slot.headers.append(header)
         slot.bytes_in += size_bytes
         slot.requests.append(tuple.__new__(Request, (version, client_id, frame[body_position:], self.host)))
@@ -264,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("%s v%d of %s failed", api.key.name, requests[0].version, self.peer)
             raise WireError(f"{api.key.name} v{requests[0].version} failed") from error
 
-    def _line_up(self, slot: _Slot, answers: Sequence[Reply | WireError]) -> None:
+    def _line_up(self, slot: Slot, answers: Sequence[Reply | WireError]) -> None:
         self._pending.append(slot)
         self._in_line += len(slot.headers)
         last = answers[-1]
@@ -272,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             slot.future = last
             last.add_done_callback(lambda done: self._answered(slot, done))
             return
-        taken_bytes = _take_replies(slot, cast("Sequence[Parts | WireError | None]", answers))
+        taken_bytes = slot.take_replies(cast("Sequence[Parts | WireError | None]", answers))
         self._ready_bytes += taken_bytes
         self._pending_bytes += taken_bytes
         if self._ready_bytes >= SEND_BYTES or self._in_line >= MAX_PENDING_REPLIES:
@@ -280,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(last, WireError):
             raise last
 
-    def _answered(self, slot: _Slot, done: asyncio.Future[Parts]) -> None:
+    def _answered(self, slot: Slot, done: asyncio.Future[Parts]) -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -288,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
             logger.error("a request of %s failed", self.peer, exc_info=error)
             self._transport.abort()
             return
-        self._pending_bytes += _take_replies(slot, [done.result()])
+        self._pending_bytes += slot.take_replies([done.result()])
         self._send_ready()
         self._work_off_backlog()
 
@@ -363,21 +339,3 @@ class Connection(asyncio.BufferedProtocol):
     def _close_if_drained(self) -> None:
         if self._draining and not self._pending and not self._backlog and not self._outgoing:
             self._transport.close()
-
-
-def _take_replies(slot: _Slot, answers: Sequence[Parts | WireError | None]) -> int:
-    """Makes frames of the answers and returns how many bytes they are."""
-    parts: Parts = []
-    start, start_bytes = start_of_responses(slot.api_key, slot.version)
-    for header, message in zip(slot.headers, answers, strict=False):
-        if message is None or isinstance(message, WireError):
-            slot.reply_bytes.append(0)
-            continue
-        size_bytes = start_bytes + (len(message[0]) if len(message) == 1 else sum(map(len, message)))
-        slot.reply_bytes.append(size_bytes)
-        parts.append(start.pack(size_bytes, header.correlation_id))
-        parts += message
-    reply_bytes = slot.bytes_out = sum(slot.reply_bytes)
-    is_small = reply_bytes < SMALL_REPLIES_BYTES  # so none of them is a region of a file
-    slot.parts = [b"".join(cast("list[bytes]", parts))] if is_small else parts
-    return reply_bytes

@@ -84,7 +84,7 @@ class BrokerConfig:
         minimum=-1,
     )
     request_log_slower_than_ms: int = setting(
-        -1, "Requests that take so many milliseconds are logged; 0: all, -1: none.", minimum=-1
+        -1, "Requests that take this many milliseconds or more are logged; 0: all, -1: none.", minimum=-1
     )
     log_retention_check_interval_ms: int = setting(
         300_000, "Milliseconds between two looks for segments to delete.", minimum=1

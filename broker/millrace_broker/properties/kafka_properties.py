@@ -8,8 +8,8 @@
     values    MINIMUM..MAXIMUM, A|B|C, or ~ and a pattern; empty where Kafka takes every value of the type
     changed   live, by broker (live, for one broker at a time), or at the start
 
-A test compares the table with Kafka's own definitions. The properties that this broker obeys are declared in `config`,
-`group_config`, `txn_config` and `storage.config`; `without_effect` declares all others.
+A test compares the table with Kafka's own definitions. The properties that this broker obeys are declared in
+`broker_config`, `group_config`, `transaction_config` and `storage.config`; `without_effect` declares all others.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
                                           removed; all partitions of the session are read, those with news answered
     id, another n                         INVALID_FETCH_SESSION_EPOCH
     unknown id                            FETCH_SESSION_ID_NOT_FOUND
-    id of a session that names topics     FETCH_SESSION_TOPIC_ID_ERROR
-    by id, by a version that uses names
-    (or the other way round)
+    id, from a version that names topics  FETCH_SESSION_TOPIC_ID_ERROR
+    by id where the session's did not,
+    or the other way round
 
 A partition has news where it has records, another high watermark or log start offset, a diverging epoch, or an error.
 A partition that gave records moves behind all others, so that each gets its turn when the limit of bytes cuts an answer

@@ -1,0 +1,57 @@
+"""A place in the line of a connection: it holds requests until they are handled, and replies until they leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from millrace.errors import WireError
+from millrace.wire.encoder import Parts
+from millrace.wire.header import RequestHeader, start_of_responses
+from millrace_broker.handlers.api import Api, Request
+from millrace_broker.metrics import ApiCount
+from millrace_broker.net.request_log import RequestTimes
+
+SMALL_REPLIES_BYTES = 16 << 10
+
+
+class Slot:
+    """A place in line, of one request or of several of one kind that arrived together and are handled together."""
+
+    __slots__ = (
+        "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers", "parts", "reply_bytes",
+        "requests", "times", "version",
+    )  # fmt: skip
+
+    def __init__(self, api: Api, api_key: int, version: int, arrived: float) -> None:
+        self.api = api
+        self.api_key = api_key
+        self.version = version
+        self.arrived = arrived
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.headers: list[RequestHeader] = []
+        self.requests: list[Request] = []
+        self.times: RequestTimes
+        self.count: ApiCount
+        self.reply_bytes: list[int] = []  # of each request's reply; 0 for one that wants none
+        self.future: asyncio.Future[Parts] | None = None  # of a reply that comes later
+        self.parts: Parts | None = None  # the frames of all replies; None until they are there
+
+    def take_replies(self, answers: Sequence[Parts | WireError | None]) -> int:
+        """Makes frames of the answers, which become the slot's `parts`, and returns how many bytes they are."""
+        parts: Parts = []
+        start, start_bytes = start_of_responses(self.api_key, self.version)
+        for header, message in zip(self.headers, answers, strict=False):
+            if message is None or isinstance(message, WireError):
+                self.reply_bytes.append(0)
+                continue
+            size_bytes = start_bytes + (len(message[0]) if len(message) == 1 else sum(map(len, message)))
+            self.reply_bytes.append(size_bytes)
+            parts.append(start.pack(size_bytes, header.correlation_id))
+            parts += message
+        reply_bytes = self.bytes_out = sum(self.reply_bytes)
+        is_small = reply_bytes < SMALL_REPLIES_BYTES  # so none of them is a region of a file
+        self.parts = [b"".join(cast("list[bytes]", parts))] if is_small else parts
+        return reply_bytes
