@@ -87,7 +87,7 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
         message.session_id,
         message.session_epoch,
         wanted,
-        _forgotten(message, by_id=by_id),
+        _forgotten(message, by_id=by_id) if message.forgotten_topics_data else [],
     )
 
 
