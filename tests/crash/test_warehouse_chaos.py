@@ -31,8 +31,9 @@ from millrace.fs import OsFileSystem
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
+from millrace_pipelines.spark.brokers import TopicSource, log_offsets
 from millrace_pipelines.spark.errors import LogTruncatedError
-from millrace_pipelines.spark.read import TopicSource, log_offsets, read_range
+from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table

@@ -305,7 +305,7 @@ def test_a_stream_notices_a_recreated_topic_after_a_restart(cluster, stream, sen
     Admin(cluster).delete_topic(topic)
     Admin(cluster).create_topic(topic, 2)
     send(0, b"c", b"d", b"e")
-    with pytest.raises(PySparkException, match=r"TopicRecreatedError: topic \S+ was deleted and made anew"):
+    with pytest.raises(PySparkException, match=r"TopicRecreatedError: topic \S+ was deleted and created again"):
         stream(sink)
     assert len(sink.offsets) == 2
     stream(sink, failOnDataLoss="false")

@@ -15,8 +15,9 @@ from millrace.fs import OsFileSystem
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace_ops.cli.warehouse import app
+from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.errors import TopicRecreatedError
-from millrace_pipelines.spark.read import TopicSource, read_range
+from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir

@@ -24,7 +24,8 @@ from millrace.records.batch import walk
 from millrace_ops.bench.figures import Samples
 from millrace_ops.bench.load_topics import PARTITIONS, Topic
 from millrace_pipelines.arrow import Column
-from millrace_pipelines.spark.read import FETCH_MAX_BYTES, TopicSource, read_range
+from millrace_pipelines.spark.brokers import FETCH_MAX_BYTES, TopicSource
+from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange

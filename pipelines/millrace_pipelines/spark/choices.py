@@ -1,4 +1,4 @@
-"""What whoever reads a topic chooses; imports nothing, for the command line's sake."""
+"""What a reader of a topic chooses; the module imports nothing, so that the command line starts fast."""
 
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ class Isolation(StrEnum):
 
 
 class Reader(StrEnum):
-    """Who fetches and decodes: Millrace's own client in the task, or Spark's Kafka connector in the JVM."""
+    """What fetches and decodes: Millrace's own client in the task, or Spark's Kafka connector in the JVM."""
 
     MILLRACE = "millrace"
     SPARK_KAFKA = "spark-kafka"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from millrace.records.arrow import RECORD_FIELDS
+from millrace_pipelines.arrow import Field
 
-ENVELOPE_FIELDS: list[pa.Field[pa.DataType]] = [
+ENVELOPE_FIELDS: list[Field] = [
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
     *RECORD_FIELDS,

@@ -1,4 +1,4 @@
-"""What stops a read of a topic, beside what the client raises.
+"""The errors that stop a read of a topic, beside the client's own.
 
 WarehouseError
 ├── SourceOptionError         an option of the data source that is unknown, missing, or can't be used
@@ -7,7 +7,7 @@ WarehouseError
 ├── LogTruncatedError         the log ends before an offset that was asked for, or holds other records below it
 └── TopicRecreatedError       the topic was deleted and created again since it was first read
 
-Spark wraps an error of a planner or a task in one of its own, whose text ends with the name and the words of these.
+Spark wraps an error of a planner or a task in its own, whose text ends with the name and the message of these.
 """
 
 from __future__ import annotations

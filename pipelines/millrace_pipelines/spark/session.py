@@ -1,4 +1,4 @@
-"""Spark sessions: made ready for loads, quiet, and with this interpreter in the workers."""
+"""Spark sessions for loads: quiet, in UTC, with this interpreter in the workers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Djava.net
 
 
 def local_master(cores: int | None = None) -> str:
-    """All cores of this machine, or so many; plain `local[N]` would never retry a task."""
+    """Returns the master of this machine's cores, or of `cores` of them; plain `local[N]` would never retry a task."""
     return f"local[{cores or os.cpu_count() or 1},{TASK_MAX_FAILURES}]"
 
 
 def _remote_session(name: str, address: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session of Spark Connect; what it leaves in the environment would keep this process from any other kind."""
+    """Yields a session of Spark Connect, and clears the variable that it leaves, which would forbid any other kind."""
     builder = SparkSession.builder.appName(name).remote(address)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -48,12 +48,12 @@ def _remote_session(name: str, address: str, settings: Mapping[str, str]) -> Ite
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect, which has no SparkContext."""
+    """Returns whether the session is one of Spark Connect, which has no SparkContext."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at once; a guess for Spark Connect, whose server does not say."""
+    """Returns how many tasks run at once; a guess for Spark Connect, whose server does not say."""
     return UNTOLD_CORES if is_remote(spark) else max(spark.sparkContext.defaultParallelism, 1)
 
 
@@ -61,12 +61,12 @@ def cores_of(spark: SparkSession) -> int:
 def spark_session(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session, stopped at the end; one that this process has already is used as it is, and left running.
+    """Yields a session and stops it at the end; one that this process already has is used and left running.
 
     Args:
         name: The application's name.
-        master: As Spark's; by default all cores of this machine. `sc://HOST:PORT` is a Spark Connect server.
-        settings: Of the session, above Millrace's own; a server of Spark Connect takes some of them only.
+        master: Spark's master; by default all cores of this machine. `sc://HOST:PORT` is a Spark Connect server.
+        settings: Settings of the session, above Millrace's own; a server of Spark Connect takes only some of them.
 
     Raises:
         SetupError: No Java of version 17 or newer, or no client of Spark Connect.

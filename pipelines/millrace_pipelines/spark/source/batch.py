@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from millrace_pipelines.spark.brokers import Brokers, LogOffsets
 from millrace_pipelines.spark.errors import SourceOptionError
-from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.spark.source.brokers import Brokers, SourceTopic
 from millrace_pipelines.spark.source.filters import Bounds, narrow
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.positions import Position, check_named_partitions, resolve, within_log
 from millrace_pipelines.spark.source.rows import read_span
 from millrace_pipelines.spark.source.spans import Span, SpanPartition, split
+from millrace_pipelines.spark.source.topics import SourceTopic, chosen_topics, readable_logs
 
 
 class BatchReader(DataSourceReader):
@@ -26,18 +26,15 @@ class BatchReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A span for each task."""
-        brokers = Brokers(self._options)
-        try:
-            topics = brokers.topics()
+        """Returns a span for each task."""
+        with Brokers(self._options.bootstrap, self._options.isolation) as brokers:
+            topics = chosen_topics(self._options, brokers)
             self._check(topics)
             spans = [span for name, topic in topics.items() for span in self._spans(brokers, name, topic)]
-        finally:
-            brokers.close()
         return [SpanPartition(piece) for span in spans for piece in split(span, self._options.max_records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one span; of none where the query has none, for which Spark makes a partition of its own."""
+        """Yields the rows of one span; none for the partition that Spark makes where a query has no span."""
         if isinstance(partition, SpanPartition):
             yield from read_span(Span(*partition.value), self._options, self._columns)
 
@@ -49,7 +46,7 @@ class BatchReader(DataSourceReader):
 
     def _spans(self, brokers: Brokers, name: str, topic: SourceTopic) -> Iterator[Span]:
         partitions = [partition for partition in topic.partitions if self._bounds.allows(name, partition)]
-        for partition, log in brokers.log(name, partitions).items():
+        for partition, log in readable_logs(brokers, name, partitions).items():
             yield self._span(brokers, name, partition, log)
 
     def _span(self, brokers: Brokers, name: str, partition: int, log: LogOffsets) -> Span:
@@ -71,6 +68,6 @@ class PushingBatchReader(BatchReader):
     """A batch read where Spark is set up to hand over filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Narrow the spans; returns what Spark has to apply itself."""
+        """Narrows the spans, and returns the filters that Spark has to apply itself."""
         self._bounds, left = narrow(self._bounds, filters)
         return left

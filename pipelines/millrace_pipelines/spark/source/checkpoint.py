@@ -1,19 +1,36 @@
-"""How far a stream has come, as Spark keeps it in the query's checkpoint.
+"""How far a stream has read, as Spark keeps it in the query's checkpoint.
 
     {"events": {"id": "<topic id>", "partitions": {"0": {"start": 0, "next": 1500}, "1": {"start": 0, "next": 0}}}}
 
-`next` is the first offset that was not handed out. `start` is where the stream began to read the partition: a
-micro-batch that is the first one for a partition reads from there, after a restart too, whatever the log's start is
-by then. The id tells a topic that was deleted and made anew.
+`next` is the first offset that was not handed out. `start` is where the stream began to read the partition: the first
+micro-batch with a partition reads from there, after a restart too, wherever its log starts by then. The id tells if the
+topic was deleted and created again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias, TypedDict
 
 from millrace_pipelines.spark.errors import CheckpointError
 from millrace_pipelines.spark.source.spans import Span, TopicPartition
+
+
+class PartitionEntry(TypedDict):
+    """A partition's progress, as Spark keeps it."""
+
+    start: int
+    next: int
+
+
+class TopicEntry(TypedDict):
+    """A topic's id and the progress of its partitions, by their numbers."""
+
+    id: str
+    partitions: dict[str, PartitionEntry]
+
+
+Document: TypeAlias = dict[str, TopicEntry]
 
 
 class Progress(NamedTuple):
@@ -29,18 +46,16 @@ class StreamOffset(NamedTuple):
     ids: Mapping[str, str]
     progress: Mapping[TopicPartition, Progress]
 
-    def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it; the order of its keys is fixed, for Spark compares texts."""
-        document: dict[str, Any] = {
-            topic: {"id": topic_id, "partitions": {}} for topic, topic_id in sorted(self.ids.items())
-        }
+    def to_json(self) -> Document:
+        """Returns the document that Spark keeps; the order of its keys is fixed, for Spark compares texts."""
+        document: Document = {topic: {"id": topic_id, "partitions": {}} for topic, topic_id in sorted(self.ids.items())}
         for (topic, partition), progress in sorted(self.progress.items()):
-            document[topic]["partitions"][str(partition)] = progress._asdict()
+            document[topic]["partitions"][str(partition)] = {"start": progress.start, "next": progress.next}
         return document
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> StreamOffset:
-        """As it was; CheckpointError where another source wrote it."""
+    def from_json(cls, document: Document) -> StreamOffset:
+        """Returns the offset of a document; CheckpointError where another source wrote it."""
         try:
             ids = {topic: str(entry["id"]) for topic, entry in document.items()}
             progress = {
@@ -53,13 +68,13 @@ class StreamOffset(NamedTuple):
         return cls(ids, progress)
 
     def next_offset(self, topic: str, topic_id: str, partition: int) -> int | None:
-        """Where to go on in this very topic; None where nothing was read of it."""
+        """Returns where the stream goes on in the topic of this id; None where nothing was read of it."""
         known = self.progress.get((topic, partition))
         return None if known is None or self.ids[topic] != topic_id else known.next
 
 
 def spans_between(start: StreamOffset, end: StreamOffset) -> list[Span]:
-    """What a micro-batch reads: a span for each partition that went on."""
+    """Returns what a micro-batch reads: a span for each partition whose progress differs."""
     spans = []
     for (topic, partition), progress in sorted(end.progress.items()):
         done = start.next_offset(topic, end.ids[topic], partition)

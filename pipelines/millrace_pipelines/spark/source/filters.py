@@ -1,4 +1,4 @@
-"""Filters of a query that choose offsets: what they leave of a partition is all that is fetched.
+"""Filters of a query that choose offsets: only the offsets that they leave of a partition are fetched.
 
     topic = 'events'            these topics                        done here
     partition in (0, 2)         these partitions                    done here
@@ -6,16 +6,16 @@
     timestamp >= t              from the first offset not older     Spark looks again at the rows
     timestamp < t               nothing: producers' times need not grow with the offsets
 
-An upper bound of time chooses rows and no offsets; the option endingTime ends a read at an offset.
+An upper bound of time chooses rows, not offsets; the option endingTime ends a read at an offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Any
+from typing import TypeVar
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -32,11 +32,12 @@ from pyspark.sql.datasource import (
 MAX_OFFSET = 2**63 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEVER_NULL = frozenset({"topic", "partition", "offset"})
+Kept = TypeVar("Kept", str, int)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is left of the topics: None means all of them.
+    """The topics, partitions and offsets that filters leave; None means all of them.
 
     `from_offset` is included, `until_offset` is not.
     """
@@ -48,14 +49,14 @@ class Bounds:
     from_timestamp_ms: int | None = None
 
     def allows(self, topic: str, partition: int) -> bool:
-        """Whether a partition is read at all."""
+        """Returns whether a partition is read at all."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )
 
 
 def narrow(bounds: Bounds, filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
-    """The bounds, narrowed by the filters that they can express, and the filters that Spark has to apply itself."""
+    """Returns the bounds, narrowed by the filters that they can express, and those that Spark has to apply itself."""
     left: list[Filter] = []
     for one in filters:
         narrowed = list(_narrowed(one))
@@ -66,7 +67,7 @@ def narrow(bounds: Bounds, filters: Iterable[Filter]) -> tuple[Bounds, list[Filt
 
 
 def _narrowed(one: Filter) -> Iterator[Bounds]:
-    """The bounds that a filter is; nothing where it is none."""
+    """Yields the bounds that a filter expresses; none where it chooses no offsets."""
     match one:
         case IsNotNull((name,)) if name in NEVER_NULL:
             yield Bounds()
@@ -86,11 +87,13 @@ def _narrowed(one: Filter) -> Iterator[Bounds]:
             yield from _since(value)
 
 
-def _equal(name: str, values: list[Any]) -> Iterator[Bounds]:
-    if name == "topic" and all(isinstance(value, str) for value in values):
-        yield Bounds(topics=frozenset(values))
-    elif name == "partition" and all(isinstance(value, int) for value in values):
-        yield Bounds(partitions=frozenset(values))
+def _equal(name: str, values: Sequence[object]) -> Iterator[Bounds]:
+    texts = frozenset(value for value in values if isinstance(value, str))
+    numbers = frozenset(value for value in values if isinstance(value, int))
+    if name == "topic" and texts.issuperset(values):
+        yield Bounds(topics=texts)
+    elif name == "partition" and numbers.issuperset(values):
+        yield Bounds(partitions=numbers)
     elif name == "offset" and len(values) == 1 and isinstance(values[0], int):
         yield Bounds(from_offset=values[0], until_offset=values[0] + 1)
     elif name == "timestamp" and len(values) == 1 and isinstance(values[0], datetime):
@@ -114,7 +117,7 @@ def _both(one: Bounds, other: Bounds) -> Bounds:
     )
 
 
-def _intersection(one: frozenset[Any] | None, other: frozenset[Any] | None) -> frozenset[Any] | None:
+def _intersection(one: frozenset[Kept] | None, other: frozenset[Kept] | None) -> frozenset[Kept] | None:
     if one is None or other is None:
         return other if one is None else one
     return one & other

@@ -1,21 +1,21 @@
-"""The data source's options: each known by name, an unknown one refused.
+"""The data source's options; an option of another name is refused.
 
     option                  reads      meaning, default
     bootstrap               both       HOST:PORT[,...] of brokers
     topic, topics           both       one topic, or several with commas between
     topicPattern            both       a regular expression that whole names of topics match
-    partitions              both       only these, like 0,3-5; all
+    partitions              both       the partitions that are read, like 0,3-5; all
     startingOffsets         both       positions.py; a batch begins at earliest, a stream at latest
-    startingTime            both       in its place
+    startingTime            both       in place of startingOffsets
     endingOffsets           batch      latest
-    endingTime              batch      in its place; the first offset that is not older, excluded
+    endingTime              batch      in place of endingOffsets; the first offset that is not older, excluded
     isolation               both       read_committed or read_uncommitted; read_committed
     failOnDataLoss          both       whether offsets that are gone stop the query; true
-    maxRecordsPerTask       both       a partition's range is cut into tasks of so many offsets; one task each
+    maxRecordsPerTask       both       offsets of a task, into which a partition's range is cut; one task each
     maxRecordsPerTrigger    stream     offsets of a micro-batch, of all partitions together; no limit
-    maxBytesPerTrigger      stream     likewise bytes of the log, estimated from each partition's next batches
+    maxBytesPerTrigger      stream     bytes of a micro-batch, estimated from each partition's next batches; no limit
 
-Names are taken in any case, as Spark does.
+Names are taken in upper and lower case, as Spark does.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.errors import SourceOptionError
-from millrace_pipelines.spark.read import TopicSource
 from millrace_pipelines.spark.source.positions import LATEST, Position, parse_offsets, parse_time
 
 COMMON = (
@@ -62,16 +62,16 @@ class SourceOptions:
     max_bytes_per_trigger: int | None
 
     def source(self, topic: str) -> TopicSource:
-        """How one of the topics is read."""
+        """Returns how one of the topics is read."""
         return TopicSource(self.bootstrap, topic, self.isolation)
 
     def wants(self, partition: int) -> bool:
-        """Whether this partition is read."""
+        """Returns whether this partition is read."""
         return self.partitions is None or any(partition in span for span in self.partitions)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """What the options say; SourceOptionError names the one that is unknown, missing, or can't be used."""
+    """Parses the options; SourceOptionError names the one that is unknown, missing, or can't be used."""
     given = _known(options)
     topics, pattern = _topics(given)
     return SourceOptions(
@@ -90,7 +90,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def refuse(options: Mapping[str, str], names: tuple[str, ...], kind: str) -> None:
-    """Raise SourceOptionError where one of these options is given to a read of this kind."""
+    """Raises SourceOptionError where one of these options is given to a read of this kind."""
     for name in names:
         if name.lower() in {given.lower() for given in options}:
             raise SourceOptionError(f"{name}: not an option of a {kind}")

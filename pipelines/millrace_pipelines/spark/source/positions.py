@@ -1,6 +1,6 @@
-"""Where a read begins and ends, as its options say it.
+"""Where a read begins and ends, as its options say.
 
-earliest, latest                              the log's ends, as of the query's planning
+earliest, latest                              the log's start or end when the query is planned
 {"events": {"0": 17, "1": -2}}                an offset for each partition; -2 is earliest, -1 latest
 2026-03-01T00:00:00Z, 1772323200000           the first offset whose record is not older, else the log's end
 """
@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
-from millrace_pipelines.spark.read import LogOffsets
 
 EARLIEST = -2
 LATEST = -1
 LOGICAL = {"earliest": EARLIEST, "latest": LATEST}
 
 OffsetForTime = Callable[[str, int, int], int | None]
-"""Topic, partition, milliseconds to the first offset that is not older; None where all records are."""
+"""Returns, for a topic, a partition and milliseconds, the first offset that is not older; None where all are older."""
 
 
 class Position(NamedTuple):
@@ -32,7 +32,7 @@ class Position(NamedTuple):
 
 
 def parse_offsets(option: str, text: str) -> Position:
-    """The value of an option of offsets; SourceOptionError names what can't be used."""
+    """Parses the value of an option of offsets; SourceOptionError names what can't be used."""
     if text.strip().lower() in LOGICAL:
         return Position(LOGICAL[text.strip().lower()])
     try:
@@ -49,7 +49,7 @@ def parse_offsets(option: str, text: str) -> Position:
 
 
 def parse_time(option: str, text: str) -> Position:
-    """The value of an option of time: ISO 8601 (UTC where it names no zone) or milliseconds since 1970."""
+    """Parses the value of an option of time: ISO 8601 (UTC where it names no zone) or milliseconds since 1970."""
     try:
         return Position(timestamp_ms=int(text))
     except ValueError:
@@ -66,7 +66,7 @@ def parse_time(option: str, text: str) -> Position:
 
 
 def check_named_partitions(option: str, position: Position, partitions: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise SourceOptionError unless a position by partition names exactly the partitions that are read."""
+    """Raises SourceOptionError unless a position by partition names exactly the partitions that are read."""
     if position.offsets is None:
         return
     named = {(topic, partition) for topic, offsets in position.offsets.items() for partition in offsets}
@@ -78,7 +78,7 @@ def check_named_partitions(option: str, position: Position, partitions: Mapping[
 
 
 def resolve(position: Position, topic: str, partition: int, log: LogOffsets, offset_for_time: OffsetForTime) -> int:
-    """The position as an offset of this partition, inside of its log or not."""
+    """Returns the position as an offset of this partition, which may lie outside of its log."""
     if position.timestamp_ms is not None:
         found = offset_for_time(topic, partition, position.timestamp_ms)
         return log.end_offset if found is None else found
@@ -87,7 +87,7 @@ def resolve(position: Position, topic: str, partition: int, log: LogOffsets, off
 
 
 def within_log(offset: int, topic: str, partition: int, log: LogOffsets, *, fail_on_data_loss: bool) -> int:
-    """The offset, or with fail_on_data_loss off the nearest that the log has.
+    """Returns the offset, or with `fail_on_data_loss` off the nearest one that the log has.
 
     Raises:
         OffsetsLostError: It is below the log's start.

@@ -1,24 +1,25 @@
-"""What a task of the data source does: its span as rows of the raw envelope.
+"""What a task of the data source does: it reads its span as rows of the raw envelope.
 
-A repeated task reads the same offsets again, and Spark takes the rows of one attempt alone.
+A repeated task reads the same offsets again, and Spark takes the rows of one attempt only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
 from millrace.errors import OffsetOutOfRangeError
+from millrace_pipelines.arrow import Column
+from millrace_pipelines.spark.brokers import log_offsets
 from millrace_pipelines.spark.errors import OffsetsLostError
-from millrace_pipelines.spark.read import log_offsets, read_range
+from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.spans import Span
 
 
 def read_span(span: Span, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a span with these columns of the envelope, in the order of their offsets.
+    """Yields the rows of a span with these columns of the envelope, in the order of their offsets.
 
     Raises:
         OffsetsLostError: Retention took offsets away after the query was planned, and that is to fail.
@@ -37,8 +38,8 @@ def read_span(span: Span, options: SourceOptions, columns: pa.Schema) -> Iterato
 
 
 def envelope(records: pa.RecordBatch, span: Span, columns: pa.Schema) -> pa.RecordBatch:
-    """Records of a span with their topic and partition, as these columns."""
-    constants: dict[str, pa.Array[Any]] = {
+    """Returns the records of a span with their topic and partition, as these columns."""
+    constants: dict[str, Column] = {
         "topic": pa.repeat(pa.scalar(span.topic, pa.string()), records.num_rows),
         "partition": pa.repeat(pa.scalar(span.partition, pa.int32()), records.num_rows),
     }
@@ -51,6 +52,6 @@ def _after_loss(span: Span, position: int, options: SourceOptions) -> int:
     if options.fail_on_data_loss or start_offset <= position:
         raise OffsetsLostError(
             f"topic {span.topic}, partition {span.partition}: offset {position} was deleted since the query was "
-            f"planned, the log begins at {start_offset} now; failOnDataLoss=false goes on without what is gone"
+            f"planned, the log begins at {start_offset} now; failOnDataLoss=false goes on without the deleted offsets"
         ) from None
     return start_offset

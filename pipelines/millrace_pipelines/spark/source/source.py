@@ -1,7 +1,7 @@
 """The data source `millrace`, as Spark knows it (Python Data Source API, Spark 4.2).
 
-Its schema is the raw envelope: topic, partition, offset, timestamp, key, value, headers. A schema of the user's may
-leave columns out, which are then not handed to Spark at all; the interface has no other way to say it.
+Its schema is the raw envelope: topic, partition, offset, timestamp, key, value, headers. The user's schema may leave
+columns out, which are then not handed to Spark; the interface has no other way to choose columns.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ class MillraceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is told."""
+        """Returns the name that `format` is given."""
         return "millrace"
 
     def schema(self) -> StructType:
-        """The raw envelope; the options are looked at here, so that `load` refuses what can't be."""
+        """Returns the raw envelope; the options are checked here, so that `load` refuses those that can't be used."""
         parse_options(self.options)
         return from_arrow_schema(ENVELOPE_SCHEMA)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """A batch read.
+        """Returns a batch read.
 
-        It takes filters only where Spark is set up to hand them over (`spark.sql.python.filterPushdown.enabled`, which
-        Spark leaves off), since Spark refuses a reader that would take them without.
+        It takes filters only where Spark is set up to push them down (`spark.sql.python.filterPushdown.enabled`, off by
+        default), since otherwise Spark refuses a reader that would take them.
         """
         refuse(self.options, ONLY_STREAM, "batch")
         kind = PushingBatchReader if PUSHDOWN_WORKER in sys.modules else BatchReader
         return kind(parse_options(self.options), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
-        """A stream."""
+        """Returns a stream."""
         refuse(self.options, ONLY_BATCH, "stream")
         return StreamReader(parse_options(self.options), columns_of(schema))
 
 
 def columns_of(schema: StructType) -> pa.Schema:
-    """The columns of the envelope that a schema has, in its order; SourceOptionError names one that is none."""
+    """Returns the envelope's columns that a schema has, in its order; SourceOptionError names any other column."""
     columns = to_arrow_schema(schema, timezone="UTC")
     for column in columns:
         index = ENVELOPE_SCHEMA.get_field_index(column.name)

@@ -1,4 +1,4 @@
-"""The parts of topics that tasks read, and how many of them a micro-batch takes."""
+"""The spans of offsets that tasks read, and how many offsets a micro-batch takes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SpanPartition(InputPartition):
 
 
 def split(span: Span, max_records_per_task: int | None) -> list[Span]:
-    """The span in equal pieces of at most so many offsets; none where it is empty."""
+    """Splits a span into equal pieces of at most `max_records_per_task` offsets; none where it is empty."""
     offsets = span.until_offset - span.from_offset
     if offsets <= 0:
         return []
@@ -38,9 +38,9 @@ def split(span: Span, max_records_per_task: int | None) -> list[Span]:
 
 
 def admit(backlog: Mapping[TopicPartition, int], max_records: int) -> dict[TopicPartition, int]:
-    """How many offsets each partition may go on, in proportion to what waits there: at most so many in all.
+    """Returns how many offsets each partition gives, in proportion to its backlog, at most `max_records` together.
 
-    What is left by rounding goes to the partitions with the largest remainders, so a limit of 1 makes progress too.
+    The offsets that rounding leaves go to the partitions with the largest remainders, so a limit of 1 makes progress.
     """
     total = sum(backlog.values())
     if total <= max_records:

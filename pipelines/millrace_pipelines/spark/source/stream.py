@@ -1,16 +1,15 @@
-"""A stream of micro-batches: Spark asks how far the next one may go, notes it in its checkpoint, then has it read.
+"""A stream of micro-batches: Spark asks how far the next one goes, keeps that in its checkpoint, and has it read.
 
     latestOffset(start, limit)    the logs' ends, cut to the limit   ─► checkpoint
     partitions(start, end)        spans between two of them          ─► tasks
 
-The same two offsets give the same spans however often they are asked for, so a sink that knows its batches' numbers
-gets each record once, across restarts too. Spark's own trigger AvailableNow goes to the ends of its first moment.
+The same two offsets always give the same spans, so a sink that knows its batches' numbers gets each record once, across
+restarts too. Spark's trigger AvailableNow reads up to the ends that the logs have when it starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -23,14 +22,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millrace.errors import UnknownTopicError
+from millrace_pipelines.spark.brokers import Brokers, LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, SourceOptionError, TopicRecreatedError
-from millrace_pipelines.spark.read import LogOffsets
-from millrace_pipelines.spark.source.brokers import Brokers, SourceTopic
-from millrace_pipelines.spark.source.checkpoint import Progress, StreamOffset, spans_between
+from millrace_pipelines.spark.source.checkpoint import Document, Progress, StreamOffset, spans_between
 from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.positions import LATEST, Position, check_named_partitions, resolve, within_log
 from millrace_pipelines.spark.source.rows import read_span
 from millrace_pipelines.spark.source.spans import Span, SpanPartition, TopicPartition, admit, split
+from millrace_pipelines.spark.source.topics import SourceTopic, chosen_topics, readable_logs
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -39,32 +38,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
-        self._brokers = Brokers(options)
+        self._brokers = Brokers(options.bootstrap, options.isolation)
         self._target: StreamOffset | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins."""
-        topics = self._brokers.topics()
+    def initialOffset(self) -> Document:  # noqa: N802
+        """Returns where a new query begins."""
+        topics = chosen_topics(self._options, self._brokers)
         starting = self._options.starting or Position(LATEST)
         check_named_partitions("startingOffsets", starting, {name: topic.partitions for name, topic in topics.items()})
         progress: dict[TopicPartition, Progress] = {}
         for name, topic in topics.items():
-            for partition, log in self._brokers.log(name, topic.partitions).items():
+            for partition, log in readable_logs(self._brokers, name, topic.partitions).items():
                 offset = resolve(starting, name, partition, log, self._brokers.offset_for_time)
                 offset = within_log(offset, name, partition, log, fail_on_data_loss=self._options.fail_on_data_loss)
                 progress[name, partition] = Progress(offset, offset)
         return StreamOffset(_ids(topics), progress).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit that the options set; of two, the other one holds beside it."""
+        """Returns the limit that the options set; where they set two, `_admitted` holds the other one, too."""
         if self._options.max_records_per_trigger is not None:
             return ReadMaxRows(self._options.max_records_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the micro-batch after `start` goes; `start` itself where nothing is new.
+    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
+        """Returns how far the micro-batch after `start` goes; `start` itself where nothing is new.
 
         Raises:
             TopicRecreatedError, OffsetsLostError, LogTruncatedError: Where offsets are gone and that is to fail.
@@ -81,30 +80,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             progress[place] = progress[place]._replace(next=span.from_offset + admitted[place])
         return StreamOffset(available.ids, progress).to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The logs' ends, which Spark's progress shows beside what was read."""
-        return self._ends(StreamOffset({}, {}), self._brokers.topics()).to_json()
+    def reportLatestOffset(self) -> Document:  # noqa: N802
+        """Returns the logs' ends, which Spark's progress shows beside what was read."""
+        return self._ends(StreamOffset({}, {}), chosen_topics(self._options, self._brokers)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read up to the ends of now, and no further."""
-        self._target = self._ends(StreamOffset({}, {}), self._brokers.topics())
+        """Sets the current ends of the logs as the target of this run."""
+        self._target = self._ends(StreamOffset({}, {}), chosen_topics(self._options, self._brokers))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A span for each task."""
+    def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
+        """Returns a span for each task."""
         spans = spans_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
         return [SpanPartition(piece) for span in spans for piece in split(span, self._options.max_records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one span."""
+        """Yields the rows of one span."""
         return read_span(Span(*partition.value), self._options, self._columns)
 
     def stop(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         self._brokers.close()
 
     def _available(self, before: StreamOffset) -> StreamOffset:
-        """The logs' ends, or those of the trigger's first moment."""
-        topics = self._brokers.topics()
+        """Returns the logs' ends, or the target of AvailableNow where it is lower."""
+        topics = chosen_topics(self._options, self._brokers)
         self._check_topics(before, topics)
         ends = self._ends(before, topics)
         if self._target is None:
@@ -117,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(ends.ids, progress)
 
     def _check_topics(self, before: StreamOffset, topics: Mapping[str, SourceTopic]) -> None:
-        """Raise where a topic or a partition of the checkpoint is gone, or is another one by now."""
+        """Raises an error where a topic or a partition of the checkpoint is gone, or was created again."""
         if not self._options.fail_on_data_loss:
             return
         for topic, partition in before.progress:
@@ -125,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise UnknownTopicError(f"topic {topic}, which this stream reads, does not exist")
             if before.ids[topic] != topics[topic].topic_id:
                 raise TopicRecreatedError(
-                    f"topic {topic} was deleted and made anew since this stream read it: its id is "
+                    f"topic {topic} was deleted and created again since this stream read it: its id is "
                     f"{topics[topic].topic_id}, the checkpoint's {before.ids[topic]}; "
                     "failOnDataLoss=false goes on with the new one from its start"
                 )
@@ -136,12 +135,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         progress = {
             (name, partition): self._end(before, name, topic.topic_id, partition, log)
             for name, topic in topics.items()
-            for partition, log in self._brokers.log(name, topic.partitions).items()
+            for partition, log in readable_logs(self._brokers, name, topic.partitions).items()
         }
         return StreamOffset(_ids(topics), progress)
 
     def _end(self, before: StreamOffset, name: str, topic_id: str, partition: int, log: LogOffsets) -> Progress:
-        """Where a partition ends; it begins anew where the checkpoint has nothing of it, or its offsets are gone."""
+        """Returns where a partition ends; its start is set if the checkpoint lacks it, or its offsets are gone."""
         done = before.next_offset(name, topic_id, partition)
         if done is None:
             return Progress(log.start_offset, log.end_offset)
@@ -150,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Progress(start, log.end_offset)
 
     def _admitted(self, spans: Sequence[Span], limit: ReadLimit) -> dict[TopicPartition, int]:
-        """How many offsets of each span the limit lets in."""
+        """Returns how many offsets of each span the limit admits."""
         backlog = {(span.topic, span.partition): span.until_offset - span.from_offset for span in spans}
         match limit:
             case ReadAllAvailable():
@@ -165,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(backlog, records)
 
     def _records_in(self, spans: Sequence[Span], max_bytes: int) -> int:
-        """How many offsets of these spans take so many bytes of the log; at least one."""
+        """Returns how many offsets of these spans take `max_bytes` of the log; at least one."""
         offsets = sum(span.until_offset - span.from_offset for span in spans)
         size_bytes = sum(
             (span.until_offset - span.from_offset)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.errors import UnknownTopicError
+from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
 from millrace_pipelines.spark.choices import Isolation
-from millrace_pipelines.spark.read import TopicSource, describe_topic, log_offsets
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
 

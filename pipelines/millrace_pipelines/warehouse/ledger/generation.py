@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
     FORMER_LEDGERS_PROPERTY,

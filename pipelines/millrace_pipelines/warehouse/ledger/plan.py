@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import OffsetsLostError
-from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 
 RETENTION = "retention"

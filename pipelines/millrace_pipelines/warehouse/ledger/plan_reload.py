@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import OffsetsLostError
-from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import RETENTION, LostRange, OffsetRange

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from millrace.client import Cluster, SimpleConsumer
-from millrace_pipelines.spark.read import LogOffsets, TopicSource
+from millrace_pipelines.spark.brokers import LogOffsets, TopicSource, offsets_for_time
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.ledger.plan_reload import RequestedRange
@@ -52,13 +51,7 @@ def _offsets(
 ) -> dict[int, int | None]:
     if time_ms is None:
         return dict.fromkeys(partitions, offset)
-    with Cluster(source.bootstrap) as cluster:
-        consumer = SimpleConsumer(cluster)
-        found = {
-            partition: consumer.offset_for_time(source.topic, partition, time_ms)
-            for partition in partitions
-            if partition in log
-        }
+    found = offsets_for_time(source, [partition for partition in partitions if partition in log], time_ms)
     return {partition: log[partition].end_offset if offset is None else offset for partition, offset in found.items()}
 
 

@@ -19,7 +19,8 @@ from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.fs import OsFileSystem
 from millrace.records.arrow import RECORD_SCHEMA
-from millrace_pipelines.spark.read import ReadBlock, TopicSource
+from millrace_pipelines.spark.brokers import TopicSource
+from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.jobs import RESULT, OnProgress, collect_results

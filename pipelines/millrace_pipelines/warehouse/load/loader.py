@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock
 from millrace.fs import FileSystem
+from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, describe_topic, log_offsets
 from millrace_pipelines.spark.choices import Reader
-from millrace_pipelines.spark.read import LogOffsets, TopicDescription, describe_topic, log_offsets, read_range
+from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import cores_of, spark_session
 from millrace_pipelines.warehouse.dead_letters.letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import loaded_compression

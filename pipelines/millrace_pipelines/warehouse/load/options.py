@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.choices import Isolation, Reader
-from millrace_pipelines.spark.read import TopicSource
 from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.tables.choices import Mode
 

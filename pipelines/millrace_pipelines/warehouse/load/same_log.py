@@ -10,14 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, TopicSource, describe_topic, epoch_ends
 from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.spark.read import (
-    LogOffsets,
-    TopicDescription,
-    TopicSource,
-    describe_topic,
-    epoch_ends,
-)
 from millrace_pipelines.warehouse.ledger.generation import AgreedEnd, LedgerChange, agreed_end, next_ledger
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import RangePlan

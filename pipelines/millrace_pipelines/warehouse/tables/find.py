@@ -10,7 +10,7 @@ import pyarrow.fs as pafs
 
 from millrace.errors import UnknownTopicError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.spark.read import TopicSource, describe_topic, log_offsets
+from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
 from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, bucket_at
 from millrace_pipelines.warehouse.delta.table import Table

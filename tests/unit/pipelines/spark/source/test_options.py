@@ -2,9 +2,9 @@
 
 import pytest
 
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError, SourceOptionError
-from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.spark.source.options import parse_options
 from millrace_pipelines.spark.source.positions import (
     LATEST,

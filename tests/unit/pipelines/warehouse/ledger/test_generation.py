@@ -2,8 +2,8 @@
 
 import pytest
 
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.warehouse.ledger.generation import AgreedEnd, GivenUp, agreed_end, next_ledger
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 

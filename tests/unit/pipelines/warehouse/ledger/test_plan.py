@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import OffsetsLostError
-from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, swap
 from millrace_pipelines.warehouse.ledger.plan import (
     MIN_RECORDS_PER_TASK,

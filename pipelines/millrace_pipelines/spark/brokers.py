@@ -1,0 +1,184 @@
+"""The one door from readers in Spark to the brokers: what a plan asks of topics and logs, and what a task fetches.
+
+Of a topic with transactions, a committed read ends at the last stable offset (KIP-98). The only other way from Spark to
+a broker is Spark's own Kafka connector, which connects in the JVM (`warehouse.load.kafka_reader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple, Self
+
+from millrace.client import Cluster, SimpleConsumer
+from millrace.client.metadata import ClusterMetadata
+from millrace.client.simple_consumer import FetchedData, IsolationLevel
+from millrace.records.batch import walk
+from millrace_pipelines.spark.choices import Isolation
+
+NO_LEADER_EPOCH = -1
+FETCH_MAX_BYTES = 8 << 20
+FETCH_MAX_WAIT_MS = 500
+SAMPLE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """A topic of a cluster, and how it is read."""
+
+    bootstrap: str
+    topic: str
+    isolation: Isolation = Isolation.READ_COMMITTED
+
+
+class LogOffsets(NamedTuple):
+    """A partition's log start offset, the offset after its last readable record, and where the log itself ends.
+
+    The last two differ by open transactions, which a committed read waits for; `high_watermark` None says the same.
+    """
+
+    start_offset: int
+    end_offset: int
+    high_watermark: int | None = None
+
+    @property
+    def log_end(self) -> int:
+        """The high watermark."""
+        return self.end_offset if self.high_watermark is None else self.high_watermark
+
+
+class TopicDescription(NamedTuple):
+    """A topic's id and partitions, and their leaders' epochs; -1 where the cluster tells none (before Kafka 2.1).
+
+    Where it gives no ids (before Kafka 2.8), the topic's name stands for the id.
+    """
+
+    topic_id: str
+    partitions: tuple[int, ...]
+    leader_epochs: Mapping[int, int] = MappingProxyType({})
+
+
+class Brokers:
+    """The brokers of a cluster, connected at the first question: to Spark's workers it travels unconnected.
+
+    As a context manager, it closes its connections at the end.
+
+    Raises:
+        UnknownTopicError: The cluster has no such topic.
+        ClientError: The brokers can't answer.
+    """
+
+    def __init__(self, bootstrap: str, isolation: Isolation) -> None:
+        self._bootstrap = bootstrap
+        self._isolation = IsolationLevel[isolation.name]
+        self._cluster: Cluster | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections; the next question opens them again."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def metadata(self, topics: Sequence[str] | None) -> ClusterMetadata:
+        """Returns what the cluster knows of these topics, or of all."""
+        return self._connected().metadata(topics)
+
+    def describe(self, topic: str) -> TopicDescription:
+        """Returns a topic's id, partitions and leader epochs."""
+        metadata = self.metadata([topic]).topic(topic)
+        leader_epochs = {partition: found.leader_epoch for partition, found in metadata.partitions.items()}
+        return TopicDescription(str(metadata.topic_id or topic), tuple(sorted(leader_epochs)), leader_epochs)
+
+    def log_start(self, topic: str, partition: int) -> int:
+        """Returns a partition's log start offset."""
+        return self._consumer().earliest(topic, partition)
+
+    def readable_end(self, topic: str, partition: int) -> int:
+        """Returns the offset after the last readable record: the last stable offset for committed reads."""
+        return self._consumer().latest(topic, partition, self._isolation)
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """Returns the offset after the last record that is replicated, whether its transaction is open or not."""
+        return self._consumer().latest(topic, partition)
+
+    def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> int:
+        """Returns where a leader epoch ends in a partition's log; -1 where the broker doesn't know it."""
+        return self._consumer().epoch_end(topic, partition, leader_epoch).end_offset
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """Returns the first offset whose record is not older than the time; None where all are older."""
+        return self._consumer().offset_for_time(topic, partition, timestamp_ms)
+
+    def bytes_per_offset(self, topic: str, partition: int, offset: int) -> float:
+        """Returns how many bytes an offset takes in the log, by the first batches from `offset` on; 1 for none."""
+        records = self._consumer().fetch(topic, partition, offset, max_bytes=SAMPLE_BYTES).records
+        sizes = [(header.size_bytes, header.next_offset - header.base_offset) for _, header in walk(records)]
+        return sum(size for size, _ in sizes) / max(sum(offsets for _, offsets in sizes), 1) if sizes else 1.0
+
+    def fetch(self, topic: str, partition: int, offset: int) -> FetchedData:
+        """Fetches batches from an offset on, at most FETCH_MAX_BYTES; waits at most FETCH_MAX_WAIT_MS for the first."""
+        return self._consumer().fetch(
+            topic,
+            partition,
+            offset,
+            max_bytes=FETCH_MAX_BYTES,
+            max_wait_ms=FETCH_MAX_WAIT_MS,
+            isolation=self._isolation,
+        )
+
+    def _consumer(self) -> SimpleConsumer:
+        return SimpleConsumer(self._connected())
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self._bootstrap)
+        return self._cluster
+
+
+def brokers_of(source: TopicSource) -> Brokers:
+    """Returns the brokers of a topic's cluster."""
+    return Brokers(source.bootstrap, source.isolation)
+
+
+def describe_topic(source: TopicSource) -> TopicDescription:
+    """Returns a topic's id, partitions and leader epochs; UnknownTopicError where the cluster has no such topic."""
+    with brokers_of(source) as brokers:
+        return brokers.describe(source.topic)
+
+
+def log_offsets(source: TopicSource, partitions: Iterable[int]) -> dict[int, LogOffsets]:
+    """Returns where each partition's log starts and ends now; the end is the last stable offset for committed reads."""
+    with brokers_of(source) as brokers:
+        return {
+            partition: LogOffsets(
+                brokers.log_start(source.topic, partition),
+                brokers.readable_end(source.topic, partition),
+                brokers.high_watermark(source.topic, partition),
+            )
+            for partition in partitions
+        }
+
+
+def epoch_ends(source: TopicSource, leader_epochs: Mapping[int, int]) -> dict[int, int]:
+    """Returns where each partition's log ends in the given leader epoch, for those epochs that the broker knows."""
+    with brokers_of(source) as brokers:
+        ends = {
+            partition: brokers.epoch_end(source.topic, partition, leader_epoch)
+            for partition, leader_epoch in leader_epochs.items()
+        }
+        return {partition: end_offset for partition, end_offset in ends.items() if end_offset >= 0}
+
+
+def offsets_for_time(source: TopicSource, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int | None]:
+    """Returns each partition's first offset whose record is not older than the time; None where all are older."""
+    with brokers_of(source) as brokers:
+        return {partition: brokers.offset_for_time(source.topic, partition, timestamp_ms) for partition in partitions}
