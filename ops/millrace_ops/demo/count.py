@@ -1,6 +1,6 @@
-"""The table's rows by carrier, by Spark SQL: `python -m millrace_ops.demo.count TABLE` prints them as one JSON object.
+"""Counts the table's rows by carrier with Spark SQL: `python -m millrace_ops.demo.count TABLE` prints a JSON object.
 
-A process of its own, so that Spark's JVM ends with it and says nothing on the demo's terminal.
+It is a separate process, so that Spark's JVM ends with it and writes nothing to the demo's terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMEOUT_S = 180.0
 
 
 def count_by_carrier(table: str, log_dir: str) -> dict[str, int]:
-    """Run this module on a table; the counts, the most first. PlatformError where it fails."""
+    """Runs this module on a table and returns the counts, the most first; PlatformError where it fails."""
     command = (sys.executable, "-m", "millrace_ops.demo.count", table)
     child = ChildProcess("count", command, {}, os.path.join(log_dir, "count.log"))
     child.finish(TIMEOUT_S)
@@ -30,7 +30,7 @@ def count_by_carrier(table: str, log_dir: str) -> dict[str, int]:
 
 
 def main() -> None:
-    """Count and print."""
+    """Counts the rows of the table that the command line names, and prints the counts."""
     with spark_session("millrace demo") as spark:
         spark_table(spark, sys.argv[1]).createOrReplaceTempView("flights")
         counts = {row.carrier: row.flights for row in spark.sql(QUERY).collect()}

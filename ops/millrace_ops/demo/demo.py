@@ -2,8 +2,8 @@
 
     produce January to September ─ load ─ produce October to December ─ load only that ─ retention, recovery check
 
-Each load, and the maintenance, is a run of Dagster's, launched as a click in its UI launches it. At the end Spark SQL
-counts the rows, and every count is held against the source file.
+Each load, and the maintenance, is a run of Dagster, launched as a click in its UI launches it. At the end Spark SQL
+counts the rows, and every count is compared with the source file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock) -> 
 
     Raises:
         SetupError: The directory holds something else than an earlier demo; Java or a package is missing.
-        PlatformError: A process ended, or a run of Dagster's failed.
+        PlatformError: A process ended, or a run of Dagster failed.
     """
     make_fresh_directory(directory)
     steps = Steps(console, clock)
@@ -57,7 +57,7 @@ def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock) -> 
 
 
 def make_fresh_directory(directory: str) -> None:
-    """Empty the folder of an earlier demo, or make one; SetupError for a folder that holds anything else."""
+    """Empties the folder of an earlier demo, or creates one; SetupError for a folder that holds anything else."""
     marker = os.path.join(directory, MARKER)
     if os.path.isdir(directory) and os.listdir(directory) and not os.path.exists(marker):
         raise SetupError(f"{directory} is not empty and not of an earlier demo; choose another with --dir")
@@ -68,7 +68,7 @@ def make_fresh_directory(directory: str) -> None:
 
 
 class _Demo:
-    """One telling."""
+    """One demo on a platform: its steps, and the figures found so far."""
 
     def __init__(self, platform: Platform, steps: Steps, clock: Clock) -> None:
         self._platform = platform
@@ -137,7 +137,7 @@ class _Demo:
         return Outcome(table, counted, ledger, self._figures, self._steps.seconds)
 
     def _run_in_dagster(self, assets: list[str], partition: str | None, step: Step) -> RunState:
-        """Launch a run and follow it to its end; PlatformError where it does not succeed in time."""
+        """Launches a run and follows it to its end; PlatformError where it does not succeed in time."""
         api = DagsterApi(self._platform.addresses.dagster or "")
         deadline_ms = self._clock.monotonic_ms() + int(RUN_TIMEOUT_S * 1000)
         while partition is not None and partition not in api.partitions(TABLE_ASSET):

@@ -1,4 +1,4 @@
-"""The figures of the demo: what the source says, what the table says, and whether they are equal."""
+"""The figures of the demo: what the source says, what the table says, and whether the two are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
 
 class Figure(NamedTuple):
-    """One thing that must be as expected."""
+    """A value that was found, beside the one that is expected."""
 
     name: str
     expected: int | str
@@ -21,13 +21,13 @@ class Figure(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether it is."""
+        """Whether the two are equal."""
         return self.expected == self.found
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo found; `counted` are the table's rows by carrier, the most first, `seconds` those of each step."""
+    """What the demo found; `counted` has the rows by carrier, the most first, `seconds` the time of each step."""
 
     table: str
     counted: Mapping[str, int]
@@ -37,10 +37,10 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether every figure is as the source says."""
+        """Whether every figure is as expected."""
         return all(figure.is_right for figure in self.figures)
 
 
 def carrier_counts(flights: pa.Table) -> dict[str, int]:
-    """The source's rows by carrier."""
+    """Counts the source's rows by carrier."""
     return dict(Counter(map(str, flights["carrier"].to_pylist())))

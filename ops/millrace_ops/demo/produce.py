@@ -1,4 +1,4 @@
-"""Events into a topic with a stock client: confluent-kafka, which is librdkafka."""
+"""Produces events to a topic with a stock client: confluent-kafka, which is librdkafka."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ EVENTS_PER_STEP = 1_000
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
-    """Make a topic; PlatformError where the broker refuses."""
+    """Creates a topic; PlatformError where the broker refuses."""
     new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": LOG_WARNINGS})
     try:
         client.create_topics([new_topic])[topic].result(ADMIN_TIMEOUT_S)
     except KafkaException as error:
-        raise PlatformError(f"the broker did not make the topic {topic}: {error}") from error
+        raise PlatformError(f"the broker did not create the topic {topic}: {error}") from error
 
 
 def produce(bootstrap: str, topic: str, events: Iterable[FlightEvent], on_step: Callable[[int], None]) -> int:
-    """Send all events and wait until each is acknowledged; returns how many.
+    """Sends all events, waits until each is acknowledged, and returns how many there were.
 
     Args:
         bootstrap: `HOST:PORT` of a broker.
-        topic: Where they go; the client's own partitioner places them by key.
-        events: What is sent, in this order.
+        topic: The topic that they go to; the client's own partitioner places them by key.
+        events: The events, in the order in which they are sent.
         on_step: Called with the number of events sent since its last call.
 
     Raises:

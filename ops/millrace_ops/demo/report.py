@@ -11,14 +11,14 @@ from millrace_ops.demo.figures import Outcome
 
 
 def print_outcome(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> None:
-    """All of it: rows per carrier, ledger, figures beside the source's, timings, where the table lies."""
+    """Prints rows per carrier, the ledger, figures beside the source's, timings, and where the table is."""
     tables = (_carriers(outcome, airlines), _ledger(outcome), _figures(outcome), _timings(outcome))
     if not console.is_terminal:
         for table in tables:
             table.box = None
     console.print(*tables, sep="\n")
     verdict = "[green]Every figure is right." if outcome.is_right else "[red]A figure is wrong."
-    console.print(Group(verdict, f"The table lies in {outcome.table}"))
+    console.print(Group(verdict, f"The table is in {outcome.table}"))
 
 
 def _carriers(outcome: Outcome, airlines: Mapping[str, str]) -> Table:

@@ -1,4 +1,4 @@
-"""The steps of a story on the terminal: one line each, a bar where there is something to count, and its seconds."""
+"""Progress on the terminal: a line for each step, with its seconds, and a bar where there is something to count."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ BAR_WIDTH = 24
 
 
 class Step:
-    """One line that is under way."""
+    """The line of a step that is under way."""
 
     def __init__(self, progress: Progress, name: str, total: int | None) -> None:
         self._progress = progress
         self._task = progress.add_task(name, total=total, note="")
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Moves the bar on by `count`."""
         self._progress.advance(self._task, count)
 
     def note(self, text: str) -> None:
-        """Say what is going on, in the place of what was said before."""
+        """Shows a text in place of the one before."""
         self._progress.update(self._task, note=text)
 
     def finish(self) -> None:
-        """Full bar, no spinner."""
+        """Fills the bar and ends the spinner."""
         total = self._progress.tasks[self._task].total or 1
         self._progress.update(self._task, total=total, completed=total)
 
 
 class Steps:
-    """All steps so far, with the seconds that each took."""
+    """The steps so far, with the seconds that each took."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._clock = clock
@@ -54,13 +54,13 @@ class Steps:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Keep the lines moving."""
+        """Keeps the lines up to date while the context lasts."""
         with self._progress:
             yield
 
     @contextmanager
     def step(self, name: str, total: int | None = None) -> Iterator[Step]:
-        """Do one step; `total` is how many things it does, where that is known."""
+        """Shows a step while the context lasts; `total` is how many things it does, where that is known."""
         step = Step(self._progress, name, total)
         started_ms = self._clock.monotonic_ms()
         yield step

@@ -1,4 +1,4 @@
-"""Judges a history: every anomaly that it shows, in time that grows with its length (spec G3)."""
+"""Judges a history: finds every anomaly that it shows, in time that grows with its length (docs/histories.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace_ops.histories.transactions import cycle_findings, intermediate_fin
 
 
 def check(operations: Sequence[Operation], *, allowed: Collection[Anomaly] = ()) -> list[Finding]:
-    """The anomalies of a history, without those that what was tested allows.
+    """Returns the anomalies of a history, without those that the tested system allows.
 
     Args:
         operations: In the order of their beginnings, with distinct indexes.

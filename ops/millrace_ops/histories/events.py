@@ -1,10 +1,11 @@
-"""The history: what each process asked, what it was told, and when (docs/histories.md draws the lines).
+"""The history: what each process asked, what it was told, and when (docs/histories.md describes the lines).
 
     {"time_ns": 10, "process": "p1", "event": "invoke", "action": "transaction", "steps": [["send", "t-0", "a"]]}
     {"time_ns": 19, "process": "p1", "event": "ok", "steps": [["send", "t-0", "a", 4], ["poll", …]]}
 
-A process has one operation at a time. `ok`: it was done; `fail`: it was certainly not; `info`, or no line at all: no
-one knows. What an operation's end tells replaces what its beginning told. Times are of one clock that never goes back.
+A process has one operation at a time. It ends with `ok` (it was done), with `fail` (it was certainly not done), or with
+`info` or without a line (it is not known). The steps of its end replace those of its beginning. Times are of one clock
+that never goes back.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Action(StrEnum):
     SEND = "send"
     POLL = "poll"
     TRANSACTION = "transaction"
-    # From here on the process reads from elsewhere, in `partitions`, or in all.
+    # The process reads from other positions then, in `partitions`, or in all.
     ASSIGN = "assign"
     SUBSCRIBE = "subscribe"
-    # Of a group's members that own partitions: one step of `Owning` for each partition.
+    # What members of a group do that own partitions: one step of `Owning` for each partition.
     CLAIM = "claim"
     RELEASE = "release"
     HAND_OUT = "hand-out"
     COMMIT = "commit"
-    # A group's committed offsets, as someone was told them.
+    # A group's committed offsets, as a process was told them.
     COMMITTED = "committed"
 
 
@@ -52,7 +53,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One value sent; the offset is None where the broker did not tell it."""
+    """One value that was sent; the offset is None where the broker did not tell it."""
 
     partition: str
     value: Value
@@ -61,7 +62,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one partition gave in one poll, in its order."""
+    """The records of one partition in one poll, in their order."""
 
     partition: str
     records: tuple[tuple[int, Value], ...]
@@ -69,9 +70,9 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Owning:
-    """What an owner did with a partition under its fencing token; an offset goes with hand-outs and commits.
+    """What an owner did with a partition under its fencing token; hand-outs and commits have an offset.
 
-    Kafka's own groups have no token that clients are told: their commits are written without.
+    Kafka's own groups have no token that clients are told: their commits are written without one.
     """
 
     action: Action
@@ -87,7 +88,7 @@ Step = Send | Poll | Owning
 class Operation:
     """One operation from its beginning to its end; `completed_ns` is None where its end is not known.
 
-    `committing_ns` is when a transaction was told to commit: what anyone reads of it before is not committed.
+    `committing_ns` is when a transaction was told to commit: what is read of it before is not committed.
     """
 
     index: int
@@ -101,15 +102,15 @@ class Operation:
     partitions: tuple[str, ...] = ()
 
     def sends(self) -> Iterator[Send]:
-        """The values it sent."""
+        """Returns the values that it sent."""
         return (step for step in self.steps if isinstance(step, Send))
 
     def polls(self) -> Iterator[Poll]:
-        """What it read."""
+        """Returns what it read."""
         return (step for step in self.steps if isinstance(step, Poll))
 
     def ownings(self) -> Iterator[Owning]:
-        """What it did as an owner."""
+        """Returns what it did as an owner."""
         return (step for step in self.steps if isinstance(step, Owning))
 
     def __str__(self) -> str:
@@ -117,7 +118,7 @@ class Operation:
 
 
 def read_history(lines: Iterable[str | bytes]) -> list[Operation]:
-    """The operations of a history in the order of their beginnings; HistoryError names a line that makes no sense."""
+    """Reads the operations of a history in the order of their beginnings; HistoryError names a senseless line."""
     reader = _Reader()
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -173,7 +174,7 @@ class _Reader:
     def _begin(self, process: str, event: Event) -> None:
         if process in self._begun:
             raise ValueError(f"process {process} is not done with what it began before")
-        _operation(self._count, event, None)  # what makes no sense is found here, where its line is known
+        _operation(self._count, event, None)  # a senseless step is found here, where its line is known
         self._begun[process] = self._count, event
         self._count += 1
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a history, by the names of the field (Adya; Jepsen's Kafka workload)."""
+"""The anomalies that a history can show, under the names of the field (Adya; Jepsen's Kafka workload)."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from enum import StrEnum
 
 
 class Anomaly(StrEnum):
-    """What a history must not show."""
+    """An anomaly that a history must not show."""
 
     INCONSISTENT_OFFSET = "inconsistent-offset"  # two values at one offset
     DUPLICATE = "duplicate"  # one value at two offsets
-    PHANTOM = "phantom"  # a value that no one sent
-    LOST_WRITE = "lost-write"  # acknowledged, not read, though what lies behind it was read
+    PHANTOM = "phantom"  # a value that no process sent
+    LOST_WRITE = "lost-write"  # acknowledged, not read, though a later offset was read
     UNSEEN = "unseen"  # acknowledged, not read, at the end of its partition
     ABORTED_READ = "aborted-read"  # G1a: read, though its sends certainly failed
     INTERMEDIATE_READ = "intermediate-read"  # G1b: read before its commit, or only in part
     POLL_SKIP = "poll-skip"
     NON_MONOTONIC_POLL = "non-monotonic-poll"
     NON_MONOTONIC_SEND = "non-monotonic-send"
-    REAL_TIME_ORDER = "real-time-order"  # sent after another was acknowledged, and yet before it in the log
+    REAL_TIME_ORDER = "real-time-order"  # sent after another was acknowledged, but before it in the log
     WRITE_CYCLE = "write-cycle"  # G0; Kafka's transactions share a partition while they are open, and have these
     CIRCULAR_INFORMATION_FLOW = "circular-information-flow"  # G1c
     OWNERSHIP_OVERLAP = "ownership-overlap"  # handed out by an owner that had been replaced
-    UNOWNED_HAND_OUT = "unowned-hand-out"  # handed out under a token that was not claimed, or was given up
+    UNOWNED_HAND_OUT = "unowned-hand-out"  # handed out under a token that was not claimed, or was released
     CLAIM_REGRESSION = "claim-regression"  # a later owner has no larger token
     FENCED_COMMIT = "fenced-commit"  # a commit of an owner that had been replaced
     COMMIT_REGRESSION = "commit-regression"  # a committed offset went back
@@ -32,7 +32,7 @@ class Anomaly(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One anomaly, where it is, and what shows it."""
+    """One anomaly, its partition, and what shows it."""
 
     anomaly: Anomaly
     partition: str | None

@@ -1,7 +1,7 @@
-"""The logs that a history speaks of: which value lies at which offset, who sent it, and whether anyone read it.
+"""The logs of a history's partitions: which value is at which offset, who sent it, and whether it was read.
 
-An offset is known from an acknowledgement or from a poll. A value may have been sent more than once (a loop that tries
-again after an abort); it counts as acknowledged where one of its sends was, as aborted where all of them failed.
+An offset is known from an acknowledgement or from a poll. A value may have been sent more than once (by a loop that
+retries after an abort); it counts as acknowledged where one of its sends was, as aborted where all of them failed.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class PartitionLog:
         self.last_read = -1
 
     def note(self, offset: int, value: Value) -> None:
-        """A value was seen at an offset."""
+        """Notes that a value was seen at an offset."""
         if value not in self.values[offset]:
             self.values[offset].append(value)
             self.offsets[value].append(offset)
 
     def acknowledged(self, value: Value) -> bool:
-        """Whether one of its sends was done for certain."""
+        """Returns whether one of its sends was certainly done."""
         return any(sender.outcome is Outcome.OK for sender in self.senders[value])
 
     def aborted(self, value: Value) -> bool:
-        """Whether it was sent and every send of it certainly failed."""
+        """Returns whether it was sent and every send of it certainly failed."""
         senders = self.senders.get(value, [])
         return bool(senders) and all(sender.outcome is Outcome.FAIL for sender in senders)
 
     @cached_property
     def visible(self) -> list[int]:
-        """Offsets, in order, of what a reader of committed records must come by: acknowledged, or read by someone."""
+        """The offsets, in order, that a reader of committed records must meet: acknowledged, or read by any process."""
         return sorted(
             offset
             for offset, values in self.values.items()
@@ -51,17 +51,17 @@ class PartitionLog:
         )
 
     def between(self, after: int, before: int) -> list[int]:
-        """The visible offsets that lie strictly between two."""
+        """Returns the visible offsets that lie strictly between two."""
         return self.visible[bisect_left(self.visible, after + 1) : bisect_left(self.visible, before)]
 
     def sender_of(self, value: Value) -> Operation | None:
-        """The operation that brought the value into the log, where there is just one that can have."""
+        """Returns the operation that wrote the value, where only one can have written it."""
         able = [sender for sender in self.senders.get(value, []) if sender.outcome is not Outcome.FAIL]
         return able[0] if len(able) == 1 else None
 
 
 class _Logs(dict[str, PartitionLog]):
-    """Logs by their partitions' names, made when they are first spoken of."""
+    """Logs by their partitions' names, each made when it is first asked for."""
 
     def __missing__(self, name: str) -> PartitionLog:
         log = self[name] = PartitionLog(name)
@@ -69,7 +69,7 @@ class _Logs(dict[str, PartitionLog]):
 
 
 def logs_of(operations: Iterable[Operation]) -> dict[str, PartitionLog]:
-    """The partitions of a history."""
+    """Returns the logs of a history's partitions, by their names."""
     logs = _Logs()
     for operation in operations:
         for send in operation.sends():
@@ -87,7 +87,7 @@ def logs_of(operations: Iterable[Operation]) -> dict[str, PartitionLog]:
 
 
 def log_findings(log: PartitionLog) -> Iterator[Finding]:
-    """What one partition's content shows by itself."""
+    """Yields the anomalies that one partition's content shows by itself."""
     for offset, values in log.values.items():
         if len(values) > 1:
             yield Finding(Anomaly.INCONSISTENT_OFFSET, log.name, f"offset {offset} has {_listed(values)}")

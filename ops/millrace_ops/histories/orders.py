@@ -1,7 +1,7 @@
-"""Orders that a log keeps: of one process's polls and sends, of sends in real time.
+"""Orders that a log keeps: the order of one process's polls, of its sends, and of all sends in real time.
 
-A poll goes on where the process's last poll of the partition ended, unless it was assigned or subscribed anew in
-between. `internal`: within one operation; `external`: from one to the next.
+A poll goes on where the process's last poll of the partition ended, unless it was assigned or subscribed again in
+between. `internal` means within one operation, `external` from one to the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Positions = dict[tuple[str, str], _Position]  # by process and partition
 
 
 def poll_findings(operations: Sequence[Operation], logs: Mapping[str, PartitionLog]) -> Iterator[Finding]:
-    """Skips, and polls that went back."""
+    """Yields polls that skipped offsets, and polls that went back."""
     positions: _Positions = {}
     for operation in operations:
         if operation.action in (Action.ASSIGN, Action.SUBSCRIBE):
@@ -64,7 +64,7 @@ def _where(last: _Position, here: _Position) -> str:
 
 
 def send_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
-    """Values that one process sent in one order and the log has in another."""
+    """Yields values that one process sent in one order and the log has in another."""
     positions: _Positions = {}
     for operation in operations:
         if operation.outcome is not Outcome.OK:
@@ -81,7 +81,7 @@ def send_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
 
 
 def real_time_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
-    """Sends that began after others were acknowledged, and lie before them: a sweep through the history's time."""
+    """Yields sends that began after others were acknowledged, but lie before them: one sweep through the time."""
     written: dict[str, list[tuple[int, int, Operation]]] = defaultdict(list)  # lowest and highest offset
     for operation in operations:
         if operation.outcome is Outcome.OK and operation.completed_ns is not None:

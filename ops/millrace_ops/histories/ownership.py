@@ -1,8 +1,8 @@
-"""Owners of partitions: one at a time, under tokens that grow, and no committed offset goes back (spec E4, E5).
+"""Owners of partitions: one at a time, under tokens that grow, and no committed offset goes back.
 
-A claim is in force once it has been acknowledged. Whoever has a smaller token and hands out, or has a commit taken,
-that began after this, shared the partition with its new owner. What overlaps in time is in either order, and proves
-nothing. A commit without a token is judged by its offset alone.
+A claim is in force once it has been acknowledged. A process with a smaller token that hands out or commits afterwards
+shared the partition with its new owner. Operations that overlap in time may be in either order, and prove nothing. A
+commit without a token is judged by its offset alone. docs/consumer-groups.md says who may commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REPLACED = {Action.HAND_OUT: Anomaly.OWNERSHIP_OVERLAP, Action.COMMIT: Anomaly.F
 
 
 def ownership_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
-    """All that is wrong with who owned what."""
+    """Yields the anomalies of owners, their hand-outs and their commits."""
     by_partition: dict[str, list[_Done]] = defaultdict(list)
     for operation in operations:
         if operation.outcome is Outcome.OK:
@@ -29,7 +29,7 @@ def ownership_findings(operations: Sequence[Operation]) -> Iterator[Finding]:
 
 
 class _Partition:
-    """A sweep through what was acknowledged of one partition, as it becomes certain."""
+    """A sweep through the acknowledged operations on one partition, in the order in which they become certain."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class _Partition:
         self.committed: _Done | None = None
 
     def findings(self, done: list[_Done]) -> Iterator[Finding]:
-        """Beginnings are judged by what had ended before; an end takes force after the beginnings of its moment."""
+        """Judges each beginning by what had ended before it; an end counts after the beginnings of the same time."""
         begins = [(one[0].invoked_ns, 0, index, one) for index, one in enumerate(done)]
         ends = [(one[0].completed_ns or 0, 1, index, one) for index, one in enumerate(done)]
         for operation, owning in reversed(done):
@@ -82,7 +82,7 @@ class _Partition:
             yield self._finding(Anomaly.LOST_COMMIT, message)
 
     def _is_owned(self, operation: Operation, token: int) -> bool:
-        """Whether a claim of the token had begun when the operation ended, and no release had ended when it began."""
+        """Returns whether a claim of the token had begun before the operation ended, and no release ended before it."""
         claimed_ns, ended_ns = self.claimed_ns.get(token), operation.completed_ns
         return claimed_ns is not None and (ended_ns is None or claimed_ns <= ended_ns) and token not in self.released
 
@@ -97,7 +97,7 @@ class _Partition:
 
 
 def _is_replaced(owning: Owning, token: int) -> bool:
-    """Whether its own token does not stand up to that of an owner; a new claim needs a larger one."""
+    """Returns whether an operation's token is smaller than an owner's; a new claim needs a larger one."""
     if owning.token is None:
         return False
     return owning.token < token or (owning.action is Action.CLAIM and owning.token == token)

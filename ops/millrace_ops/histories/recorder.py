@@ -1,11 +1,12 @@
-"""Writes a history while it happens, from any number of threads: each line is whole, and their times never go back.
+"""Writes a history while it happens, from any number of threads: each line is whole, and times never go back.
 
     recorder = Recorder(file)
     recorder.invoke("p1", Action.SEND, [Send("events-0", 17)])
     …                                      # what the client does
     recorder.end("p1", Outcome.OK, [Send("events-0", 17, offset)])
 
-A crash leaves the lines so far; what was begun and not ended counts as not known.
+A crash leaves the lines so far; an operation that was begun and not ended counts as not known. Times are nanoseconds of
+the machine's monotonic clock, which is finer than `millrace.clock`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from millrace_ops.histories.events import Action, Outcome, Owning, Poll, Send, S
 
 
 class Recorder:
-    """The one writer of a history; `done` counts the operations that ended well, by what they did."""
+    """The one writer of a history; `done` counts the operations that ended with `ok`, by their actions."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -30,7 +31,7 @@ class Recorder:
         self.done: Counter[Action] = Counter()
 
     def invoke(self, process: str, action: Action, steps: Iterable[Step] = (), partitions: Iterable[str] = ()) -> None:
-        """A process begins; call this before the client is asked."""
+        """Notes that a process begins an operation; it is called before the client is asked."""
         event = {"process": process, "event": "invoke", "action": action}
         self._begun[process] = action
         self._write(event | _listed("steps", map(_words, steps)) | _listed("partitions", partitions))
@@ -38,7 +39,7 @@ class Recorder:
     def end(
         self, process: str, outcome: Outcome, steps: Iterable[Step] = (), *, committing_ns: int | None = None
     ) -> None:
-        """What the process had begun has ended; call this after the client has answered."""
+        """Notes that the process's operation has ended; it is called after the client has answered."""
         event: dict[str, object] = {"process": process, "event": outcome} | _listed("steps", map(_words, steps))
         self._write(event if committing_ns is None else event | {"committing_ns": committing_ns})
         with self._progress:
@@ -46,7 +47,7 @@ class Recorder:
             self._progress.notify_all()
 
     def await_done(self, more: Mapping[Action, int], timeout_s: float) -> bool:
-        """Wait until so many more operations of each kind have ended well; whether they have."""
+        """Waits until `more` further operations of each action have ended with `ok`; returns whether they have."""
         with self._progress:
             wanted = self.done + Counter(more)
             return self._progress.wait_for(lambda: self.done >= wanted, timeout_s)

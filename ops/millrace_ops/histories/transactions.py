@@ -1,8 +1,8 @@
 """Isolation of transactions: what others see of them, and in which order they can have happened (Adya's G0, G1b, G1c).
 
-G0 looks for cycles of writes alone (who wrote behind whom in a partition), G1c for cycles with reads (who read whose
-value) among them. Transactions that are open at once may write to one partition in turn, so Kafka's logs do have
-cycles of writes: where the caller allows them, G1c is looked for along reads alone.
+G0 is a cycle of writes only (which transaction wrote behind which in a partition), G1c a cycle with reads (which read a
+value of which). Transactions that are open at the same time may write to one partition in turn, so Kafka's logs do have
+cycles of writes: where the caller allows them, G1c is looked for along reads only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Edges = dict[int, set[int]]  # an operation, and those that come before it
 
 
 def intermediate_findings(operations: Sequence[Operation], logs: Mapping[str, PartitionLog]) -> Iterator[Finding]:
-    """G1b: transactions of which something was read before they committed, or only a part."""
+    """Yields G1b: transactions of which something was read before they committed, or only a part."""
     for operation in operations:
         for poll in operation.polls():
             yield from _seen_in_part(operation, poll, logs[poll.partition])
@@ -58,7 +58,7 @@ def _writers(poll: Poll, log: PartitionLog, reader: Operation) -> list[Operation
 def cycle_findings(
     operations: Sequence[Operation], logs: Mapping[str, PartitionLog], *, write_cycles_allowed: bool
 ) -> Iterator[Finding]:
-    """G0 and G1c, one cycle of each."""
+    """Yields G0 and G1c, one cycle of each."""
     writes, reads = _writes_before(logs), _reads_before(operations, logs)
     write_cycle = None if write_cycles_allowed else _cycle(writes)
     if write_cycle:
@@ -83,7 +83,7 @@ def _writes_before(logs: Mapping[str, PartitionLog]) -> _Edges:
 
 
 def _is_atomic(writer: Operation) -> bool:
-    """Whether its sends have one place in an order: several that are no transaction need not."""
+    """Returns whether its sends have one place in an order: several sends outside of a transaction need not."""
     return writer.action is Action.TRANSACTION or sum(1 for _ in writer.sends()) == 1
 
 

@@ -1,14 +1,14 @@
-"""The log directories of Kafka 0.7, read as they lie there (spec A3, `docs/formats/legacy-0.7.md`).
+"""The log directories of Kafka 0.7, read as they are (docs/formats/legacy-0.7.md).
 
     <log.dir>/
       <topic>_<partition>/
         <position of the first byte, 11 to 20 digits>.kafka      messages, one after the other
 
 A file's name says at which position of the partition's log it begins, so each begins where the one before ends.
-Files are read in chunks; memory holds a chunk, or one message and what it holds decompressed.
+Files are read in chunks; memory holds a chunk, or one message and its decompressed payloads.
 
-Where no message is, the next one is looked for: first where the broken one says that it ends, then byte by byte, a
-length that can be, a magic, and a CRC that holds. What lies between is reported as `Damage`.
+Where a message is broken, the next one is searched: first where the broken one says that it ends, then byte by byte: a
+possible length, a magic, and a CRC that holds. The bytes between are reported as `Damage`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LegacyFile(NamedTuple):
 
     @property
     def end_position(self) -> int:
-        """Where the next file begins."""
+        """The position where the next file begins."""
         return self.first_position + self.size_bytes
 
 
@@ -70,7 +70,7 @@ class Damage(NamedTuple):
 
 
 def find_partitions(fs: FileSystem, directory: str, topic: str) -> list[LegacyPartition]:
-    """The partitions of a topic, by number, in a log directory or in one that is a partition itself.
+    """Returns the partitions of a topic, by number, in a log directory, or the one that the directory itself is.
 
     A partition's directory may have any name; its number is what follows the last underscore, or 0. LogError where
     there is no such partition.
@@ -88,7 +88,7 @@ def find_partitions(fs: FileSystem, directory: str, topic: str) -> list[LegacyPa
 
 
 def read_partition(fs: FileSystem, partition: LegacyPartition) -> Iterator[tuple[LegacyFile, Payloads | Damage]]:
-    """All that a partition's files hold, in order; the damage at the end of a file may be bytes that are missing."""
+    """Yields all that a partition's files hold, in order; damage at the end of a file may be bytes that are missing."""
     for file, following in pairwise((*partition.files, None)):
         assert file is not None
         for item in read_file(fs, file.path):
@@ -100,7 +100,7 @@ def read_partition(fs: FileSystem, partition: LegacyPartition) -> Iterator[tuple
 
 
 def read_file(fs: FileSystem, path: str) -> Iterator[Payloads | Damage]:
-    """All that a file holds, in order."""
+    """Yields all that a file holds, in order."""
     fd = fs.open(path)
     try:
         reader = _Reader(fs, fd)
@@ -117,7 +117,7 @@ def read_file(fs: FileSystem, path: str) -> Iterator[Payloads | Damage]:
 
 
 class _Reader:
-    """A file of which the chunk last read is kept."""
+    """A file, with the chunk that was read last."""
 
     def __init__(self, fs: FileSystem, fd: int) -> None:
         self._fs = fs
@@ -127,7 +127,7 @@ class _Reader:
         self._chunk = b""
 
     def take(self, position: int, length: int) -> memoryview:
-        """`length` bytes at `position`; CorruptRecordError where the file ends before."""
+        """Returns `length` bytes at `position`; CorruptRecordError where the file ends before."""
         start = position - self._position
         if start < 0 or start + length > len(self._chunk):
             self._chunk = self._fs.pread(self._fd, max(length, CHUNK_BYTES), position)
@@ -147,14 +147,14 @@ def _read_length(reader: _Reader, position: int) -> int:
     (length,) = LENGTH.unpack(reader.take(position, LENGTH.size))
     left_bytes = reader.size_bytes - position - LENGTH.size
     if not MIN_BODY_BYTES <= length <= MAX_MESSAGE_BYTES:
-        raise CorruptRecordError(f"a message of {length} bytes can't be")
+        raise CorruptRecordError(f"a message can't have {length} bytes")
     if length > left_bytes:
-        raise CorruptRecordError(f"a message of {length} bytes with {left_bytes} bytes left")
+        raise CorruptRecordError(f"a message of {length} bytes, but {left_bytes} bytes are left")
     return int(length)
 
 
 def _next_message(reader: _Reader, position: int) -> int:
-    """Where the message after a broken one begins, or the file's end."""
+    """Returns where the message after a broken one begins, or the file's end."""
     try:
         claimed = position + LENGTH.size + _read_length(reader, position)
     except RecordError:
@@ -165,10 +165,10 @@ def _next_message(reader: _Reader, position: int) -> int:
 
 
 def _search_message(reader: _Reader, begin: int) -> int:
-    """The first position from here on where a message lies whole, or the file's end.
+    """Returns the first position from `begin` on where a whole message lies, or the file's end.
 
-    A candidate that is too long for the effort that is left is passed by: effort grows with each byte searched, so
-    bytes that look like lengths of megabytes do not make the search endless.
+    A candidate that is too long for the effort that is left is skipped: effort grows with each byte searched, so bytes
+    that look like lengths of megabytes do not make the search endless.
     """
     position, checked_bytes = begin, 0
     while reader.size_bytes - position >= PLAUSIBLE_START_BYTES:

@@ -17,7 +17,7 @@ LOCATION = "millrace"
 
 
 def instance_config(home: str) -> dict[str, object]:
-    """What `dagster.yaml` says."""
+    """Returns the content of `dagster.yaml`."""
     return {
         "telemetry": {"enabled": False},
         "nux": {"enabled": False},
@@ -41,13 +41,13 @@ def instance_config(home: str) -> dict[str, object]:
 
 
 def workspace_config(code_server_port: int) -> dict[str, object]:
-    """What `workspace.yaml` says."""
+    """Returns the content of `workspace.yaml`."""
     server = {"host": LOOPBACK, "port": code_server_port, "location_name": LOCATION}
     return {"load_from": [{"grpc_server": server}]}
 
 
 def write_instance(home: str, code_server_port: int) -> str:
-    """Write both files into `home`; returns the path of the workspace file."""
+    """Writes both files into `home` and returns the path of the workspace file."""
     os.makedirs(home, exist_ok=True)
     workspace = os.path.join(home, "workspace.yaml")
     for path, content in (
@@ -60,10 +60,10 @@ def write_instance(home: str, code_server_port: int) -> str:
 
 
 def fail_lost_runs(home: str) -> None:
-    """Report the runs that a former platform left under way as failed; their processes ended with it.
+    """Reports the runs that a former platform left under way as failed; their processes ended with it.
 
-    Dagster's own launcher can't see that, and such a run would hold its pool for ever. What failed so is retried
-    once the daemon is up.
+    Dagster's own launcher can't see that, and such a run would hold its pool for ever. Runs that failed like this are
+    retried once the daemon is up.
     """
     if not os.path.isdir(os.path.join(home, "storage")):
         return

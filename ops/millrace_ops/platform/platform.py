@@ -5,7 +5,8 @@
     DIR/warehouse/   one Delta table per topic           DIR/logs/      what each process wrote
     DIR/.lock        held while a platform runs here
 
-Killed at any point, a new start on the same folder goes on from there: each part recovers its own state.
+A platform that was killed at any point goes on where it was when it is started again on the same folder: each part
+recovers its own state.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ LOCK = ".lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformOptions:
-    """What a platform is started with.
+    """The options of a platform.
 
     Attributes:
-        directory: holds all state; made if missing.
-        listen: the broker's `HOST:PORT`, port 0 for a free one.
-        advertised: where clients reach the broker, where that is another `HOST:PORT`.
-        admin: the admin endpoint's `HOST:PORT`: health, metrics, maintenance.
-        dagster_port: the UI's port, 0 for a free one; None leaves Dagster out.
+        directory: The folder of all state; created if it is missing.
+        listen: The broker's `HOST:PORT`, port 0 for a free one.
+        advertised: The `HOST:PORT` where clients reach the broker, if it is another one.
+        admin: The admin endpoint's `HOST:PORT`: health, metrics, maintenance.
+        dagster_port: The UI's port, 0 for a free one; None leaves Dagster out.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
-        master: the Spark master that loads run on.
-        broker_properties: further properties of the broker.
+        master: The Spark master that loads run on.
+        broker_properties: Further properties of the broker.
     """
 
     directory: str
@@ -73,7 +74,7 @@ class Addresses:
 
 
 class Platform:
-    """A platform that runs; a context manager that stops all of it at its end.
+    """A running platform; as a context manager, it stops all processes at its end.
 
     `start` brings up everything; `start_broker` and `start_dagster` do so in two steps, for a caller that has
     something to do between them. All may raise SetupError (a port in use, Java missing), PlatformError (a process ended
@@ -102,20 +103,20 @@ class Platform:
             self._fs.close(self._lock_fd)
 
     def path(self, name: str) -> str:
-        """A part's folder in the platform's."""
+        """Returns the path of a part's folder."""
         return os.path.join(self.directory, name)
 
     def start(self) -> None:
-        """Bring up everything."""
+        """Brings up everything."""
         self.start_broker()
         self.start_dagster()
 
     def stop(self) -> None:
-        """Stop everything, the last started first; the end of the context does it too."""
+        """Stops everything, the last started first; the end of the context does it, too."""
         self.supervisor.stop()
 
     def start_broker(self) -> None:
-        """Bring up ZooKeeper, unless there is one, and the broker."""
+        """Brings up ZooKeeper, unless one is given, and the broker."""
         self._check_advertised()
         self._check_ports()
         for name in ("broker", "warehouse", "schemas"):
@@ -133,7 +134,7 @@ class Platform:
         self.addresses = Addresses(zookeeper=zookeeper, broker=broker, admin=admin, dagster=None)
 
     def start_dagster(self) -> None:
-        """Bring up Dagster's three processes, unless it is left out."""
+        """Brings up Dagster's three processes, unless it is left out."""
         if self._options.dagster_port is None:
             return
         code_server_port, ui_port = free_port(), self._options.dagster_port or free_port()
@@ -149,7 +150,7 @@ class Platform:
         self.addresses = replace(self.addresses, dagster=url)
 
     def _locked(self) -> int:
-        """The folder's lock: ZooKeeper would let a second server write among the files of the first."""
+        """Takes the folder's lock: ZooKeeper would let a second server write among the files of the first."""
         fd = self._fs.open(self.path(LOCK), create=True)
         try:
             self._fs.lock(fd)

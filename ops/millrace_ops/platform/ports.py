@@ -12,7 +12,7 @@ CONNECT_TIMEOUT_S = 1.0
 
 
 def require_free_port(host: str, port: int, option: str) -> None:
-    """SetupError, which names the port and the option to change it, unless the port can be listened on."""
+    """Raises SetupError, with the option that changes the port, unless the port can be listened on."""
     try:
         with socket.create_server((host, port), family=_family(host)):
             pass
@@ -23,7 +23,7 @@ def require_free_port(host: str, port: int, option: str) -> None:
 
 
 def is_listening(host: str, port: int) -> bool:
-    """Whether a connection is accepted there."""
+    """Returns whether a connection is accepted there."""
     try:
         with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
             return True

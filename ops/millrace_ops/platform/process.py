@@ -1,9 +1,8 @@
-"""One child process: a session of its own, one log file, and an end that leaves nothing of it.
+"""One child process, with its own session, one log file, and an end that leaves nothing of it.
 
-A child leads a new session, so a terminal's Ctrl-C reaches the supervisor alone, and everything that the child
-starts, process groups of their own included, can be found by the session and ended with it. Where the supervisor
-itself is killed, the child ends too (millrace.lifeline).
-`NAME.log` holds what this start wrote; the log of the start before is kept as `NAME.previous.log`.
+A child leads a new session, so a terminal's Ctrl-C reaches only the supervisor, and all that the child starts, even in
+other process groups, is found by the session and ended with it. If the supervisor itself is killed, the child ends, too
+(millrace.lifeline). `NAME.log` holds what the child writes; the log of its last start is kept as `NAME.previous.log`.
 """
 
 from __future__ import annotations
@@ -49,26 +48,26 @@ class ChildProcess:
         return self._process.pid
 
     def exit_status(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Returns the exit status, negative for a signal; None while the child runs."""
         return self._process.poll()
 
     def read_log(self) -> str:
-        """All that this start has written so far."""
+        """Returns all that the child has written so far."""
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             return log.read()
 
     def log_tail(self) -> str:
-        """The last lines of the log."""
+        """Returns the last lines of the log."""
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             return "".join(deque(log, LOG_TAIL_LINES)).rstrip()
 
     def terminate(self) -> None:
-        """Ask it to stop. SIGTERM goes to it alone: how its own children end in good order is its business."""
+        """Asks the child to stop; SIGTERM goes only to it, which ends its own children in good order."""
         if self.exit_status() is None:
             self._process.terminate()
 
     def finish(self, timeout_s: float) -> None:
-        """Wait for its end at most so long, then kill what is left of its session."""
+        """Waits for the child's end at most `timeout_s`, then kills what is left of its session."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -83,7 +82,7 @@ class ChildProcess:
 
 
 def session_members(session_id: int) -> list[psutil.Process]:
-    """The living processes of a session."""
+    """Returns the living processes of a session."""
     return [process for process in psutil.process_iter() if _session_of(process) == session_id]
 
 

@@ -1,9 +1,9 @@
-"""The services of a platform: their commands, and the sign by which each is seen to serve.
+"""The services of a platform: the command of each, and the sign that it is ready.
 
-- zookeeper: answers `srvr` with a mode; absent with an address of the user's own.
-- broker: prints `listening HOST:PORT`.
-- code-server: accepts connections, which it does once the definitions are loaded.
-- webserver: the UI and its API; accepts connections.
+- zookeeper: it answers `srvr` with a mode; left out where the user names a ZooKeeper.
+- broker: it prints `listening HOST:PORT`.
+- code-server: it accepts connections, which it does once the definitions are loaded.
+- webserver: the UI and its API; it accepts connections.
 - daemon: sensors, schedules, the run queue; the API says that the location is loaded and the daemons beat.
 """
 
@@ -27,7 +27,7 @@ ADMIN_ENDPOINT = re.compile(r"admin endpoint at (http://[^\s\"']+)")
 
 
 def zookeeper_service(directory: str, port: int) -> Service:
-    """A ZooKeeper on the loopback interface; SetupError where Java is missing."""
+    """Returns the service of a ZooKeeper on the loopback interface; SetupError where Java is missing."""
     place = Path(directory)
     return Service(
         name="zookeeper",
@@ -37,7 +37,7 @@ def zookeeper_service(directory: str, port: int) -> Service:
 
 
 def broker_service(*, listen: str, admin: str, data_dir: str, zookeeper: str, properties: Mapping[str, str]) -> Service:
-    """`millrace broker`; its addresses are in its log as soon as it is ready."""
+    """Returns the service of a broker; its addresses are in its log as soon as it is ready."""
     assignments = [f"--set={name}={value}" for name, value in properties.items()]
     places = ["--listen", listen, "--admin", admin, "--data", data_dir, "--zookeeper", zookeeper, "--id", BROKER_ID]
     return Service(
@@ -48,7 +48,7 @@ def broker_service(*, listen: str, admin: str, data_dir: str, zookeeper: str, pr
 
 
 def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
-    """The bootstrap address and the admin endpoint's URL of a broker that is ready."""
+    """Returns the bootstrap address and the admin endpoint's URL of a broker that is ready."""
     log = broker.read_log()
     listening, admin = LISTENING.search(log), ADMIN_ENDPOINT.search(log)
     if listening is None or admin is None:
@@ -57,9 +57,9 @@ def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
 
 
 def code_server_service(port: int, environment: Mapping[str, str]) -> Service:
-    """Serves the definitions; runs and sensor ticks are its children and have its environment.
+    """Returns the service of the definitions; runs and sensor ticks are its children and have its environment.
 
-    At its end it waits for the runs under way; one that takes longer than the stop timeout is killed, which leaves
+    When it stops, it waits for the runs under way; one that takes longer than the stop timeout is killed, which leaves
     its table as it was.
     """
     module = ("--module-name", "millrace_pipelines.definitions")
@@ -74,7 +74,7 @@ def code_server_service(port: int, environment: Mapping[str, str]) -> Service:
 
 
 def webserver_service(host: str, port: int, workspace: str, environment: Mapping[str, str]) -> Service:
-    """The UI and its API."""
+    """Returns the service of the UI and its API."""
     address = ("--host", host, "--port", str(port))
     return Service(
         name="webserver",
@@ -85,7 +85,7 @@ def webserver_service(host: str, port: int, workspace: str, environment: Mapping
 
 
 def daemon_service(api: DagsterApi, workspace: str, environment: Mapping[str, str]) -> Service:
-    """Ticks sensors and schedules, and starts queued runs."""
+    """Returns the service that ticks sensors and schedules, and starts queued runs."""
     return Service(
         name="daemon",
         command=(sys.executable, "-m", "dagster._daemon", "run", "--workspace", workspace),

@@ -1,13 +1,13 @@
 """Child processes started in order, watched, and stopped in reverse order.
 
     start(a)      a runs until its probe says ready     ┐
-    start(b, c)   b and c start together                │  a child that ends by itself: PlatformError, which says
-    wait()        returns only by an exception          ┘  which one, its status and its last log lines
+    start(b, c)   b and c start together                │  a child that ends by itself: PlatformError names it,
+    wait()        returns only by an exception          ┘  its status and its last log lines
     stop()        c and b, then a: SIGTERM, a bounded wait, SIGKILL for what is left of their sessions
 
-SIGINT and SIGTERM set a flag while the supervisor is entered; `check`, called wherever it waits, turns that into
+SIGINT and SIGTERM set a flag while the supervisor is entered; `check`, called wherever it waits, turns the flag into
 KeyboardInterrupt at a point where no child can be lost. Having handlers also keeps children from inheriting an
-ignored SIGINT, as a background job of a shell has it.
+ignored SIGINT, which a shell gives to background jobs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | signal.Ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A command, and how to see that it serves."""
+    """A command, and how to see that it is ready."""
 
     name: str
     command: tuple[str, ...]
@@ -42,7 +42,7 @@ class Service:
 
 
 class Supervisor:
-    """The children of one platform; a context manager that stops them all at its end."""
+    """The child processes of one platform; as a context manager, it stops them all at its end."""
 
     def __init__(self, log_dir: str, clock: Clock) -> None:
         os.makedirs(log_dir, exist_ok=True)
@@ -66,7 +66,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def start(self, *services: Service) -> list[ChildProcess]:
-        """Start services together and return when all of them serve; PlatformError where one does not."""
+        """Starts services together and returns when all are ready; PlatformError where one does not get ready."""
         group: list[tuple[Service, ChildProcess]] = []
         self._groups.append(group)
         for service in services:
@@ -77,7 +77,7 @@ class Supervisor:
         return [child for _, child in group]
 
     def check(self) -> None:
-        """KeyboardInterrupt after a stop signal, PlatformError when a child has ended; else nothing."""
+        """Raises KeyboardInterrupt after a stop signal, and PlatformError when a child has ended."""
         if self._stop_requested:
             raise KeyboardInterrupt
         for child in self._children():
@@ -88,13 +88,13 @@ class Supervisor:
                 )
 
     def wait(self) -> None:
-        """Block until `check` has something to raise."""
+        """Waits until `check` raises something."""
         while True:
             self.check()
             time.sleep(POLL_INTERVAL_S)
 
     def stop(self) -> None:
-        """Stop what runs, the last started first. Safe to call again."""
+        """Stops all children, the last started first; it can be called again."""
         while self._groups:
             group = self._groups[-1]
             for _, child in group:
