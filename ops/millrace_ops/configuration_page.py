@@ -1,8 +1,8 @@
-"""The second half of docs/configuration.md, made from the tables of properties, and put after what is written by hand.
+"""Makes the second half of docs/configuration.md from the tables of properties, behind the half written by hand.
 
     python -m millrace_ops.configuration_page docs/configuration.md
 
-A test compares the page with what this makes, so that it can't grow stale.
+A test compares the page with what this module makes, so that the page is always up to date.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _reason(key: ConfigKey) -> str:
 
 
 def _default(key: ConfigKey) -> str:
-    """As the table of Kafka's properties has it."""
+    """Returns a default as the table of Kafka's properties writes it."""
     return (value_text(key.default) or EMPTY) if key.has_default else NULL
 
 
@@ -113,7 +113,7 @@ def _shown(key: ConfigKey) -> str:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Bring the page in its file up to date."""
+    """Brings the pages in these files up to date."""
     for name in arguments:
         path = Path(name)
         path.write_text(render(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,6 +1,6 @@
-"""docs/protocol.md, made from the registry of the handlers: `python -m millrace_ops.protocol_page > docs/protocol.md`.
+"""Makes docs/protocol.md from the registry of the handlers: `python -m millrace_ops.protocol_page > docs/protocol.md`.
 
-A test compares the page with what this makes, so that it can't grow stale.
+A test compares the page with what this module makes, so that the page is always up to date.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ APIs of the protocol that are not served: {missing}.
 
 
 def render(apis: Mapping[int, Api]) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     names = api_names()
     rows = "".join(_row(apis[key], names.get(key, apis[key].key.name)) for key in sorted(apis))
     missing = ", ".join(f"{name} ({key})" for key, name in sorted(names.items()) if key not in apis)
@@ -54,7 +54,7 @@ def _row(api: Api, name: str) -> str:
 
 
 def main() -> None:
-    """Write the page to stdout."""
+    """Writes the page to stdout."""
     sys.stdout.write(render(APIS))
 
 

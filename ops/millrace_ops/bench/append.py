@@ -1,7 +1,7 @@
 """`millrace bench append`: the log alone, no network, beside bare `os.write` of the same bytes to a new file.
 
-Both write to the page cache of the same folder, in turn; no fsync on either side. A log reads every byte once more than
-`os.write` does, for its CRC-32C; the second yardstick does too, and is the most that an append can reach.
+Both write to the page cache of the same folder, in turn, and neither syncs. A log reads every byte once more than
+`os.write` does, for its CRC-32C; the second yardstick does so, too, and is the upper bound of an append's rate.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MAX_CONNECTIONS = 10_000  # a broker's default
 
 
 def run() -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         return [figure for batches in BATCHES for figure in append_figures(Path(directory), *batches)]
 
 
 def append_figures(directory: Path, name: str, size_bytes: int, count: int) -> list[Figure]:
-    """Appends of `count` batches of about `size_bytes`, in MB/s, beside both yardsticks."""
+    """Measures appends of `count` batches of about `size_bytes`, in MB/s, beside both yardsticks."""
     batch = encode_batch([NewRecord(bytes(VALUE_BYTES))] * (size_bytes // (VALUE_BYTES + 12)))
 
     def append() -> float:
@@ -73,7 +73,7 @@ def append_figures(directory: Path, name: str, size_bytes: int, count: int) -> l
 
 
 def broker_files() -> PooledFileSystem:
-    """Files as a broker has them on this machine, its limit raised as a broker raises it."""
+    """Returns the file system as a broker has it on this machine, the limit of open files raised as a broker does."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return PooledFileSystem(OsFileSystem(), file_limit(hard, MAX_CONNECTIONS))

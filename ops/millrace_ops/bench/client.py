@@ -1,11 +1,11 @@
-"""`millrace bench client`: records a second through Millrace's own clients, beside those that Python programs use.
+"""`millrace bench client`: records a second through Millrace's own clients, beside other clients of Python programs.
 
     producer   one record a call, batches of up to 1 MB, 5 ms of linger, acks=all, flushed at the end
     consumer   every record as an object, from offset 0 of one partition
 
 All drive the same broker in the same run, in turn, on the client's core; a client's start and end are part of its time.
-confluent-kafka is librdkafka in C with a face of Python; aiokafka and kafka-python are Python, with their own compiled
-parts where they have them.
+confluent-kafka is librdkafka in C with a Python interface; aiokafka and kafka-python are Python, with their own
+compiled parts where they have them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Run = Callable[[str, str, list[bytes]], None]
 
 
 def run() -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, BrokerProcess(directory) as broker:
         return [
             figure
@@ -88,7 +88,7 @@ def _beside(name: str, rates: dict[str, float]) -> list[Figure]:
 
 
 class Valued(Protocol):
-    """A record of any client's."""
+    """A record of any client."""
 
     @property
     def value(self) -> bytes | None:
@@ -106,7 +106,7 @@ def _produce_millrace(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 
 def _produce_confluent(bootstrap: str, topic: str, values: list[bytes]) -> None:
-    import confluent_kafka  # noqa: PLC0415 -- loaded by whoever measures it
+    import confluent_kafka  # noqa: PLC0415 -- only its own measurement loads it
 
     settings: dict[str, str | int | bool] = {
         "bootstrap.servers": bootstrap,

@@ -1,9 +1,9 @@
 """`millrace bench compaction`: one pass over records of 1 KB, beside bare reads and writes of as many bytes.
 
 Half of the records are superseded. A pass reads the log twice, once for the keys and once to copy what stays; so does
-the yardstick, which then writes and syncs half of it. Rates are in bytes of the log before the pass. What it means for
-clients is shown by the latency of appends and fetches on one thread, with a pass on another: its p50, p99 and p99.9
-beside those of the same log at rest.
+the yardstick, which then writes and syncs half of it. Rates are in bytes of the log before the pass. The latency of
+appends and fetches on one thread, while a pass runs on another, shows the effect on clients: p50, p99 and p99.9 beside
+those of the same log at rest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROPERTIES = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
 
 
 def run() -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         rate, bare_rate = alternate(ROUNDS, lambda: _compact(directory), lambda: _copy(directory))
         throughput = Figure(
@@ -51,7 +51,7 @@ def run() -> list[Figure]:
 
 @contextmanager
 def _filled(directory: str) -> Iterator[tuple[LogManager, Log]]:
-    """A log in which each key is there twice, flushed."""
+    """Yields a flushed log that has each key twice, and its manager."""
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         manager = LogManager(OsFileSystem(), SystemClock(), [folder], {}, "bench", 1)
         manager.start()
@@ -98,7 +98,7 @@ def _copy(directory: str) -> float:
 
 
 def _latencies(directory: str) -> list[Figure]:
-    """How long an append and a fetch take while a pass runs, beside the same log at rest."""
+    """Measures how long an append and a fetch take while a pass runs, beside the same log at rest."""
     with _filled(directory) as (manager, log):
         at_rest = _measure(log, lambda: False)
         cleaner = LogCleaner(OsFileSystem(), SystemClock(), manager, CleanerConfig())
@@ -117,7 +117,7 @@ def _latencies(directory: str) -> list[Figure]:
 
 
 def _measure(log: Log, is_over: Callable[[], bool]) -> tuple[list[float], list[float]]:
-    """Seconds of appends and of fetches at the end, a millisecond apart, as clients' requests come."""
+    """Returns the seconds of appends and of fetches at the log's end, a millisecond apart, as requests come."""
     batch = encode_batch([NewRecord(bytes(VALUE_BYTES), key=b"latency")] * BATCH_RECORDS)
     appends: list[float] = []
     fetches: list[float] = []
@@ -133,5 +133,5 @@ def _measure(log: Log, is_over: Callable[[], bool]) -> tuple[list[float], list[f
 
 
 def _quantile(seconds: list[float], share: float) -> float:
-    """In µs."""
+    """Returns a quantile in µs."""
     return statistics.quantiles(seconds, n=1000)[round(share * 1000) - 1] * MEGABYTE

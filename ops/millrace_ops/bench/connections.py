@@ -1,8 +1,8 @@
-"""`millrace bench connections`: what a request costs the broker on one connection, and on a thousand at once.
+"""`millrace bench connections`: what a request costs the broker on one connection, and on a thousand at the same time.
 
-Each request carries one record of 100 B, acks=all, one in flight on each connection, so that with one connection the
-broker handles one request at a time and with a thousand as many as it finds. The ratio is the processor time
-of a request on the many over that on the one.
+Each request carries one record of 100 B, acks=all, one in flight on each connection: with one connection the broker
+handles one request at a time, with a thousand all that have come. The ratio is the processor time of a request on the
+thousand over that on the one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GOAL = 1.5
 
 
 def run(peer: Peer | None = None) -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as ours:
         figures = _figures(ours, GOAL)
         if peer is not None:

@@ -2,11 +2,11 @@
 
     text of a small vocabulary, no keys, no headers ──► batches of 1 MB (and of 16 KB) ──► fetches of 8 MB ──► columns
 
-CRC-32C, decompression and the making of the columns are in it. The goal is 10 million records of 100 bytes a second
-where nothing is compressed; what decompression takes is the codec's. Message sets of v0 and v1 have a figure each,
-and so have Python's own records, decoded and encoded.
+The time includes CRC-32C, decompression and the making of the columns. The goal is 10 million records of 100 bytes a
+second where nothing is compressed; the codec takes the time of decompression. Message sets of v0 and v1 have a figure
+each, and so have Python's own records, decoded and encoded.
 
-A second is one of processor time, so that what else runs on the machine matters little.
+Seconds are processor time, so that other processes of the machine matter little.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CODECS = ((Codec.NONE, "plain"), (Codec.LZ4, "lz4"), (Codec.ZSTD, "zstd"))
 
 
 def run() -> list[Figure]:
-    """Measure; the figures in the order of the report. SetupError where there is no compiled kernel."""
+    """Measures, and returns the figures in the order of the report; SetupError where there is no compiled kernel."""
     if kernel.native is None:
         raise SetupError(f"there is no compiled kernel to measure: {kernel.description}")
     figures = [
@@ -59,7 +59,7 @@ def run() -> list[Figure]:
 
 
 def _record_figures() -> list[Figure]:
-    """Batches to and from Python's own records, all of a batch at once."""
+    """Measures batches to and from Python's own records, a whole batch at a time."""
     values = _values(BATCH_BYTES // 100, 100)
     placed = [(delta, NewRecord(value, None, TIMESTAMP_MS)) for delta, value in enumerate(values)]
     batch = encode_batch([record for _, record in placed])
@@ -113,7 +113,7 @@ def _values(count: int, size_bytes: int) -> list[bytes]:
 
 
 def _batches(size_bytes: int, codec: Codec, batch_bytes: int) -> bytes:
-    """As many records as fit into a fetch uncompressed."""
+    """Returns batches of the records that fit into a fetch uncompressed."""
     records = [NewRecord(value, None, TIMESTAMP_MS) for value in _values(batch_bytes // size_bytes, size_bytes)]
     batch = encode_batch(records, codec=codec)
     return batch * (FETCH_BYTES // batch_bytes)

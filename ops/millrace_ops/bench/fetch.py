@@ -1,8 +1,8 @@
-"""`millrace bench fetch`: a topic's bytes on their way out, beside a bare file server on the same loopback.
+"""`millrace bench fetch`: consuming a topic, beside a bare file server on the same loopback.
 
-The bare server reads the same segment file by `os.pread` and sends it with no protocol at all. librdkafka's mock
-broker is no yardstick here: it keeps the last 5 MB only. With `--peer kafka`, librdkafka consumes the same records from
-Apache Kafka in turn.
+The bare server reads the same segment file by `os.pread` and sends it without any protocol. librdkafka's mock broker is
+no yardstick here: it keeps only the last 5 MB. With `--peer kafka`, librdkafka consumes the same records from Apache
+Kafka in turn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEGABYTE = 1_000_000
 
 
 def run(peer: Peer | None = None) -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     if peer is not None:
         return _beside_peer(peer)
     figures: list[Figure] = []

@@ -1,6 +1,6 @@
 """A measured figure and its yardstick, shown as a table and written as JSON.
 
-Absolute rates drift with the machine from minute to minute; the ratio to a yardstick of the same run holds.
+Absolute rates drift with the machine from minute to minute; the ratio to a yardstick of the same run does not.
 Rounds alternate between what is measured and its yardstick, and medians are compared.
 """
 
@@ -36,7 +36,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Value over yardstick, None without one."""
+        """The value over its yardstick; None without one."""
         return self.value / self.yardstick_value if self.yardstick_value else None
 
     @property
@@ -50,7 +50,7 @@ class Figure:
 
 
 def alternate(rounds: int, *measures: Callable[[], float]) -> list[float]:
-    """The median of each measure over `rounds` rounds, in each of which every one has its turn."""
+    """Returns the median of each measure over `rounds` rounds, in each of which every measure has its turn."""
     results: list[list[float]] = [[] for _ in measures]
     for _ in range(rounds):
         for result, measure in zip(results, measures, strict=True):
@@ -59,7 +59,7 @@ def alternate(rounds: int, *measures: Callable[[], float]) -> list[float]:
 
 
 def interleave(rounds: int, *measures: Callable[[], Samples]) -> list[Samples]:
-    """As `alternate`, for measures that give several numbers at once: the median of each number."""
+    """Returns the median of each number of each measure, in rounds as `alternate` does."""
     results: list[list[Samples]] = [[] for _ in measures]
     for _ in range(rounds):
         for result, measure in zip(results, measures, strict=True):
@@ -68,7 +68,7 @@ def interleave(rounds: int, *measures: Callable[[], Samples]) -> list[Samples]:
 
 
 def show(title: str, figures: Sequence[Figure], json_file: Path | None) -> None:
-    """Print the table; write the same to a file if one is given."""
+    """Prints the table, and writes its figures as JSON to a file if one is given."""
     console = Console()
     table = Table(title=title, title_justify="left", box=box.HEAVY_HEAD if console.is_terminal else None)
     for column, justify in (("figure", "left"), ("value", "right"), ("unit", "left"), ("yardstick", "left")):

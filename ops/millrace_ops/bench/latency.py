@@ -1,4 +1,4 @@
-"""`millrace bench latency`: one request in flight, from C by the bare protocol and through librdkafka.
+"""`millrace bench latency`: one request in flight, from C by the bare protocol, and through librdkafka.
 
 Each request carries one record of 100 B, acks=all. Beside a peer, rounds alternate and medians of the rounds are shown.
 """
@@ -31,7 +31,7 @@ PERCENTILES = (("p50", 1 / 3), ("p99", None), ("p99.9", None))
 
 
 def run(peer: Peer | None = None) -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as ours:
         _prepare(ours)
         if peer is None:

@@ -1,6 +1,6 @@
-"""librdkafka driven from C speed: whole arrays of messages a call, through the library that confluent-kafka carries.
+"""librdkafka at C's speed: a call passes a whole array of messages to the library that confluent-kafka carries.
 
-A Python call per message would measure Python. Deliveries are proven by the caller, from the log end offset.
+A Python call per message would measure Python. The caller proves deliveries by the log end offset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Message(ctypes.Structure):
 
 
 def _messages(values: bytes, size_bytes: int, count: int) -> tuple[ctypes.Array[_Message], ctypes.Array[ctypes.c_char]]:
-    """So many values, cut from `values` in turn, and the memory that they point to."""
+    """Returns `count` messages, whose values are cut from `values` in turn, and the memory that they point to."""
     payload = ctypes.create_string_buffer(values, len(values))
     messages = (_Message * count)()
     for number, message in enumerate(messages):
@@ -69,13 +69,13 @@ def _load() -> ctypes.CDLL:
 
 
 class Client:
-    """A librdkafka handle; with `mock` it brings its own in-process C broker."""
+    """A librdkafka client; its settings can bring librdkafka's own mock broker in this process."""
 
     def __init__(self, kind: int, settings: Mapping[str, str], *, delivery_reports: bool = False) -> None:
         import confluent_kafka  # noqa: F401, PLC0415  # its wheel loads the libraries that librdkafka needs
 
         self._library = _load()
-        # The callback per message is a C function without effect, as a Python one would be what is measured.
+        # The callback per message is a C function without effect, for the time of a Python one would be measured.
         self._ignore = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p)
         error = ctypes.create_string_buffer(ERROR_BYTES)
         conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
@@ -97,11 +97,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Forget what is not sent, and end its threads."""
+        """Discards what is not sent, and ends the client's threads."""
         self._library.rd_kafka_destroy(self._handle)
 
     def produce(self, topic: str, values: bytes, size_bytes: int, count: int) -> None:
-        """Produce `count` values to partition 0, cut from `values` in turn, and wait until all are acknowledged."""
+        """Produces `count` values to partition 0, cut from `values` in turn, and waits until all are acknowledged."""
         library, handle = self._library, self._topic(topic)
         messages, payload = _messages(values, size_bytes, min(count, MESSAGES_PER_CALL))
         left = count
@@ -115,7 +115,7 @@ class Client:
         library.rd_kafka_topic_destroy(handle)
 
     def produce_one_by_one(self, topic: str, value: bytes, count: int) -> list[float]:
-        """Produce `count` times, each after the last was acknowledged; seconds of each. Needs delivery reports."""
+        """Produces `count` times, each after the last is acknowledged; returns seconds. Needs delivery reports."""
         library, handle, seconds = self._library, self._topic(topic), []
         for _ in range(count):
             started = time.perf_counter()
@@ -127,15 +127,15 @@ class Client:
         return seconds
 
     def init_transactions(self) -> None:
-        """Take the transactional id of the settings, once."""
+        """Begins to use the transactional id of the settings; it is called once."""
         self._check(self._library.rd_kafka_init_transactions(self._handle, FLUSH_TIMEOUT_MS))
 
     def begin_transaction(self) -> None:
-        """What is produced from here on is of one transaction."""
+        """Begins a transaction, to which all that is produced then belongs."""
         self._check(self._library.rd_kafka_begin_transaction(self._handle))
 
     def commit_transaction(self) -> None:
-        """Commit what was produced since `begin_transaction`, and wait for the answer."""
+        """Commits what was produced since `begin_transaction`, and waits for the answer."""
         self._check(self._library.rd_kafka_commit_transaction(self._handle, FLUSH_TIMEOUT_MS))
 
     def _check(self, error: int | None) -> None:
@@ -144,7 +144,7 @@ class Client:
             raise ClientError(f"librdkafka: {text.decode()}")
 
     def consume(self, topic: str, count: int) -> None:
-        """Consume at least `count` messages of partition 0 from offset 0."""
+        """Consumes at least `count` messages of partition 0 from offset 0."""
         library, handle = self._library, self._topic(topic)
         library.rd_kafka_consume_start(handle, 0, ctypes.c_int64(FIRST_OFFSET))
         got = 0

@@ -1,10 +1,10 @@
-"""`millrace bench load`: a topic into a table, and what each part of the way costs.
+"""`millrace bench load`: a topic into a table, and what each stage of the load costs.
 
-Without a peer: one core of Spark beside the Parquet writing of such rows alone (no load could be faster), the stages
-one by one, one task without Spark, and a commit in a table that has had a thousand. With `--peer spark` before it: the
-same topics into Parquet by Spark's own Kafka source, from Apache Kafka and from Millrace, in the same Spark, in turn;
-see `bench.load_peers`. The start of Spark is not counted, the commit is; topics are so large that a load takes some
-seconds, of which the starts of jobs and tasks are few. Needs `make peers`.
+Without a peer: a load on one core of Spark beside writing such rows as Parquet alone (no load can be faster), the
+stages one by one, one task without Spark, and a commit in a table that has had a thousand. With `--peer spark`, before
+these: the same topics into Parquet by Spark's own Kafka source, from Apache Kafka and from Millrace, in the same Spark,
+in turn; see `bench.load_peers`. The time includes the commit, but not the start of Spark; topics are so large that a
+load takes some seconds, of which the starts of jobs and tasks are few. Needs `make peers`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millrace_pipelines.spark.session import local_master, spark_session
 
 
 class Peer(StrEnum):
-    """What the load is measured against."""
+    """The peers that a load is measured against."""
 
     SPARK = "spark"
 
@@ -48,7 +48,7 @@ GIBIBYTE = 1 << 30
 
 
 def run(peer: Peer | None = None) -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, millrace(Path(name)) as ours:
         directory = Path(name)
         topics = (SMALL, LARGE) if peer is None else TOPICS

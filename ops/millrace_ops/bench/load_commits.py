@@ -1,4 +1,4 @@
-"""What a commit costs once the table has many: its compare-and-swap, its log file, the syncs; and what is before it."""
+"""What a commit costs in a table of many commits: its compare-and-swap, log file and syncs, and loading the table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROPERTIES = {TOPIC_PROPERTY: "bench", TOPIC_ID_PROPERTY: "bench"}
 
 
 def commit_after(commits: int = COMMITS_BEFORE) -> Samples:
-    """Median milliseconds of a commit, and of loading table and ledger, in a table of so many commits."""
+    """Returns the median milliseconds of a commit, and of loading table and ledger, in a table of `commits` commits."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         schema, fs = table_schema(None), OsFileSystem()
         table = Table.load_or_create(directory, fs, schema=schema, name="bench", configuration=PROPERTIES)
@@ -47,7 +47,7 @@ def commit_after(commits: int = COMMITS_BEFORE) -> Samples:
 
 
 def _commit(table: Table, offset: int) -> float:
-    """Commit one row, as a load would; seconds of the commit alone."""
+    """Commits one row as a load would, and returns the seconds of the commit alone."""
     row = {name: pa.nulls(1, table.schema.field(name).type) for name in table.schema.names}
     row |= {"partition": pa.array([0], pa.int32()), "offset": pa.array([offset], pa.int64())}
     file = write_file(table.location, f"{offset:032d}", pa.table(row, schema=table.schema), OsFileSystem())

@@ -1,11 +1,11 @@
-"""Three ways from the same topic to a table, in one Spark: what `bench load --peer spark` compares.
+"""The three ways from a topic to a table that `bench load --peer spark` compares, in one Spark session.
 
     Spark's Kafka source, from Apache Kafka      ─► Parquet by Spark's writer
     Spark's Kafka source, from Millrace          ─► Parquet by Spark's writer
     Millrace's load, from Millrace               ─► Parquet, synced, and one commit of rows and offsets
 
-The JVM runs as Spark's own start scripts leave it. With typed columns, Spark's side parses the values by `from_json`
-with the schema that the load declares; what it can't parse becomes nulls there, and a dead letter here.
+The JVM has the options of Spark's start scripts. With typed columns, Spark parses the values by `from_json` with the
+schema that the load declares; values that can't be parsed become nulls in Spark, and dead letters in a load.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ways(NamedTuple):
 
 @contextmanager
 def spark_with_kafka(cores: int) -> Iterator[SparkSession]:
-    """A session that has Spark's Kafka source; SetupError where its jars are not at hand."""
+    """Yields a session that has Spark's Kafka source; SetupError where its jars are missing."""
     jars = sorted(JARS.absolute().glob("*.jar"))
     if not jars:
         raise SetupError(
@@ -77,7 +77,7 @@ def spark_with_kafka(cores: int) -> Iterator[SparkSession]:
 
 
 def spark_source(ways: Ways, bootstrap: str, topic: Topic, *, typed: bool = False) -> float:
-    """Records a second by Spark's Kafka source; ClientError where its rows are not the topic's."""
+    """Returns the records a second of Spark's Kafka source; ClientError where its rows are not the topic's."""
     out = ways.directory / "spark"
     started = time.perf_counter()
     rows = kafka_rows(ways.spark, bootstrap, topic.name)
@@ -89,7 +89,7 @@ def spark_source(ways: Ways, bootstrap: str, topic: Topic, *, typed: bool = Fals
 
 
 def millrace_load(ways: Ways, topic: Topic, *, typed: bool = False, numbers: Iterator[int] = count()) -> float:  # noqa: B008
-    """Records a second by Millrace's load, its commit included; ClientError where its rows are not the topic's."""
+    """Returns the records a second of Millrace's load and commit; ClientError where its rows are not the topic's."""
     table = ways.directory / f"table-{next(numbers)}"
     with as_file(files("millrace_ops.demo") / FLIGHTS_SCHEMA) as schema:
         options = LoadOptions(
@@ -104,7 +104,7 @@ def millrace_load(ways: Ways, topic: Topic, *, typed: bool = False, numbers: Ite
 
 
 def kafka_rows(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """The whole topic as the raw envelope, by Spark's Kafka source."""
+    """Returns the whole topic as the raw envelope, by Spark's Kafka source."""
     settings = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
@@ -116,7 +116,7 @@ def kafka_rows(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 
 def with_json(rows: DataFrame) -> DataFrame:
-    """The rows and their values' fields, as the flights' schema declares them."""
+    """Returns the rows with their values' fields, as the flights' schema declares them."""
     with as_file(files("millrace_ops.demo") / FLIGHTS_SCHEMA) as path:
         schema = from_arrow_schema(read_payload_schema(str(path)).arrow)
     parsed: Column = f.from_json(f.col("value").cast("string"), schema)

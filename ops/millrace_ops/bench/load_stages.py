@@ -1,7 +1,7 @@
-"""The stages of a load alone, each in this one thread: fetch, decode, write; and one whole task in its own process.
+"""The stages of a load alone, each in this thread: fetch, decode, write; and one whole task in its own process.
 
-A stage works on what the one before it left in memory, so the rates say what each would be worth without the others. A
-task is what Spark runs, without Spark: its rate is that of one core, its memory the peak of its process.
+A stage works on what the one before it left in memory, so its rate does not depend on the others. A task is what Spark
+runs, but without Spark: its rate is that of one core, its memory the peak of its process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KIBIBYTES = 1024
 
 
 class TaskRun(NamedTuple):
-    """What one task took; `peak_bytes` is the memory of its process at its most, the interpreter's included."""
+    """What one task took; `peak_bytes` is the peak memory of its process, with the interpreter's."""
 
     seconds: float
     cpu_s: float
@@ -47,7 +47,7 @@ class TaskRun(NamedTuple):
 
 
 def stages(bootstrap: str, topic: Topic) -> Samples:
-    """Records a second of each stage, on the beginning of partition 0."""
+    """Returns the records a second of each stage, measured at the beginning of partition 0."""
     assert topic.size_bytes is not None  # flights have no stages of their own
     records = min(STAGED_RECORDS[topic.size_bytes], topic.records // PARTITIONS)
     started = time.perf_counter()
@@ -61,7 +61,7 @@ def stages(bootstrap: str, topic: Topic) -> Samples:
 
 
 def task(bootstrap: str, topic: Topic, records: int) -> TaskRun:
-    """Load so many records of partition 0 in a process of its own."""
+    """Loads `records` records of partition 0 in another process."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_task, args=(bootstrap, topic.name, records, theirs))
     process.start()

@@ -1,4 +1,4 @@
-"""What the loads of a benchmark read: the same batches, byte for byte, in each broker.
+"""The topics that a benchmark loads: each broker has the same batches, byte for byte.
 
     100 B, 1 KB    cuts of text of a small vocabulary, 500 records a batch, plain and lz4
     flights        a year of flights as JSON, 253 B on average, 500 records a batch, twice
@@ -44,12 +44,12 @@ class Topic(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many it has."""
+        """The number of its records."""
         return self.batches * RECORDS_PER_BATCH
 
 
 def fill(bootstrap: str, topic: Topic, batches: Iterable[bytes]) -> None:
-    """Make the topic and append its batches, in turn to each partition."""
+    """Creates the topic and appends its batches, in turn to each partition."""
     with Cluster(bootstrap) as cluster:
         Admin(cluster).create_topic(topic.name, PARTITIONS, config=KEPT)
         for number, batch in enumerate(islice(cycle(batches), topic.batches)):
@@ -57,7 +57,7 @@ def fill(bootstrap: str, topic: Topic, batches: Iterable[bytes]) -> None:
 
 
 def batches_of(topic: Topic) -> list[bytes]:
-    """The distinct batches of a topic."""
+    """Returns the distinct batches of a topic."""
     records = _flights() if topic.size_bytes is None else _texts(topic.size_bytes)
     groups = iter(lambda: list(islice(records, RECORDS_PER_BATCH)), [])
     return [encode_batch(group, codec=topic.codec) for group in groups]

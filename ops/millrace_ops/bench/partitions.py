@@ -1,8 +1,8 @@
 """`millrace bench partitions`: what a request costs the broker with one partition, and spread over ten thousand.
 
-Each request carries one record of 100 B to the next partition, acks=all, on one connection with 16 in flight. The
-ratio is the processor time of a request over the many partitions and over the one; what the logs' first files
-cost is paid before. Also: how long it takes to create the partitions.
+Each request carries one record of 100 B to the next partition, acks=all, on one connection with 16 in flight. The ratio
+is the processor time of a request over the many partitions to that over the one, without the cost of the logs' first
+files. Another figure is how long it takes to create the partitions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMEOUT_S = 300.0
 
 
 def run(peer: Peer | None = None) -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as ours:
         figures = _figures(ours, GOAL)
         if peer is not None:
@@ -79,7 +79,7 @@ def _create(subject: Subject, partitions: int) -> float:
 
 @retry(retry=retry_if_exception_type(ClientError), stop=stop_after_delay(TIMEOUT_S), wait=wait_fixed(1), reraise=True)
 def _produce_first(subject: Subject, partitions: int) -> None:
-    """One record to each partition; Apache Kafka answers NOT_LEADER_OR_FOLLOWER for a while after it names itself."""
+    """Produces a record to each partition; Apache Kafka answers NOT_LEADER_OR_FOLLOWER for a while at first."""
     raw.produce(subject, _topic(partitions), _frames(partitions), requests=partitions)
 
 

@@ -1,4 +1,4 @@
-"""Values to send: text of a small vocabulary, so that a codec finds what it finds in events."""
+"""Values to send: text of a small vocabulary, which compresses as events do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SEED = 7
 
 
 def text(size_bytes: int) -> bytes:
-    """So many bytes, the same in every run."""
+    """Returns `size_bytes` bytes, the same in every run."""
     source = random.Random(SEED)  # noqa: S311  # test data
     words = ["".join(source.choices("etaoinshrdlucmfw0123456789", k=source.randint(2, 9))) for _ in range(WORDS)]
     out = bytearray()

@@ -1,13 +1,13 @@
 """`millrace bench produce`: librdkafka, and bare requests from C, produce to Millrace and to its peer in turn.
 
-    --peer mock     librdkafka's own C mock broker in the client's process; it keeps nothing, so it is the most that
-                    this client can send on this machine
+    --peer mock     librdkafka's own C mock broker in the client's process; it keeps nothing, so its rate is the upper
+                    bound of this client on this machine
     --peer kafka    Apache Kafka; see `bench.subjects`
 
-Every round has a topic of its own, and before it a file of the log's size is written and deleted: so the log goes to
-memory that the machine has just used, as on a machine that has been up for a while. (A virtual machine's
-first touch of a page can cost more than all the rest.) Also: how long a broker takes until it serves, its memory, and
-the processor time that it takes for a gigabyte and for a million requests.
+Every round has its own topic, and before it a file of the log's size is written and deleted: so the log goes to memory
+that the machine has just used, as on a machine that has been up for a while. (A virtual machine's first touch of a page
+can cost more than all the rest.) Other figures are how long a broker takes until it is ready, its memory, and the
+processor time that it takes for a gigabyte and for a million requests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CODECS = ("none", "lz4")
 
 
 class RawLoad(NamedTuple):
-    """Bare requests: so many records of 100 B in each."""
+    """Bare requests, each with `records` records of 100 B."""
 
     name: str
     records: int
@@ -69,7 +69,7 @@ GIGABYTE = 1_000_000_000
 
 
 def run(peer: Peer | None = None) -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         if peer in (None, Peer.MOCK):
             return [_ready(Path(directory, "ready")), *_beside_mock(Path(directory))]

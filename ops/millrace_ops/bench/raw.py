@@ -1,4 +1,4 @@
-"""The bare protocol from C (`raw_load.c`), for what a client library hides: latency, and the cost of a request."""
+"""The bare protocol from C (`raw_load.c`), for figures that a client library hides: latency, the cost of a request."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _program() -> str:
 def produce_frame(
     topic: str, partition: int, value: bytes, records: int = 1, producer: BatchProducer = NO_PRODUCER
 ) -> bytes:
-    """A Produce request with one batch, acks=all."""
+    """Returns a Produce request with one batch, acks=all."""
     batch = encode_batch([NewRecord(value)] * records, producer=producer)
     fields = {
         "transactional_id": None,
@@ -64,7 +64,7 @@ def produce_frame(
 
 
 def idempotent_frames(topic: str, value: bytes, records: int, count: int) -> list[bytes]:
-    """So many Produce requests of one producer, by their sequence numbers; each can be sent once."""
+    """Returns `count` Produce requests of one producer, in the order of their sequences; each can be sent once."""
     return [
         produce_frame(topic, 0, value, records, BatchProducer(PRODUCER_ID, 0, number * records))
         for number in range(count)
@@ -72,7 +72,7 @@ def idempotent_frames(topic: str, value: bytes, records: int, count: int) -> lis
 
 
 def produce_frames(topic: str, partitions: int, value: bytes) -> list[bytes]:
-    """A Produce request with one record for each partition; they differ in its index alone."""
+    """Returns a Produce request with one record for each partition; they differ only in the partition's index."""
     frame = produce_frame(topic, 0, value)
     position = frame.index(topic.encode()) + len(topic) + 1  # the number of partitions in the request lies between
     return [frame[:position] + index.to_bytes(4, "big") + frame[position + 4 :] for index in range(partitions)]
@@ -81,7 +81,7 @@ def produce_frames(topic: str, partitions: int, value: bytes) -> list[bytes]:
 def produce(
     subject: Subject, topic: str, frames: Sequence[bytes], *, requests: int, in_flight: int = 1, connections: int = 1
 ) -> RawResult:
-    """Send the frames in turn until `requests` are answered; ClientError where one was refused."""
+    """Sends the frames in turn until `requests` are answered; ClientError where one was refused."""
     host, port = parse_address(subject.bootstrap)
     # correlation id, tagged fields, one topic, its name, one partition, its index: then the error code
     error_position = 4 + 1 + 1 + 1 + len(topic) + 1 + 4

@@ -1,4 +1,4 @@
-"""`millrace bench storage`: the log storage engine alone, no network, each figure beside a bare system call's.
+"""`millrace bench storage`: the log storage engine alone, no network, each figure beside that of a bare system call.
 
 | figure | yardstick of the same run |
 |---|---|
@@ -6,11 +6,11 @@
 | sequential read by `Log.read` | `os.pread` of the same file in the same steps |
 | a random offset's batch, among 1,000 segments | `os.pread` of as many bytes at random positions |
 | a start with 10,000 partitions, each with a closed segment | opening, sizing and closing the same files |
-| a stop with as many, nothing to be synced; their memory | none |
+| a stop with as many partitions, nothing to sync; their memory | none |
 | recovery of a log that was not synced | `os.pread` of the same file from the page cache |
 
-All of it in the page cache; no fsync but those of the log itself. Files are opened as a broker opens them, with as
-many descriptors as it would have.
+Everything is in the page cache, and only the log itself syncs. Files are opened as a broker opens them, with as many
+descriptors as it would have.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PREAD = "os.pread, 1 MiB"
 
 
 def run() -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         place = Path(directory)
         figures = [*append_figures(place, "1 MB", MEGABYTE, 500), *_small_appends(place)]
@@ -139,7 +139,7 @@ def _many_partitions(place: Path) -> list[Figure]:
 
     def start() -> float:
         (place / "logs" / CLEAN_SHUTDOWN).touch()
-        # A process of its own, whose memory is the partitions' alone.
+        # Another process, whose memory is the partitions' alone.
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             runs.append(process.submit(_start_and_stop, str(place / "logs")).result())
         return runs[-1][0]
@@ -166,7 +166,7 @@ def _many_partitions(place: Path) -> list[Figure]:
 
 
 def _start_and_stop(directory: str) -> tuple[float, float, float]:
-    """Seconds to start, seconds to stop, and the MiB of memory that came between."""
+    """Returns the seconds of a start, the seconds of a stop, and the MiB of memory that the start took."""
     manager = LogManager(broker_files(), SystemClock(), [directory], {}, "bench", 1)
     before_bytes, started = _resident_bytes(), time.perf_counter()
     manager.start()
@@ -210,7 +210,7 @@ def _pread_all(place: Path) -> None:
 
 
 def _rate(size_bytes: int, work: Callable[[], None]) -> Callable[[], float]:
-    """MB/s of some work on so many bytes."""
+    """Returns a measure of the MB/s of work on `size_bytes` bytes."""
 
     def measure() -> float:
         started = time.perf_counter()
@@ -221,7 +221,7 @@ def _rate(size_bytes: int, work: Callable[[], None]) -> Callable[[], float]:
 
 
 def _closed_partitions(place: Path, count: int) -> None:
-    """One partition with a closed and an active segment as the log leaves it, and copies of it."""
+    """Makes a partition with a closed and an active segment, as the log leaves it, and copies of it."""
     batch = _batch(16_384)
     log = _filled_log(place, batch, 2 * 8 * len(batch), LogConfig(segment_bytes=8 * len(batch)))
     log.close()

@@ -4,8 +4,8 @@
     kafka        Apache Kafka 4.1 with KRaft; heap, collector and threads as its own scripts set them
     kafka-3.9    Apache Kafka 3.9 with ZooKeeper, likewise
 
-Brokers may use every core; the client that drives them keeps to the first one (`pinned`), for all alike. All
-delete at once, so that rounds don't fill the disk.
+Brokers may use every core; their client keeps to the first one (`pinned`). All brokers delete files at once, so that
+rounds don't fill the disk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PROCESSOR_TIME = 2  # of another process: the clock that Linux's clock_getcpuclo
 
 
 class Peer(StrEnum):
-    """What Millrace can be measured against."""
+    """The brokers that Millrace can be measured against."""
 
     MOCK = "mock"
     KAFKA = "kafka"
@@ -65,18 +65,18 @@ class Subject:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time it has taken so far, of all threads, to the nanosecond: what is counted in ticks has 10 ms."""
+        """The processor time of all its threads so far, to the nanosecond; time in ticks would be to 10 ms."""
         return time.clock_gettime(~self.pid << 3 | PROCESSOR_TIME)
 
     @property
     def resident_mebibytes(self) -> float:
-        """Its memory now."""
+        """The memory that it takes now."""
         return float(psutil.Process(self.pid).memory_info().rss) / (1 << 20)
 
 
 @contextmanager
 def millrace(directory: Path) -> Iterator[Subject]:
-    """Millrace, standalone."""
+    """Yields a standalone Millrace."""
     started = time.perf_counter()
     with BrokerProcess(directory / "millrace", properties=DELETE_AT_ONCE) as broker:
         ready_s = time.perf_counter() - started
@@ -86,7 +86,7 @@ def millrace(directory: Path) -> Iterator[Subject]:
 
 @contextmanager
 def apache_kafka(peer: Peer, directory: Path) -> Iterator[Subject]:
-    """Apache Kafka of the version that is asked for; SetupError where its jars are not at hand."""
+    """Yields an Apache Kafka of the peer's version; SetupError where its jars are missing."""
     version = VERSIONS[peer]
     kafka = replace(find_kafka(version), java_flags=KAFKA_FLAGS)
     with ExitStack() as stack:
@@ -102,7 +102,7 @@ def apache_kafka(peer: Peer, directory: Path) -> Iterator[Subject]:
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Keep this process, and the threads and processes that it starts meanwhile, on the client's core."""
+    """Keeps this process, and the threads and processes that it starts meanwhile, on the client's core."""
     before = os.sched_getaffinity(0)
     if len(before) > 1:
         os.sched_setaffinity(0, {min(before)})

@@ -1,10 +1,10 @@
 """`millrace bench transactions`: commits, and what idempotence and transactions cost over plain produce.
 
-librdkafka, called from C speed, sends records of 100 B, acks=all. The latency of a commit is that of the commit alone:
-its one record is acknowledged before. The costs are ratios to plain produce to the same broker, in turn with it, five
-requests in flight; bare requests from C tell what is the broker's of them, as librdkafka has costs of its own.
-Its flush looks every 10 ms whether all is acknowledged, unless it has deliveries to report: so it has, as for an
-application. Beside a peer, rounds alternate and medians of the rounds are shown.
+librdkafka, driven at C's speed, sends records of 100 B, acks=all. The latency of a commit is that of the commit alone:
+its one record is acknowledged before. Costs are ratios to plain produce to the same broker, in turn with it, five
+requests in flight; bare requests from C show the broker's part of them, as librdkafka has its own costs. librdkafka's
+flush looks only every 10 ms whether all is acknowledged, unless it has deliveries to report: so it reports them, as to
+an application. Beside a peer, rounds alternate and medians of the rounds are shown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RawLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much of everything is done."""
+    """How often each figure is measured, and with how many records."""
 
     rounds: int = 3
     warm_up_commits: int = 20
@@ -71,7 +71,7 @@ FULL = Effort()
 
 
 def run(peer: Peer | None = None, effort: Effort = FULL) -> list[Figure]:
-    """Measure; the figures in the order of the report."""
+    """Measures, and returns the figures in the order of the report."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory, millrace(Path(directory)) as ours:
         if peer is None:
             return _figures([ours], effort)
@@ -113,7 +113,7 @@ def _beside(load: str, measured: list[Samples], peer: str) -> Iterator[Figure]:
 
 
 def _of_one(subject: Subject, name: str, effort: Effort) -> Samples:
-    """Transactions of one record, one after the other."""
+    """Measures transactions of one record, one after the other."""
     _create(subject, name)
     with pinned(), _transactional(subject, name, PROMPT) as client:
         _commits(client, name, effort.warm_up_commits)
@@ -126,7 +126,7 @@ def _of_one(subject: Subject, name: str, effort: Effort) -> Samples:
 
 
 def _of_ten(subject: Subject, name: str, effort: Effort) -> Samples:
-    """The same by ten producers at once, each to a topic of its own."""
+    """Measures the same by ten producers at the same time, each to its own topic."""
     topics = [f"{name}-{number}" for number in range(PRODUCERS)]
     for topic in topics:
         _create(subject, topic)
@@ -142,7 +142,7 @@ def _of_ten(subject: Subject, name: str, effort: Effort) -> Samples:
 
 
 def _large(subject: Subject, name: str, effort: Effort) -> Samples:
-    """A thousand records in each."""
+    """Measures transactions of a thousand records."""
     _create(subject, name)
     with pinned(), _transactional(subject, name, PROMPT) as client:
         _commits(client, name, effort.warm_up_commits, RECORDS_IN_ONE)
@@ -152,7 +152,7 @@ def _large(subject: Subject, name: str, effort: Effort) -> Samples:
 
 
 def _commits(client: Client, topic: str, count: int, records: int = 1) -> list[float]:
-    """So many transactions; seconds of each commit."""
+    """Makes `count` transactions and returns the seconds of each commit."""
     seconds = []
     for _ in range(count):
         client.begin_transaction()
@@ -164,7 +164,7 @@ def _commits(client: Client, topic: str, count: int, records: int = 1) -> list[f
 
 
 def _costs(subject: Subject, names: Iterator[str], effort: Effort) -> list[Figure]:
-    """Idempotent and transactional produce beside plain produce, by librdkafka; it takes longer for them itself."""
+    """Measures idempotent and transactional produce beside plain produce, with librdkafka's own costs of them."""
     plain, idempotent, transactional = interleave(
         effort.rounds,
         lambda: _bulk(subject, next(names), PLAIN, effort),
@@ -182,7 +182,7 @@ def _costs(subject: Subject, names: Iterator[str], effort: Effort) -> list[Figur
 
 
 def _bulk(subject: Subject, name: str, settings: dict[str, str] | None, effort: Effort) -> Samples:
-    """Many records, in transactions if no settings are given; records/s and the broker's processor time."""
+    """Produces many records, in transactions if no settings are given; returns records/s and the broker's CPU time."""
     _create(subject, name)
     with pinned(), _producer(subject, name, settings) as client:
         _produce(client, name, settings, effort, RECORDS_IN_ONE)
@@ -200,7 +200,7 @@ def _produce(client: Client, topic: str, settings: dict[str, str] | None, effort
 
 
 def _raw_costs(subject: Subject, names: Iterator[str], effort: Effort) -> Iterator[Figure]:
-    """What idempotence costs the broker: the same requests with and without a producer's sequence numbers."""
+    """Measures what idempotence costs the broker: the same requests with and without a producer's sequences."""
     goal = 1.0 if subject.name == "Millrace" else None
     for load in effort.raw_loads:
         plain, idempotent = interleave(

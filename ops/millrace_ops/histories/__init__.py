@@ -1,1 +1,1 @@
-"""Histories of sends and polls, and what they prove of a log: `check.check` names each anomaly (docs/histories.md)."""
+"""Histories of sends and polls, and the anomalies that they show: `check.check` names each (docs/histories.md)."""

@@ -1,1 +1,1 @@
-"""Moving in from other logs."""
+"""Importing other systems' logs."""

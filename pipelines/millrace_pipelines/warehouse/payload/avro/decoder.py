@@ -153,7 +153,7 @@ class _Tree:
 
 
 def _logical(schema: ComplexSchema, plain: values.Node) -> values.Node:
-    """Returns the reader of a logical type; the plain one for a type without a column of its own, as Avro asks."""
+    """Returns the reader of a logical type; the plain one where the logical type has no column, as Avro asks."""
     logical = schema.get("logicalType")
     if logical == "date" and isinstance(plain, values.Int):
         return values.Date()
