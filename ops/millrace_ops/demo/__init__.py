@@ -1,0 +1,1 @@
+"""The demo: a year of flights, from a producer to a queried table, each figure checked."""

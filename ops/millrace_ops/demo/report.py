@@ -1,4 +1,4 @@
-"""What the demo prints at its end."""
+"""Prints what the demo found."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The whole platform as one process tree: its services, their supervisor, and Dagster's API."""

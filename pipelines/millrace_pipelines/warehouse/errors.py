@@ -1,10 +1,10 @@
-"""What stops a load, beside what stops a read of its topic (`millrace_pipelines.spark.errors`).
+"""The errors that stop a load, beside those that stop a read of its topic (`millrace_pipelines.spark.errors`).
 
 WarehouseError
 ├── SchemaError               a declared schema, or a table's, that can't be used
 │   └── SchemaChangedError    a field whose type does not fit its column
-├── RegistryError             the schema registry can't be asked; run again
-├── StaleLedgerError          another load committed first; run again
+├── RegistryError             the schema registry can't be asked; another run may pass
+├── StaleLedgerError          another load committed first; another run may pass
 ├── KeylessRecordsError       an upsert meets records without a key
 ├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
@@ -18,7 +18,7 @@ from millrace.errors import WarehouseError
 
 
 class SchemaError(WarehouseError):
-    """A declared schema that is not valid, or differs from the table's."""
+    """A declared schema is not valid, or differs from the table's."""
 
 
 class SchemaChangedError(SchemaError):
@@ -38,19 +38,19 @@ class StaleLedgerError(WarehouseError):
 
 
 class KeylessRecordsError(WarehouseError):
-    """Records without a key, which a table with a row for each key can't hold."""
+    """Records have no key, and a table with a row for each key can't hold them."""
 
 
 class ModeError(WarehouseError):
-    """What was asked for does not fit the way in which the table is loaded."""
+    """An operation does not fit the way in which the table is loaded."""
 
 
 class TableNotFoundError(WarehouseError):
-    """No table of Millrace at this path."""
+    """There is no table of Millrace at this path."""
 
 
 class QueryError(WarehouseError):
-    """SQL that can't be run over the tables."""
+    """A query can't be run over the tables."""
 
 
 class LoadFailedError(WarehouseError):

@@ -1,1 +1,1 @@
-"""The Delta Lake table itself: its log, its files, who is writing them, and commits that replace files."""
+"""Delta Lake tables: their log, their files, the leases of those who write, and commits that replace files."""

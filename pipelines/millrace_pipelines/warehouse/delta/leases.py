@@ -1,4 +1,4 @@
-"""Who is writing into a table right now.
+"""Leases tell which operations are writing into a table.
 
     DIR/_running/<operation id>.lease      locked for as long as the operation runs
 

@@ -1,6 +1,6 @@
-"""Columns of a writer's schema brought to the table's: widened where nothing is lost, null where the writer has none.
+"""Brings columns of a writer's schema to the table's: widened without loss, and null where the writer has none.
 
-A column that can't be brought over without loss stops its own rows only: each is refused, with the field's name.
+Values that can't be brought over without loss are refused, each with the field's name; other rows pass.
 """
 
 from __future__ import annotations

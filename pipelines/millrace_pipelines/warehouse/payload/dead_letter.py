@@ -1,4 +1,4 @@
-"""The columns of a dead letter: the record's raw envelope, and why it is no row."""
+"""The columns of a dead letter: the record's raw envelope, and the reason why it is no row."""
 
 from __future__ import annotations
 

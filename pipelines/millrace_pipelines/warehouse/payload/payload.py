@@ -1,4 +1,4 @@
-"""What a task needs to give values their columns; the driver makes it and sends it to the tasks.
+"""All that a task needs to decode values into columns; the driver makes it and sends it to the tasks.
 
 Values without a frame are all of the declared schema. Framed ones are grouped by their schema's id: the schemas that
 the driver found under the subject travel with the payload, any other one is looked up by the task. A registry that

@@ -1,4 +1,4 @@
-"""The fields of a declared schema, and the decoders of what values were written with."""
+"""The fields of a declared schema, and the decoders of the schemas that values were written with."""
 
 from __future__ import annotations
 

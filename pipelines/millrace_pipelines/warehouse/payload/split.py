@@ -1,4 +1,4 @@
-"""Records in the raw envelope, split into rows with their typed columns and partitions, and dead letters."""
+"""Splits records in the raw envelope into rows, with their typed columns and partitions, and dead letters."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Records of one Avro schema, laid one behind the other: where each is read next, and what is wrong with it.
+"""Records of one Avro schema, one behind the other: where each is read next, and its first flaw.
 
     data    │ record 0 │ record 1 │ …          bytes of a binary column
     at          ^          ^                   the next byte of each record
     ends               ^          ^            the byte after each record
 
 A field is read for all records at once. A record that is cut short, or otherwise wrong, is marked with its first flaw
-and stands at its end from then on; what is read of it is thrown away later. No record is read beyond its end.
+and stays at its end; what is read of it is dropped later. No record is read beyond its end.
 """
 
 from __future__ import annotations

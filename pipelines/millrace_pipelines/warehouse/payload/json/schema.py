@@ -1,12 +1,12 @@
-"""JSON Schema to columns: the properties of an object, as far as columns can say what they say.
+"""JSON Schema to columns: the properties of an object, as far as columns can express them.
 
     string → string, with format date-time → timestamp, date → date     object with properties → struct
     integer → long    number → double    boolean → boolean              object with additionalProperties → map
     array with items → array                                            type [X, "null"], or oneOf X and null → X
 
 A property is required where `required` names it and null is not among its types. References inside the text are
-followed (`#/definitions/…`, `#/$defs/…`). Values are held to the columns' types, not to further rules of the schema
-(patterns, bounds). What has no column type is named, and stops the load unless declared fields leave it out.
+followed (`#/definitions/…`, `#/$defs/…`). Values must have the columns' types; further rules of the schema (patterns,
+bounds) are not checked. A property without a column type stops the load unless the declared fields leave it out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A directory as schema registry, for those who keep their schemas beside their code.
+"""A directory as a schema registry, for users who keep their schemas beside their code.
 
     7.avsc              the schema of id 7, in Avro; 7.proto in Protobuf, 7.json in JSON Schema
     subjects.json       {"subjects": {"flights-value": [7, 9]},
