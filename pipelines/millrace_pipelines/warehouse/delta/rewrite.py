@@ -28,11 +28,11 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Column, Columns, nulls_of
 from millrace_pipelines.warehouse.delta.compression import Compression, settled_compression
-from millrace_pipelines.warehouse.delta.data_file import row_blocks
+from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile, row_blocks
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile, Lineage
-from millrace_pipelines.warehouse.delta.table import DataFile, RemovedFile, Table
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 
 REWRITE_ATTEMPTS = 5

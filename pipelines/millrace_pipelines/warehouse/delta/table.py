@@ -29,8 +29,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.delta.data_file import DataFile as DataFile  # noqa: PLC0414  part of this door
-from millrace_pipelines.warehouse.delta.data_file import RemovedFile as RemovedFile  # noqa: PLC0414
+from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.repair import remove_torn_end
 from millrace_pipelines.warehouse.delta.snapshot import LINEAGE_KEY, Lineage, Snapshot
 from millrace_pipelines.warehouse.delta.store import Store, store_at

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, current_files
-from millrace_pipelines.warehouse.delta.table import DataFile, Table
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ErasedKeys
 from millrace_pipelines.warehouse.keys.removal import Mask, Removal, files_with, write_remainders
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
-from millrace_pipelines.warehouse.delta.data_file import row_blocks
+from millrace_pipelines.warehouse.delta.data_file import DataFile, row_blocks
 from millrace_pipelines.warehouse.delta.rewrite import (
     BATCH_ROWS,
     CurrentFile,
@@ -39,7 +39,7 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     rewrite,
     writer,
 )
-from millrace_pipelines.warehouse.delta.table import DataFile, Table
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import KeylessRecordsError
 from millrace_pipelines.warehouse.keys.counts import UpsertCounts
 from millrace_pipelines.warehouse.keys.newest import PLACE_SCHEMA, contest, newest_of_each_key, places_of

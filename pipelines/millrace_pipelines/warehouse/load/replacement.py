@@ -12,9 +12,10 @@ from typing import Any
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay
+from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
 from millrace_pipelines.warehouse.delta.store import store_at
-from millrace_pipelines.warehouse.delta.table import DataFile, Table
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ErasedKeys
 from millrace_pipelines.warehouse.keys.removal import absent_offsets
 from millrace_pipelines.warehouse.keys.replace import replace_ranges

@@ -19,8 +19,9 @@ from typing import Any
 from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
-from millrace_pipelines.warehouse.delta.table import DataFile, Table
+from millrace_pipelines.warehouse.delta.table import Table
 
 DEFAULT_TARGET_BYTES = 256 << 20
 
