@@ -27,7 +27,8 @@ workers_may_start_late = retry(
     stop=stop_after_attempt(10),
     reraise=True,
 )
-DELETED_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
+# Records are of years ago: retention, which runs every five minutes, keeps them.
+PROPERTIES = {"log.segment.delete.delay.ms": "0", "log.retention.ms": "-1"}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def spark():
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     """One broker for all tests here; each has a topic of its own."""
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", properties=DELETED_AT_ONCE) as process:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", properties=PROPERTIES) as process:
         yield process
 
 
