@@ -2,8 +2,8 @@
 
 import pytest
 
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import OffsetsLostError
-from millrace_pipelines.spark.read import LogOffsets
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
