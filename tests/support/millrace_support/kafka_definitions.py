@@ -64,7 +64,6 @@ class Field:
     flexible: Versions | None
     default: Any
     fields: tuple[Field, ...] = field(repr=False)
-    is_key: bool = False
 
     @cached_property
     def element(self) -> Field:
@@ -125,7 +124,6 @@ def _field(one: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:
         Versions.parse(one["flexibleVersions"]) if "flexibleVersions" in one else None,
         one.get("default"),
         tuple(_field(nested, structs) for nested in inner),
-        one.get("mapKey", False),
     )
 
 

@@ -75,12 +75,3 @@ def _with_pending(letters: pa.Table, pending: Pending) -> pa.Table:
     mask: Any = pa.array(pending.mask(letters))
     replay: Any = pc.if_else(mask, pa.scalar(pending.number, pa.int64()), letters.column("replay"))
     return letters.set_column(letters.column_names.index("replay"), "replay", replay)
-
-
-def waiting_letters(rows: Table, dead_letters: Table, ledger: str) -> Iterator[pa.Table]:
-    """Yields partitions and offsets of a ledger's letters that no replay has made rows of."""
-    pending = pending_replay(rows, dead_letters)
-    for letters in letters_of(dead_letters, ["partition", "offset", "ledger", "replay"]):
-        shown = letters if pending is None else _with_pending(letters, pending)
-        own = pc.and_(pc.equal(shown.column("ledger"), ledger), pc.is_null(shown.column("replay")))
-        yield shown.filter(own).select(["partition", "offset"])

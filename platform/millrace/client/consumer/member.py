@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from millrace.client.consumer import rebalance
@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 HEARTBEATS_PER_TIMEOUT = 6
 RETRY_INTERVAL_S = 0.2
 TAKING_ATTEMPTS = 5
-
-Positions = Callable[[Iterable[Partition]], Mapping[Partition, int]]
 
 
 class Consumption(Protocol):

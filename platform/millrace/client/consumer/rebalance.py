@@ -157,7 +157,6 @@ class Member:
 
 
 Step = tuple[Member, tuple[Action, ...]]
-READY = (Phase.OWNING, Phase.WAITING, Phase.FAILED)
 
 
 def step(member: Member, event: Event) -> Step:  # noqa: C901, PLR0911 -- the table's rows

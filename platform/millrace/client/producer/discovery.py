@@ -10,7 +10,6 @@ hear of a change later than we do; connections to brokers that left are closed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from millrace.clock import Clock
@@ -27,7 +26,6 @@ class BrokerWatch:
         self, connect: str, *, session_timeout_ms: int, on_change: Callable[[str], None], clock: Clock
     ) -> None:
         self._on_change = on_change
-        self._is_watching = threading.Event()
         self._bootstrap = ""
         self._session = ZooKeeperSession(
             connect,
