@@ -73,7 +73,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
     """Returns the data of the node `/brokers/ids/[id]`."""
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "listener_security_protocol_map": {PLAINTEXT: PLAINTEXT},
         "endpoints": [f"{PLAINTEXT}://{Address(broker.host, broker.port)}"],
         "jmx_port": -1,
@@ -178,7 +178,7 @@ def _topic(fields: Mapping[str, Any]) -> TopicAssignment:
     return TopicAssignment(topic_id=topic_id, replicas=tuple(partitions[index] for index in range(len(partitions))))
 
 
-def _dump(fields: Mapping[str, Any]) -> bytes:
+def _dump(fields: Mapping[str, object]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 

@@ -82,7 +82,7 @@ class SessionLost:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The connector shuts down."""
+    """The consumer shuts down."""
 
 
 Event = Registered | Changed | Planned | Released | Claimed | Refused | Elapsed | SessionLost | Close

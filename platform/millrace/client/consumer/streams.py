@@ -81,7 +81,7 @@ class Chunk(NamedTuple):
 
 
 class ConsumerStream:
-    """An iterator of messages for one thread of the application. It ends when the connector shuts down.
+    """An iterator of messages for one thread of the application. It ends when the consumer shuts down.
 
     ConsumerTimeoutError where nothing comes for `consumer.timeout.ms`; it can be read on after that. What a fetch
     fails with for good (OffsetOutOfRangeError with `auto.offset.reset=error`, RecordError) is raised here as well.

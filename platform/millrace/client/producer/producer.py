@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, cast, overload
+from typing import Any, Self, SupportsIndex, cast, overload
 
 from millrace.client.producer.discovery import BrokerWatch
 from millrace.client.producer.encoders import BytesEncoder, Encoder
@@ -211,7 +211,7 @@ class Producer:
             self._known.add((topic, partition))
         return self._append(topic, partition, value, key, headers, timestamp_ms, on_delivery)
 
-    def _refuse(self, *_: Any) -> Delivery:
+    def _refuse(self, *_: object) -> Delivery:
         raise self._sender.accumulator.refusal or ProducerClosedError("the producer is closed")
 
     def _close_within(self, timeout_s: float) -> None:
@@ -261,7 +261,7 @@ def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
     return headers
 
 
-def checked_timestamp(timestamp_ms: Any) -> int:
+def checked_timestamp(timestamp_ms: SupportsIndex) -> int:
     """Returns the time as a whole number; InvalidRecordError for one that a record can't have."""
     try:
         whole = operator.index(timestamp_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import threading
 from time import sleep
-from typing import Any
+from typing import SupportsIndex
 
 from millrace.addresses import Address
 from millrace.client.answers import is_retriable
@@ -130,7 +130,7 @@ class Routes:
                 raise AbsentTopicError(f"topic {name} has no partitions yet")
 
 
-def check_partition(topic: str, partition: Any, count: int) -> int:
+def check_partition(topic: str, partition: SupportsIndex, count: int) -> int:
     """Returns the partition as a whole number; InvalidConfigError where the topic does not have it."""
     try:
         index = operator.index(partition)
