@@ -16,8 +16,9 @@ from millrace.clock import SystemClock
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.zk.codec import encode_config
+from millrace.zk.operations import SetData
 from millrace.zk.paths import topic_config
-from millrace.zk.session import SetData, ZooKeeperSession
+from millrace.zk.session import ZooKeeperSession
 
 
 def run(*arguments):

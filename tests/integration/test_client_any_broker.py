@@ -6,7 +6,7 @@ import confluent_kafka
 import pytest
 
 from millrace.client import Cluster, SimpleConsumer, SyncProducer
-from millrace.client.simple_consumer import starts_with_cut_batch
+from millrace.client.fetched import starts_with_cut_batch
 from millrace.errors import BrokerUnreachableError, OffsetOutOfRangeError, UnknownTopicError
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records

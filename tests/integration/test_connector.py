@@ -31,7 +31,8 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import paths
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace.zk.session import Create, Delete, SetData, ZooKeeperSession
+from millrace.zk.operations import Create, Delete, SetData
+from millrace.zk.session import ZooKeeperSession
 from millrace_ops.cli.app import app
 
 

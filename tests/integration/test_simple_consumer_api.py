@@ -7,7 +7,8 @@ import pytest
 
 from millrace import Producer, SimpleConsumer
 from millrace.client import Admin, Cluster, SyncProducer
-from millrace.client.simple_consumer import EARLIEST, LATEST, FetchedData, FetchRequest, IsolationLevel
+from millrace.client.fetched import FetchedData, IsolationLevel
+from millrace.client.simple_consumer import EARLIEST, LATEST, FetchRequest
 from millrace.clock import SystemClock
 from millrace.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from millrace.records.record import NewRecord

@@ -12,7 +12,8 @@ from millrace.clock import SystemClock
 from millrace.errors import ErrorCode, InvalidPartitionsError, UnknownTopicError
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import codec, paths
-from millrace.zk.session import Create, Delete, SetData, ZooKeeperSession
+from millrace.zk.operations import Create, Delete, SetData
+from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster import zookeeper_store
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore

@@ -13,7 +13,8 @@ from millrace.clock import SystemClock
 from millrace.errors import BrokerIdTakenError, TopicExistsError, UnknownTopicError, ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace.zk.session import Create, Delete, SetData, ZooKeeperSession
+from millrace.zk.operations import Create, Delete, SetData
+from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster import zookeeper_store
 from millrace_broker.cluster.topics import assign_replicas
 from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo

@@ -29,7 +29,8 @@ from millrace.errors import (
 )
 from millrace.uuids import encode_id
 from millrace.zk import codec, paths
-from millrace.zk.session import Create, Delete, Operation, SetData, ZooKeeperSession
+from millrace.zk.operations import Create, Delete, Operation, SetData
+from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo

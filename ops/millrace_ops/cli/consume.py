@@ -90,7 +90,7 @@ def consume(
     json` takes back. docs/command-line.md says more of groups, formats and schemas.
     """
     from millrace.client import Cluster
-    from millrace.client.simple_consumer import IsolationLevel
+    from millrace.client.fetched import IsolationLevel
 
     if last is not None and (start is not None or group is not None):
         raise typer.BadParameter("not together with --from or --group, which say where to begin", param_hint="--last")

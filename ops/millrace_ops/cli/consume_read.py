@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
-    from millrace.client.simple_consumer import IsolationLevel
+    from millrace.client.fetched import IsolationLevel
     from millrace.records.record import Record
 
 FOLLOW_WAIT_MS = 500

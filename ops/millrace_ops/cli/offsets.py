@@ -201,7 +201,7 @@ def _targets(cluster: Cluster, topics: list[str], to: str) -> dict[Partition, in
     """Returns the new offset of each partition; one beyond the ends of its log becomes the nearer end."""
     from millrace.client import SimpleConsumer
     from millrace.client.consumer import Partition
-    from millrace.client.simple_consumer import IsolationLevel
+    from millrace.client.fetched import IsolationLevel
     from millrace_ops.cli.consume_read import TopicReader, parse_start
 
     consumer, start = SimpleConsumer(cluster), parse_start(to, "--to")

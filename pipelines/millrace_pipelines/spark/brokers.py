@@ -12,12 +12,11 @@ from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
 from millrace.client import Cluster, SimpleConsumer
+from millrace.client.fetched import FetchedData, IsolationLevel
 from millrace.client.metadata import ClusterMetadata
-from millrace.client.simple_consumer import FetchedData, IsolationLevel
 from millrace.records.batch import walk
 from millrace_pipelines.spark.choices import Isolation
 
-NO_LEADER_EPOCH = -1
 FETCH_MAX_BYTES = 8 << 20
 FETCH_MAX_WAIT_MS = 500
 SAMPLE_BYTES = 64 << 10

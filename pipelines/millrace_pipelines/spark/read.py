@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from millrace.client.simple_consumer import FetchedData
+from millrace.client.fetched import FetchedData
 from millrace.errors import WarehouseError
 from millrace.records.arrow import RECORD_SCHEMA, PassedOver, decode_to_arrow
-from millrace.records.batch import MAGIC_V2, walk
+from millrace.records.batch import MAGIC_V2, NO_LEADER_EPOCH, walk
 from millrace.records.formats import next_offset, runs
-from millrace_pipelines.spark.brokers import NO_LEADER_EPOCH, TopicSource, brokers_of
+from millrace_pipelines.spark.brokers import TopicSource, brokers_of
 
 Item = TypeVar("Item")
 NO_RECORDS = pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA)

@@ -10,9 +10,10 @@ A cluster, and what is made from it, belongs to one thread.
 from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.configs import Configs, Property, ResourceKind
+from millrace.client.fetched import FetchedData
 from millrace.client.groups import Groups
 from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
-from millrace.client.simple_consumer import FetchedData, SimpleConsumer
+from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
 
 __all__ = [

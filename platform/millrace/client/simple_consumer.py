@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
+from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data, starts_with_cut_batch
 from millrace.client.groups import GroupOffset, Groups
 from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
 from millrace.config import MAX_INT
 from millrace.errors import ClientError, InvalidRequestError, MillraceError, RecordTooLargeError
-from millrace.records.batch import LOG_OVERHEAD_BYTES, NO_OFFSET, BatchHeader, check_crc, walk
-from millrace.records.committed import AbortedTransactions
-from millrace.records.record import Record, decompress_body, records_of
+from millrace.records.batch import NO_OFFSET
+from millrace.records.record import Record
 from millrace.wire.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
@@ -40,13 +40,6 @@ LARGEST_FETCH_BYTES = MAX_RESPONSE_BYTES // 2
 CONSUMER = -1
 
 
-class IsolationLevel(IntEnum):
-    """Which records of transactions are read: all, or only committed ones, up to the last stable offset (KIP-98)."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-
-
 class _Limits(NamedTuple):
     """The limits of a fetch of several partitions."""
 
@@ -60,60 +53,6 @@ class OffsetStorage(StrEnum):
 
     KAFKA = "kafka"
     ZOOKEEPER = "zookeeper"
-
-
-class AbortedTransaction(NamedTuple):
-    """A producer's transaction that was aborted, from its first offset on to the producer's next abort marker."""
-
-    producer_id: int
-    first_offset: int
-
-
-class FetchedData(NamedTuple):
-    """Batches of one partition, and where its log ends and begins.
-
-    `aborted` names the aborted transactions among the batches where only committed ones were asked for.
-    """
-
-    records: bytes
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: tuple[AbortedTransaction, ...] = ()
-
-    def batches(self) -> Iterator[FetchedBatch]:
-        """Yields each whole batch; a tail that is cut short is left out.
-
-        Control and aborted batches have no records.
-        """
-        filter_ = AbortedTransactions(self.aborted)
-        view = memoryview(self.records)
-        for position, header in walk(view):
-            batch = view[position : position + header.size_bytes]
-            is_aborted = filter_.has_aborted(header, batch)
-            yield FetchedBatch(header, batch, is_passed_over=is_aborted or header.is_control)
-
-    def messages(self, from_offset: int = 0) -> Iterator[Record]:
-        """Yields the records from an offset on, batch by batch; RecordError for damaged ones."""
-        for batch in self.batches():
-            for record in batch.records():
-                if record.offset >= from_offset:
-                    yield record
-
-
-class FetchedBatch(NamedTuple):
-    """A batch as it was fetched, decoded when asked for."""
-
-    header: BatchHeader
-    data: memoryview
-    is_passed_over: bool
-
-    def records(self) -> list[Record]:
-        """Returns its records, the CRC checked; none for a batch that readers pass over."""
-        if self.is_passed_over:
-            return []
-        check_crc(self.data, 0, self.header)
-        return records_of(self.header, decompress_body(self.header, self.data))
 
 
 class EpochEnd(NamedTuple):
@@ -441,22 +380,3 @@ class SimpleConsumer:
             return int(answer.offset)
 
         return self._cluster.on_leader(topic, partition, action)
-
-
-def starts_with_cut_batch(records: bytes) -> bool:
-    """Returns whether there is a first batch and not all of it."""
-    if len(records) < LOG_OVERHEAD_BYTES:
-        return bool(records)
-    return len(records) < LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big")
-
-
-def fetched_data(partition: PartitionData, subject: str) -> FetchedData:
-    """Returns what an answer to a fetch has of one partition; raises the BrokerError of its error code."""
-    check(partition.error_code, subject)
-    return FetchedData(
-        partition.records or b"",
-        int(partition.high_watermark),
-        int(partition.last_stable_offset),
-        int(partition.log_start_offset),
-        tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in partition.aborted_transactions or ()),
-    )

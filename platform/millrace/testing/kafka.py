@@ -23,7 +23,8 @@ from types import TracebackType
 from typing import Self
 
 from millrace.client.cluster import Cluster
-from millrace.client.simple_consumer import IsolationLevel, SimpleConsumer
+from millrace.client.fetched import IsolationLevel
+from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import SetupError
 from millrace.java import find_java
 from millrace.lifeline import cut_lifeline, with_lifeline

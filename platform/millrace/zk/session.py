@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -28,6 +27,7 @@ from kazoo.retry import KazooRetry
 
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, ZooKeeperError
+from millrace.zk.operations import Check, Create, Delete, Operation, SetData
 
 logger = logging.getLogger(__name__)
 
@@ -35,49 +35,11 @@ OnChange = Callable[[frozenset[str] | None], None]
 READS_IN_FLIGHT = 500
 RETRY_INTERVAL_S = 1.0
 EVERYTHING = ""
-ANY_VERSION = -1
 TROUBLES = {
     KazooState.SUSPENDED: "the connection to ZooKeeper at {} is lost, and the session may be",
     KazooState.LOST: "the session with ZooKeeper at {} has expired",
     KazooState.CONNECTED: "ZooKeeper at {} is connected again, and what it holds is being registered and read again",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """Make a node; ZooKeeper adds a number to the name of a sequential one; an ephemeral one ends with the session."""
-
-    path: str
-    data: bytes = b""
-    sequential: bool = False
-    ephemeral: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SetData:
-    """Replace a node's data, if it has `version`; without one, whatever its version is."""
-
-    path: str
-    data: bytes
-    version: int = ANY_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Remove a node without children."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Do nothing, and let the other operations be done only if a node's data has been set `version` times."""
-
-    path: str
-    version: int
-
-
-Operation = Create | SetData | Delete | Check
 
 
 class Node(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from millrace.client.simple_consumer import IsolationLevel
+from millrace.client.fetched import IsolationLevel
 from millrace.config import MAX_INT, ConfigTable, declared_keys, setting, under_one_name
 from millrace.errors import InvalidConfigError
 

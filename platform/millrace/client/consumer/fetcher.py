@@ -21,15 +21,9 @@ from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection
 from millrace.client.consumer.config import ERROR, SMALLEST, ConsumerConfig
 from millrace.client.consumer.streams import Chunk, Feed
+from millrace.client.fetched import FetchedData, fetched_data, starts_with_cut_batch
 from millrace.client.metadata import ClusterMetadata
-from millrace.client.simple_consumer import (
-    CONSUMER,
-    LARGEST_FETCH_BYTES,
-    FetchedData,
-    SimpleConsumer,
-    fetched_data,
-    starts_with_cut_batch,
-)
+from millrace.client.simple_consumer import CONSUMER, LARGEST_FETCH_BYTES, SimpleConsumer
 from millrace.clock import Clock
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError, RecordTooLargeError, error_name
 from millrace.records.record import Record

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from millrace.client.consumer.assignment import Partition, Thread
 from millrace.errors import ZooKeeperError
 from millrace.zk import paths
-from millrace.zk.session import Check, Create, Delete, Node, Operation, SetData, ZooKeeperSession
+from millrace.zk.operations import Check, Create, Delete, Operation, SetData
+from millrace.zk.session import Node, ZooKeeperSession
 
 TRANSACTION_PARTITIONS = 200
 COMMIT_ATTEMPTS = 20

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.client.consumer.config import ConsumerConfig
-from millrace.client.simple_consumer import IsolationLevel
+from millrace.client.fetched import IsolationLevel
 from millrace.errors import InvalidConfigError
 
 GROUP = {"group.id": "g"}
