@@ -1,14 +1,17 @@
-"""The house's rules that a linter does not know: lengths, docstrings that open a room, no shadowed modules."""
+"""The house's rules that a linter does not know: lengths, docstrings, plain words, no shadowed modules."""
 
 import ast
+import inspect
+import re
 from pathlib import Path
 
 import pytest
 
+from millrace_ops.cli.app import app
+
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("platform", "broker", "pipelines", "ops", "tests/support")
 SOURCES = sorted(path for root in SOURCE_ROOTS for path in (ROOT / root).rglob("*.py"))
-MADE = ROOT / "platform" / "millrace" / "wire" / "messages"  # by a program: short properties by the thousand
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 MOSTLY_FILE_LINES = 160
@@ -41,7 +44,7 @@ def test_a_module_says_what_it_is(path):
 
 
 def test_most_files_and_functions_are_short():
-    sources = [path.read_text(encoding="utf-8") for path in SOURCES if path.parent != MADE]
+    sources = [path.read_text(encoding="utf-8") for path in SOURCES]
     file_lines = [len(source.splitlines()) for source in sources]
     function_lines = [length(node) for source in sources for node in functions(ast.parse(source))]
     assert sum(lines <= MOSTLY_FILE_LINES for lines in file_lines) / len(file_lines) > 0.75
@@ -58,3 +61,73 @@ def test_folders_of_tests_are_no_packages():
     """`tests/unit/platform/__init__.py` would do so too."""
     support = ROOT / "tests" / "support" / "millrace_support"
     assert [path for path in (ROOT / "tests").rglob("__init__.py") if path.parent != support] == []
+
+
+THIRD_PERSON = re.compile(r"[A-Z][a-z]+s")
+# Words that look like a verb in the third person.
+NOUNS = re.compile(
+    "Always|Batches|Besides|Bytes|Claims|Columns|Configs|Descriptors|Entries|Epochs|Errors|Events|Fields|Files|"
+    "Groups|Headers|Indexes|Integers|Its|Keys|Leaders|Letters|Lines|Logs|Members|Messages|Milliseconds|Names|"
+    "Numbers|Offsets|Options|Others|Partitions|Parts|Positions|Producers|Properties|Ranges|Records|Replicas|"
+    "Requests|Rows|Schemas|Seconds|Segments|Sentences|Settings|Tables|This|Times|Timestamps|Topics|"
+    "Transactions|Types|Values|Versions|Whereas|Words"
+)
+
+
+def commands(typer_app):
+    """Yields (file, name) of the commands' functions, whose docstrings are help texts."""
+    for one in (*typer_app.registered_commands, typer_app.registered_callback):
+        if one is not None:
+            yield Path(inspect.getsourcefile(one.callback)), one.callback.__name__
+    for group in typer_app.registered_groups:
+        yield from commands(group.typer_instance)
+
+
+COMMANDS = set(commands(app))
+
+
+def methods_and_functions(node):
+    """Yields the functions of a module and of its classes, but none that lies inside another."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+        else:
+            yield from methods_and_functions(child)
+
+
+def is_property_or_overload(function):
+    return any(re.search(r"property|overload|\.setter", ast.unparse(one)) for one in function.decorator_list)
+
+
+def begins_with_a_verb(docstring):
+    first = docstring.split()[0].strip(".,:;")
+    return THIRD_PERSON.fullmatch(first) is not None and NOUNS.fullmatch(first) is None
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_a_docstring_begins_with_what_the_function_does(path):
+    """In the third person: "Returns ...". Properties have a noun phrase, commands are imperative."""
+    wrong = [
+        f"{one.name}: {docstring.splitlines()[0]}"
+        for one in methods_and_functions(ast.parse(path.read_text(encoding="utf-8")))
+        if (docstring := ast.get_docstring(one)) and not begins_with_a_verb(docstring)
+        if not is_property_or_overload(one) and (path, one.name) not in COMMANDS
+    ]
+    assert wrong == []
+
+
+ODD = re.compile(
+    r"\b(anew|whither|wish(es)?|thereof|thereby|whence|hence|amid|of then|of now|of old|naught|unto)\b|\bspec [A-J]\d",
+    re.IGNORECASE,
+)
+TEXTS = sorted(
+    path
+    for path in (*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*E.md"))
+    if path != Path(__file__)
+)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name)
+def test_words_are_plain(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [f"{number}: {line.strip()}" for number, line in enumerate(lines, 1) if ODD.search(line)] == []
