@@ -19,7 +19,7 @@ def stop_before(api_key):
     request = Connection.request
 
     def stopping(self, asked, fields, **options):
-        if asked == api_key:
+        if asked.key == api_key:
             Connection.request = request
             os.kill(os.getpid(), signal.SIGSTOP)
         return request(self, asked, fields, **options)
