@@ -14,9 +14,11 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Column: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 Columns: TypeAlias = "pa.ChunkedArray[pa.Scalar[pa.DataType]]"
+Booleans: TypeAlias = "pa.BooleanArray | pa.ChunkedArray[pa.BooleanScalar]"
 Lists: TypeAlias = "pa.ListArray[pa.Scalar[pa.DataType]]"
 Field: TypeAlias = "pa.Field[pa.DataType]"
 MapType: TypeAlias = "pa.MapType[pa.DataType, pa.DataType, Literal[False]]"
@@ -69,12 +71,12 @@ def binaries(column: Column) -> pa.BinaryArray:
     return column
 
 
-def values_of(binary: pa.BinaryArray) -> list[bytes]:
+def values_of(binary: pa.BinaryArray | pa.ChunkedArray[pa.BinaryScalar]) -> list[bytes]:
     """Returns the values of a binary column without nulls."""
     return cast("list[bytes]", binary.to_pylist())
 
 
-def texts_of(texts: pa.StringArray) -> list[str]:
+def texts_of(texts: pa.StringArray | pa.ChunkedArray[pa.StringScalar]) -> list[str]:
     """Returns the values of a column of texts without nulls."""
     return cast("list[str]", texts.to_pylist())
 
@@ -94,6 +96,16 @@ def combined(column: Column | Columns) -> Column:
 def flags_of(column: pa.BooleanArray) -> Flags:
     """Returns a column of booleans without nulls as flags."""
     return column.to_numpy(zero_copy_only=False)
+
+
+def filled(column: Column | Columns, value: str | int) -> Column | Columns:
+    """Returns a column of texts or numbers with a value in the place of each null."""
+    return column.fill_null(value)  # type: ignore[arg-type,misc]
+
+
+def numbered(mask: Flags, number: int, others: Columns) -> Columns:
+    """Returns a number of 64 bits where the mask says so, and the others' values elsewhere."""
+    return cast("Columns", pc.if_else(pa.array(mask), pa.scalar(number, pa.int64()), others))
 
 
 def nulls_of(data_type: pa.DataType, count: int) -> Column:

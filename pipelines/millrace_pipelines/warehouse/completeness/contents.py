@@ -132,11 +132,12 @@ def _row_groups(path: str, metadata: pq.FileMetaData, folder_partition: int | No
         yield RowGroup(path, index, group.num_rows, partitions, _bounds(group, columns.get(OFFSET)))
 
 
-def _bounds(group: Any, column: int | None) -> tuple[int, int] | None:
+def _bounds(group: pq.RowGroupMetaData, column: int | None) -> tuple[int, int] | None:
     statistics = None if column is None else group.column(column).statistics
     if statistics is None or not statistics.has_min_max:
         return None
-    return int(statistics.min), int(statistics.max)
+    least, greatest = statistics.min, statistics.max
+    return None if least is None or greatest is None else (int(least), int(greatest))
 
 
 def shown(offsets: Sequence[object] | Integers, limit: int = 5) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from millrace_pipelines.arrow import values_of
 from millrace_pipelines.warehouse.completeness.contents import Contents
 
 KEYS_PER_PASS = 8 << 20
@@ -46,5 +46,4 @@ def _keys(contents: Contents) -> Iterator[list[bytes]]:
     for group in contents.row_groups:
         rows = contents.columns_of(group, [KEY])
         if rows is not None:
-            keys: Any = rows.column(KEY).drop_null()
-            yield keys.to_pylist()
+            yield values_of(rows.column(KEY).drop_null())

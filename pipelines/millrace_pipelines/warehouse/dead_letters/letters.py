@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millrace_pipelines.arrow import Flags
+from millrace_pipelines.arrow import Booleans, Column, Columns, Flags, filled, nulls_of
 from millrace_pipelines.warehouse.delta.data_file import row_blocks
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
-
-pc: Any = pyarrow.compute  # its stubs know no plain values
 
 Offsets = npt.NDArray[np.int64]
 BATCH_ROWS = 10_000
@@ -53,14 +51,14 @@ def completed(table: Table, letters: pa.Table, names: Sequence[str]) -> pa.Table
     """Returns letters under the current columns, where their file may be older than some of these."""
     first_ledger = next(iter(former_ledgers(table)), ledger_of(table).name)
     wanted = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names])
-    columns: list[Any] = []
+    columns: list[Column | Columns] = []
     for field in wanted:
         if field.name in letters.column_names:
             columns.append(letters.column(field.name).cast(field.type))
         else:
-            columns.append(pa.nulls(letters.num_rows, field.type))
+            columns.append(nulls_of(field.type, letters.num_rows))
         if field.name == "ledger":
-            columns[-1] = pc.fill_null(columns[-1], first_ledger)
+            columns[-1] = filled(columns[-1], first_ledger)
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
@@ -70,17 +68,17 @@ def letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[p
         yield from letters_in(table, name, columns)
 
 
-def chosen(letters: pa.Table, selection: Selection, *, replayed: bool | None = None) -> Any:
+def chosen(letters: pa.Table, selection: Selection, *, replayed: bool | None = None) -> Booleans:
     """Returns a mask of the selected letters; with `replayed`, of those that are, or are not, replayed."""
-    mask: Any = pa.array(np.ones(letters.num_rows, np.bool_))
+    mask: Booleans = pa.array(np.ones(letters.num_rows, np.bool_))
     if selection.reason is not None:
-        mask = pc.and_(mask, pc.equal(pc.fill_null(letters.column("reason"), NO_REASON), selection.reason))
+        mask = pc.and_(mask, pc.equal(filled(letters.column("reason"), NO_REASON), pa.scalar(selection.reason)))
     if selection.partition is not None:
-        mask = pc.and_(mask, pc.equal(letters.column("partition"), selection.partition))
+        mask = pc.and_(mask, pc.equal(letters.column("partition"), pa.scalar(selection.partition)))
     if selection.from_offset is not None:
-        mask = pc.and_(mask, pc.greater_equal(letters.column("offset"), selection.from_offset))
+        mask = pc.and_(mask, pc.greater_equal(letters.column("offset"), pa.scalar(selection.from_offset)))
     if selection.until_offset is not None:
-        mask = pc.and_(mask, pc.less(letters.column("offset"), selection.until_offset))
+        mask = pc.and_(mask, pc.less(letters.column("offset"), pa.scalar(selection.until_offset)))
     if replayed is not None:
         is_replayed = letters.column("replay").is_valid()
         mask = pc.and_(mask, is_replayed if replayed else pc.invert(is_replayed))
@@ -108,7 +106,7 @@ def known_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offsets]:
         return {}
     found: dict[int, list[Offsets]] = {}
     for letters in letters_of(dead_letters, ["partition", "offset", "ledger"]):
-        own = letters.filter(pc.equal(letters.column("ledger"), rows.name))
+        own = letters.filter(pc.equal(letters.column("ledger"), pa.scalar(rows.name)))
         partitions, offsets = own.column("partition").to_numpy(), own.column("offset").to_numpy()
         for partition, next_offset in ahead.items():
             mine = offsets[(partitions == partition) & (offsets >= next_offset)]

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.dead_letters.letters import letters_in
+from millrace_pipelines.arrow import Flags, numbered, texts_of
+from millrace_pipelines.warehouse.dead_letters.letters import Offsets, letters_in
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
-
-pc: Any = pyarrow.compute  # its stubs know no plain values
 
 REPLAY_APP_ID = "millrace/replay"
 REPLAY_KIND = "replay"
@@ -67,8 +65,8 @@ def expected_number(number: int) -> dict[str, int | None]:
 def ranges_of(letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
     """Returns the letters' offsets as ranges, by ledger and partition."""
     found: dict[str, dict[str, list[list[int]]]] = {}
-    for ledger in pc.unique(letters.column("ledger")).to_pylist():
-        of_ledger = letters.filter(pc.equal(letters.column("ledger"), ledger))
+    for ledger in texts_of(letters.column("ledger").unique()):
+        of_ledger = letters.filter(pc.equal(letters.column("ledger"), pa.scalar(ledger)))
         partitions, offsets = (of_ledger.column(name).to_numpy() for name in ("partition", "offset"))
         found[ledger] = {
             str(partition): _ranges(np.sort(offsets[partitions == partition])) for partition in np.unique(partitions)
@@ -76,7 +74,7 @@ def ranges_of(letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
     return found
 
 
-def _ranges(offsets: Any) -> list[list[int]]:
+def _ranges(offsets: Offsets) -> list[list[int]]:
     breaks = np.flatnonzero(np.diff(offsets) != 1)
     firsts, lasts = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(offsets) - 1]])
     return [[int(offsets[first]), int(offsets[last]) + 1] for first, last in zip(firsts, lasts, strict=True)]
@@ -153,7 +151,5 @@ def _write_and_commit(table: Table, pending: Pending, load_id: str, fs: FileSyst
 def _marked(table: Table, name: str, pending: Pending) -> Iterator[pa.Table]:
     place = DEAD_LETTER_SCHEMA.get_field_index("replay")
     for letters in letters_in(table, name):
-        mask: Any = pa.array(pending.mask(letters))
-        number = pa.scalar(pending.number, pa.int64())
-        marked: Any = pc.if_else(mask, number, letters.column("replay"))
+        marked = numbered(pending.mask(letters), pending.number, letters.column("replay"))
         yield letters.set_column(place, DEAD_LETTER_SCHEMA.field("replay"), marked)

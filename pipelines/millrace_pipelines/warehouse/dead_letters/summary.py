@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from millrace.fs import OsFileSystem
+from millrace_pipelines.arrow import numbered
 from millrace_pipelines.warehouse.dead_letters.letters import NO_REASON, Selection, chosen, letters_of
 from millrace_pipelines.warehouse.dead_letters.marks import Pending, pending_replay
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.python_rows import python_rows
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
-
-pc: Any = pyarrow.compute  # its stubs know no plain values
 
 
 @dataclass(slots=True)
@@ -41,9 +40,9 @@ def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
     """Counts the selected letters by reason, most frequent first; raises TableNotFoundError where there is no table."""
     counts: dict[str, ReasonCount] = {}
     for letters in _letters(table_dir, selection):
-        for reason in pc.unique(letters.column("reason")).to_pylist():
-            same = pc.equal(letters.column("reason"), reason) if reason else pc.is_null(letters.column("reason"))
-            some = letters.filter(same)
+        reasons = letters.column("reason")
+        for reason in reasons.unique().to_pylist():
+            some = letters.filter(pc.equal(reasons, pa.scalar(reason)) if reason else pc.is_null(reasons))
             count = counts.setdefault(reason or NO_REASON, ReasonCount(reason or NO_REASON))
             if count.letters == 0:
                 [first] = some.slice(0, 1).select(["partition", "offset", "error"]).to_pylist()
@@ -72,6 +71,5 @@ def _letters(table_dir: str, selection: Selection) -> Iterator[pa.Table]:
 
 
 def _with_pending(letters: pa.Table, pending: Pending) -> pa.Table:
-    mask: Any = pa.array(pending.mask(letters))
-    replay: Any = pc.if_else(mask, pa.scalar(pending.number, pa.int64()), letters.column("replay"))
+    replay = numbered(pending.mask(letters), pending.number, letters.column("replay"))
     return letters.set_column(letters.column_names.index("replay"), "replay", replay)

@@ -127,7 +127,7 @@ class _Erasure:
 
         return is_erased
 
-    def _is_erased(self, rows: Any) -> Mask:
+    def _is_erased(self, rows: pa.Table) -> Mask:
         erased: Mask = pc.is_in(rows.column("key"), value_set=self._keys).to_numpy(zero_copy_only=False)
         return erased
 

@@ -9,13 +9,18 @@ and of equal timestamps the one in the higher partition.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-PLACE_FIELDS: list[pa.Field[Any]] = [
+from millrace_pipelines.arrow import Field, combined, filled
+
+Order: TypeAlias = list[tuple[str, Literal["ascending"]]]
+Aggregates: TypeAlias = Sequence[tuple[str, Literal["min", "max"]]]
+
+PLACE_FIELDS: list[Field] = [
     pa.field("key", pa.binary()),
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
@@ -25,9 +30,9 @@ PLACE_SCHEMA = pa.schema(PLACE_FIELDS)
 BEFORE_ALL_TIMES = -1
 
 
-def places_of(rows: Any) -> pa.Table:
+def places_of(rows: pa.Table | pa.RecordBatch) -> pa.Table:
     """Returns the places of rows; a missing timestamp is before all others."""
-    timestamps = pc.fill_null(rows.column("timestamp").cast(pa.int64()), BEFORE_ALL_TIMES)
+    timestamps = filled(rows.column("timestamp").cast(pa.int64()), BEFORE_ALL_TIMES)
     columns = [rows.column(name) for name in ("key", "partition", "offset")]
     return pa.Table.from_arrays([*columns, timestamps], schema=PLACE_SCHEMA)
 
@@ -58,9 +63,7 @@ def contest(rows: pa.Table, places: pa.Table) -> Contest:
 
     A row at the same place as the load's is beaten: the record was read again.
     """
-    keys: Any = rows.column("key")
-    met: Any = pc.index_in(keys, value_set=places.column("key").combine_chunks())
-    met = met.combine_chunks()
+    met = pc.index_in(combined(rows.column("key")), value_set=combined(places.column("key")))
     numbers = np.flatnonzero(met.is_valid().to_numpy(zero_copy_only=False))
     opponents = met.drop_null().to_numpy().astype(np.int64)
     mine = {name: rows.column(name).to_numpy()[numbers] for name in ("partition", "offset", "timestamp")}
@@ -75,18 +78,17 @@ def contest(rows: pa.Table, places: pa.Table) -> Contest:
 class _Ranks:
     """Places with their ranks in an order."""
 
-    def __init__(self, places: pa.Table, order: list[tuple[str, Any]]) -> None:
+    def __init__(self, places: pa.Table, order: Order) -> None:
         self._ordered = pc.sort_indices(places, sort_keys=order).to_numpy()
         ranks = np.empty(places.num_rows, np.int64)
         ranks[self._ordered] = np.arange(places.num_rows)
         self._ranked = places.append_column("rank", pa.array(ranks))
 
-    def grouped(self, by: list[str], aggregates: Sequence[Any] = ()) -> pa.Table:
+    def grouped(self, by: list[str], aggregates: Aggregates = ()) -> pa.Table:
         """Returns a row for each group, with its greatest rank."""
         return self._ranked.group_by(by, use_threads=False).aggregate([("rank", "max"), *aggregates])
 
     def last(self, groups: pa.Table) -> np.typing.NDArray[np.int64]:
         """Returns for each group the row number of the place with the greatest rank."""
-        ranks: Any = groups.column("rank_max").to_numpy()
-        numbers: np.typing.NDArray[np.int64] = self._ordered[ranks].astype(np.int64)
+        numbers: np.typing.NDArray[np.int64] = self._ordered[groups.column("rank_max").to_numpy()].astype(np.int64)
         return numbers

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.fs import FileSystem
+from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile, row_blocks
 from millrace_pipelines.warehouse.delta.rewrite import (
@@ -111,7 +112,9 @@ class Upsert:
 class _Staged:
     """The newest record of each key of a run, and which of these are tombstones, stale, or of keys in the table."""
 
-    def __init__(self, places: pa.Table, tombstones: Any, rows: Sequence[int], numbers: Numbers, keyless: int) -> None:
+    def __init__(
+        self, places: pa.Table, tombstones: Flags, rows: Sequence[int], numbers: Numbers, keyless: int
+    ) -> None:
         newest = newest_of_each_key(places)
         self.places = places.take(newest)
         self._numbers = numbers[newest]
@@ -198,7 +201,7 @@ def _all_but(numbers: Numbers, rows: int) -> Numbers:
 
 
 def _keyless_message(places: pa.Table) -> str:
-    first: Any = places.slice(0, 1).to_pylist()[0]
+    [first] = places.slice(0, 1).to_pylist()
     return (
         f"{places.num_rows} records have no key, the first in partition {first['partition']} at offset "
         f"{first['offset']}: an upsert needs one; "

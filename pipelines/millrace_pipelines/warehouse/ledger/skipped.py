@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace.records.arrow import TIMESTAMP_TYPE
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
@@ -29,7 +30,7 @@ from millrace_pipelines.warehouse.errors import StaleLedgerError
 SKIPPED_SUFFIX = "__skipped"
 APP_ID = "millrace/skipped"
 LINEAGE_LIST = "lost"
-FIELDS: list[pa.Field[Any]] = [
+FIELDS: list[Field] = [
     pa.field("topic", pa.string()),
     pa.field("topic_id", pa.string()),
     pa.field("partition", pa.int32()),

@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.arrow import texts_of
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.dead_letters.letters import EVERY_LETTER, Selection, chosen, is_reached, letters_of
 from millrace_pipelines.warehouse.dead_letters.marks import (
@@ -43,6 +44,7 @@ from millrace_pipelines.warehouse.dead_letters.marks import (
     replay_number,
 )
 from millrace_pipelines.warehouse.delta.compression import LOADED, loaded_compression
+from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.store import store_at
@@ -56,8 +58,6 @@ from millrace_pipelines.warehouse.payload.split import Splitter
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 from millrace_pipelines.warehouse.tables.open import open_tables, own_schema, wanted_columns
-
-pc: Any = pyarrow.compute  # its stubs know no plain values
 
 MAX_LETTERS_PER_COMMIT = 50_000
 WRITTEN, ROWS_COMMITTED, LETTERS_MARKED = "written", "rows committed", "letters marked"
@@ -231,7 +231,7 @@ class _Replay:
         self._listener.reached(WRITTEN)
         return self._commit(files, pa.concat_tables(replayed))
 
-    def _commit(self, files: Any, replayed: pa.Table) -> int:
+    def _commit(self, files: Sequence[DataFile], replayed: pa.Table) -> int:
         rows, number = Table.load_to_write(self._location, self._fs), self._number + 1
         lineage = {
             "kind": REPLAY_KIND,
@@ -260,8 +260,8 @@ class _Replay:
 
 def _by_ledger(letters: pa.Table) -> Iterator[pa.Table]:
     """Yields the letters of each ledger apart, for offsets of different ledgers may be equal."""
-    for ledger in pc.unique(letters.column("ledger")).to_pylist():
-        yield letters.filter(pc.equal(letters.column("ledger"), ledger))
+    for ledger in texts_of(letters.column("ledger").unique()):
+        yield letters.filter(pc.equal(letters.column("ledger"), pa.scalar(ledger)))
 
 
 def _passed(letters: pa.Table, refused: pa.Table) -> pa.Table:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_pipelines.arrow import Column, binaries
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.dead_letters.letters import Offsets
@@ -147,7 +147,7 @@ def rows_writer(
 
 
 def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
-    constants: list[pa.Array[Any]] = [
+    constants: list[Column] = [
         pa.repeat(pa.scalar(topic, pa.string()), records.num_rows),
         pa.repeat(pa.scalar(partition, pa.int32()), records.num_rows),
     ]
@@ -155,5 +155,4 @@ def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
 
 
 def _value_bytes(records: pa.RecordBatch) -> int:
-    values: Any = records.column("value")
-    return pc.sum(pc.binary_length(values)).as_py() or 0
+    return pc.sum(pc.binary_length(binaries(records.column("value")))).as_py() or 0

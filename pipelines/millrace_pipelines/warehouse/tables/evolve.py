@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem
+from millrace_pipelines.arrow import Field
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.delta.compression import settled_compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile, row_blocks
@@ -44,7 +45,7 @@ def payload_columns(table: Table) -> pa.Schema:
     return pa.schema([_plain(field) for field in table.schema if field.name not in others])
 
 
-def _plain(field: pa.Field[Any]) -> pa.Field[Any]:
+def _plain(field: Field) -> Field:
     return pa.field(field.name, field.type, nullable=True)
 
 

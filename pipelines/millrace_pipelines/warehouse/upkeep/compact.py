@@ -14,7 +14,6 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from millrace.clock import Clock
 from millrace.errors import WarehouseError
@@ -55,7 +54,7 @@ def _size(files: Iterable[CurrentFile], one_more: CurrentFile) -> int:
     return sum(file.size_bytes for file in files) + one_more.size_bytes
 
 
-def _place(file: CurrentFile) -> tuple[Any, ...]:
+def _place(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], tuple[int, ...], str]:
     """Returns the order of a file among others: by its folder, then by its first partition and offset."""
     folder = [(value is not None, value or "") for value in file.partition_values.values()]
     return folder, file.partitions or (0,), file.offsets or (0,), file.name
