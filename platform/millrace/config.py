@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 
 import javaproperties
 
@@ -24,6 +24,7 @@ from millrace.errors import InvalidConfigError
 Value = int | float | bool | str
 EXPECTED: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 Given = TypeVar("Given")
+Default = TypeVar("Default", bound=Value)
 MAX_PORT = 65_535
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
@@ -134,20 +135,61 @@ class ConfigKey:
         return InvalidConfigError(f"{said}: Invalid value, {reason}")
 
 
-def setting(default: Value, doc: str, **rules: Any) -> Any:
-    """Returns a field of a dataclass of settings; `rules` are those of `ConfigKey`.
+class Rules(TypedDict, total=False):
+    """What a `setting` may say of its property beside default and meaning; the fields are those of `ConfigKey`."""
+
+    minimum: int
+    maximum: float
+    choices: tuple[str, ...]
+    pattern: str
+    is_list: bool
+    is_secret: bool
+    is_dynamic: bool
+    has_default: bool
+    has_effect: bool
+    ignores_case: bool
+    kind: ConfigType
+
+
+class Settings(Protocol):
+    """A dataclass whose fields are `setting`s."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+
+    def __init__(self, **values: Value) -> None: ...
+
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+
+def setting(default: Default, doc: str, *, synonyms: tuple[Synonym, ...] = (), **rules: Unpack[Rules]) -> Default:
+    """Returns a field of a dataclass of settings, as `dataclasses.field` does.
 
     A whole number is of 64 bits unless the rules bound it more narrowly.
     """
     if isinstance(default, int) and not isinstance(default, bool):
         rules.setdefault("maximum", MAX_LONG)
-    key = ConfigKey(name="", default=default, doc=doc, **rules)
+    key = ConfigKey(name="", default=default, doc=doc, synonyms=synonyms, **rules)
     return field(default=default, metadata={"key": key})
 
 
-def declared_keys(settings: type[Any]) -> tuple[ConfigKey, ...]:
+def declared_keys(settings: type[Settings]) -> tuple[ConfigKey, ...]:
     """Returns the properties that the fields of a dataclass of settings declare."""
     return tuple(replace(each.metadata["key"], name=each.name.replace("_", ".")) for each in fields(settings))
+
+
+def build(settings: type[AnySettings], values: Mapping[str, Value]) -> AnySettings:
+    """Returns settings with these values of properties, as `ConfigTable.parse` types them, and else the defaults."""
+    return settings(**_by_field(values))
+
+
+def changed(settings: AnySettings, values: Mapping[str, Value]) -> AnySettings:
+    """Returns settings with other values of these properties."""
+    return replace(settings, **_by_field(values))
+
+
+def _by_field(values: Mapping[str, Value]) -> dict[str, Value]:
+    return {name.replace(".", "_"): value for name, value in values.items()}
 
 
 def value_text(value: Value) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
-from millrace.config import MAX_INT, MAX_LONG, ConfigTable, declared_keys, setting
+from millrace.config import MAX_INT, MAX_LONG, ConfigTable, build, declared_keys, setting
 from millrace.errors import InvalidConfigError
 
 MAX_DOUBLE = sys.float_info.max
@@ -144,7 +144,7 @@ class BrokerConfig:
             raise InvalidConfigError(
                 f"{QUEUED_BYTES}={values[QUEUED_BYTES]}: Invalid value, expected -1 or at least {LEAST_QUEUED_BYTES}"
             )
-        return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
+        return build(cls, values)
 
 
 BROKER_CONFIG = ConfigTable(declared_keys(BrokerConfig))

@@ -6,10 +6,9 @@ The defaults are Kafka's, except that `offsets.topic.replication.factor` is 1, b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
 
-from millrace.config import MAX_INT, ConfigTable, ConfigType, declared_keys, setting
+from millrace.config import MAX_INT, ConfigTable, ConfigType, build, changed, declared_keys, setting
 from millrace.errors import InvalidConfigError
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -83,8 +82,7 @@ class GroupConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> GroupConfig:
         """Parses properties; InvalidConfigError for an unknown name or a bad value."""
-        values = GROUP_CONFIG.parse(properties)
-        return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
+        return build(cls, GROUP_CONFIG.parse(properties))
 
     @property
     def offsets_retention_ms(self) -> int:
@@ -165,15 +163,14 @@ class ConsumerGroupConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ConsumerGroupConfig:
         """Parses properties; InvalidConfigError for an unknown name, a bad value, or a time outside of its bounds."""
-        values = CONSUMER_GROUP_CONFIG.parse_with_defaults(properties)
-        config = cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
+        config = build(cls, CONSUMER_GROUP_CONFIG.parse_with_defaults(properties))
         config.check_times("group.consumer.")
         return config
 
     def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
         """Returns this configuration with a group's own times; InvalidConfigError where they are out of bounds."""
         values = OWN_CONFIG.parse({name: text for name, text in own.items() if name in OWN_CONFIG.keys})
-        config = replace(self, **{f"group_{name.replace('.', '_')}": cast("Any", one) for name, one in values.items()})
+        config = changed(self, {f"group.{name}": value for name, value in values.items()})
         config.check_times("consumer.")
         session, heartbeat = config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
         if session <= heartbeat:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
 
-from millrace.config import MAX_INT, ConfigTable, ConfigType, declared_keys, setting
+from millrace.config import MAX_INT, ConfigTable, ConfigType, build, declared_keys, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +60,7 @@ class TransactionConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TransactionConfig:
         """Parses properties; InvalidConfigError for an unknown name or a bad value."""
-        values = TRANSACTION_CONFIG.parse(properties)
-        return cls(**{name.replace(".", "_"): cast("Any", value) for name, value in values.items()})
+        return build(cls, TRANSACTION_CONFIG.parse(properties))
 
 
 TRANSACTION_CONFIG = ConfigTable(declared_keys(TransactionConfig))

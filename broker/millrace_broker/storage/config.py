@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self, Unpack
 
 from millrace.config import (
     MAX_INT,
     MAX_LONG,
     ConfigKey,
     ConfigTable,
+    Default,
+    Rules,
     Synonym,
     Value,
+    build,
     declared_keys,
     setting,
 )
@@ -43,7 +46,7 @@ POLICY_NAME = r"[A-Za-z0-9._-]+"
 THROTTLED_REPLICAS = r"|\*|\d+:\d+"
 
 
-def _log_setting(default: Value, doc: str, *synonyms: str | Synonym, **rules: Any) -> Any:
+def _log_setting(default: Default, doc: str, *synonyms: str | Synonym, **rules: Unpack[Rules]) -> Default:
     named = tuple(Synonym(one) if isinstance(one, str) else one for one in synonyms)
     return setting(default, doc, synonyms=named, **rules)
 
@@ -297,7 +300,7 @@ class LogConfig:
         Raises InvalidConfigError for an unknown topic property and for a value out of range.
         """
         values = _with_both_bounds(_broker_values(broker_defaults) | TOPIC_CONFIG.parse(topic_overrides))
-        return cls(**{name.replace(".", "_"): value for name, value in values.items()})  # type: ignore[arg-type]  # the table types each
+        return build(cls, values)
 
     def check(self) -> None:
         """Raises InvalidConfigError where two properties contradict each other, or ask for what is not there."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from millrace.client.fetched import IsolationLevel
-from millrace.config import MAX_INT, ConfigTable, declared_keys, setting, under_one_name
+from millrace.config import MAX_INT, ConfigTable, build, declared_keys, setting, under_one_name
 from millrace.errors import InvalidConfigError
 
 GROUP_ID_PATTERN = "[a-zA-Z0-9._-]*"
@@ -76,11 +76,11 @@ class ConsumerConfig:
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Returns the settings; InvalidConfigError names what is unknown, missing, contradictory or out of range."""
         texts = under_one_name(properties.items(), SYNONYMS)
-        values: dict[str, Any] = {name.replace(".", "_"): value for name, value in TABLE.parse(texts).items()}
-        for name in ("group_id", "zookeeper_connect"):
+        values = TABLE.parse(texts)
+        for name in ("group.id", "zookeeper.connect"):
             if not values.get(name):
-                raise InvalidConfigError(f"{name.replace('_', '.')} is required")
-        return cls(**values)
+                raise InvalidConfigError(f"{name} is required")
+        return build(cls, values)
 
     @property
     def isolation(self) -> IsolationLevel:

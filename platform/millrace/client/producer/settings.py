@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.config import ConfigTable, declared_keys, setting, under_one_name, value_text
+from millrace.config import ConfigTable, build, declared_keys, setting, under_one_name, value_text
 from millrace.errors import InvalidConfigError
 from millrace.records.compression import Codec
 
@@ -92,13 +92,12 @@ def parse_settings(
     plugins = {name: _plugin(name, given.pop(name)) for name in PLUGINS & given.keys()}
     texts = {name: value if isinstance(value, str) else value_text(value) for name, value in given.items()}
     texts = {name: text.lower() if name in {"compression.codec", "acks"} else text for name, text in texts.items()}
-    values: dict[str, Any] = {name.replace(".", "_"): value for name, value in TABLE.parse(texts).items()}
-    settings = ProducerSettings(**values)
+    settings = build(ProducerSettings, TABLE.parse(texts))
     _check(settings, given)
     return settings, plugins
 
 
-def _check(settings: ProducerSettings, given: Mapping[str, Any]) -> None:
+def _check(settings: ProducerSettings, given: Mapping[str, object]) -> None:
     if bool(settings.broker_list) == bool(settings.zk_connect):
         raise InvalidConfigError("one of broker.list and zk.connect is to be given")
     if not settings.enable_idempotence:
@@ -111,7 +110,7 @@ def _check(settings: ProducerSettings, given: Mapping[str, Any]) -> None:
         )
 
 
-def _plugin(name: str, value: Any) -> Any:
+def _plugin(name: str, value: object) -> Any:
     """Returns the object itself, or an instance of the class that a dotted name, or the class, stands for."""
     if isinstance(value, str):
         module, _, attribute = value.replace(":", ".").rpartition(".")
