@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from millrace.errors import ErrorCode
+from millrace.errors import ErrorCode, InvalidRegularExpressionError
+from millrace_broker.patterns import compiled
 from millrace_broker.txns.state import STATE_NAMES
 from millrace_broker.txns.transaction import Transaction
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 NO_DURATION = -1
-MAX_PATTERN_CHARACTERS = 1 << 12
-MAX_INSTRUCTIONS = 2_000  # of a pattern: RE2 takes time in proportion to them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +42,11 @@ def list_transactions(
     found = [one for shard in shards for one in shard.transactions.values() if _passes(one, wanted, now_ms)]
     if not wanted.pattern:
         return ErrorCode.NONE, found
-    pattern = _compiled(wanted.pattern)
-    if pattern is None:
-        return ErrorCode.INVALID_REGULAR_EXPRESSION, []
-    return ErrorCode.NONE, [one for one in found if pattern.fullmatch(one.transactional_id)]
-
-
-def _compiled(pattern: str) -> Any | None:
-    """Returns the compiled pattern; None where it can't be read or is too large."""
-    # Only requests with a pattern need the engine, and its memory.
-    import re2  # noqa: PLC0415
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        compiled = re2.compile(pattern, options=options) if len(pattern) <= MAX_PATTERN_CHARACTERS else None
-    except (re2.error, UnicodeEncodeError):
-        return None
-    return None if compiled is None or compiled.programsize > MAX_INSTRUCTIONS else compiled
+        pattern = compiled(wanted.pattern, "TransactionalIdPattern")
+    except InvalidRegularExpressionError as error:
+        return error.code, []
+    return ErrorCode.NONE, [one for one in found if pattern.fullmatch(one.transactional_id)]
 
 
 def _passes(transaction: Transaction, wanted: Filter, now_ms: int) -> bool:
