@@ -18,9 +18,10 @@ import dataclasses
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -29,22 +30,23 @@ from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, SetupError
 from millrace_broker.admin.health import Health
+from millrace_broker.storage import CompactionReport, RetentionReport, VerifyReport
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Report = RetentionReport | CompactionReport | VerifyReport
 
 
 class Maintenance(Protocol):
     """The work that can be asked for; each call returns a report per partition."""
 
-    async def apply_retention(self) -> Sequence[Any]:
+    async def apply_retention(self) -> Sequence[RetentionReport]:
         """Deletes old segments."""
         ...
 
-    async def compact(self) -> Sequence[Any]:
+    async def compact(self) -> Sequence[CompactionReport]:
         """Compacts logs to the last value of each key."""
         ...
 
-    async def verify(self) -> Sequence[Any]:
+    async def verify(self) -> Sequence[VerifyReport]:
         """Walks all segments."""
         ...
 
@@ -123,14 +125,14 @@ class AdminEndpoint:
         maintenance, action = self._maintenance, request.match_info["action"]
         if maintenance is None:
             return web.json_response({"action": action, "error": "the broker is still starting"}, status=503)
-        work = {
+        work: Mapping[str, Callable[[], Awaitable[Sequence[Report]]]] = {
             "retention": maintenance.apply_retention,
             "compaction": maintenance.compact,
             "verify": maintenance.verify,
         }
         return await self._reported(action, work[action])
 
-    async def _reported(self, action: str, work: Callable[[], Awaitable[Sequence[Any]]]) -> web.Response:
+    async def _reported(self, action: str, work: Callable[[], Awaitable[Sequence[Report]]]) -> web.Response:
         started_s = self._clock.monotonic_s()
         reports = await work()
         partitions = await asyncio.to_thread(lambda: [dataclasses.asdict(report) for report in reports])
@@ -138,7 +140,7 @@ class AdminEndpoint:
         return web.json_response({"action": action, "seconds": round(seconds, 6), "partitions": partitions})
 
 
-def _authorized(token: str) -> Any:
+def _authorized(token: str) -> Middleware:
     expected = f"Bearer {token}".encode()
 
     @web.middleware

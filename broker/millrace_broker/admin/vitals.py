@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence, Sized
+from typing import Protocol
 
 from millrace.clock import Clock
 from millrace_broker.admin.health import Facts, Folder
 from millrace_broker.cluster.store import MetadataStore
-from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import DirHealth
 
 REFUSAL_LASTS_MS = 30_000  # by then producers have tried again
+
+
+class LedPartitions(Protocol):
+    """The partitions of a coordinator's topic that this broker leads."""
+
+    def all(self) -> Sized:
+        """Returns those that it leads."""
+        ...
+
+    def loaded(self) -> Sized:
+        """Returns those of them that have been read and serve."""
+        ...
 
 
 class Vitals:
@@ -24,7 +35,7 @@ class Vitals:
 
     def __init__(self, store: MetadataStore, clock: Clock, largest_batch_bytes: Callable[[], int]) -> None:
         self.folders: Sequence[DirHealth] = ()
-        self.shards: Sequence[LedShards[Any]] = ()
+        self.shards: Sequence[LedPartitions] = ()
         self.is_starting = True
         self.is_stopping = False
         self._store = store
