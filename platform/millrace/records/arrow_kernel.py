@@ -6,13 +6,13 @@ It may be used only where `millrace.kernel.native` is not None.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millrace.kernel import native
 from millrace.records.arrow_messages import MessageBody
-from millrace.records.arrow_schema import HEADER_TYPE, HEADERS_TYPE, RECORD_SCHEMA, TIMESTAMP_TYPE, Body
+from millrace.records.arrow_schema import HEADER_TYPE, HEADERS_TYPE, RECORD_SCHEMA, TIMESTAMP_TYPE, Body, Column
 from millrace.records.formats import first_offset
 from millrace.records.record import kernel_batch
 
@@ -44,7 +44,7 @@ def _message_set(body: MessageBody) -> MessageSet:
 
 def _record_batch(columns: Columns) -> pa.RecordBatch:
     rows, offsets, (nulls, validity, timestamps), keys, values, headers = columns
-    arrays: list[pa.Array[Any]] = [
+    arrays: list[Column] = [
         pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(offsets)], 0),
         pa.Array.from_buffers(TIMESTAMP_TYPE, rows, [_optional(validity), pa.py_buffer(timestamps)], nulls),
         _binary(pa.binary(), rows, keys),
@@ -54,13 +54,13 @@ def _record_batch(columns: Columns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
-def _binary(data_type: pa.DataType, rows: int, column: Binary) -> pa.Array[Any]:
+def _binary(data_type: pa.DataType, rows: int, column: Binary) -> Column:
     nulls, validity, offsets, data = column
     buffers = [_optional(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(data_type, rows, buffers, nulls)
 
 
-def _headers(rows: int, headers: Headers) -> pa.Array[Any]:
+def _headers(rows: int, headers: Headers) -> Column:
     count, starts, keys, values = headers
     fields = [_binary(pa.string(), count, keys), _binary(pa.binary(), count, values)]
     structs = pa.Array.from_buffers(HEADER_TYPE, count, [None], 0, children=fields)

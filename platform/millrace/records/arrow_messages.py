@@ -7,11 +7,11 @@ set ──► body: neighbours without a codec as they lie there, wrapper = None
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from millrace.records.arrow_schema import HEADERS_TYPE, MICROSECONDS_LIMIT, RECORD_SCHEMA, TIMESTAMP_TYPE
+from millrace.records.arrow_schema import HEADERS_TYPE, MICROSECONDS_LIMIT, RECORD_SCHEMA, TIMESTAMP_TYPE, Column
 from millrace.records.batch import CODEC_MASK, NO_TIMESTAMP, Buffer
 from millrace.records.message_set import Message, inner_records, read_message, unwrap, walk_entries, walk_messages
 from millrace.records.record import Record
@@ -49,7 +49,7 @@ def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
 def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
     """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; RecordError for damage."""
     records = [record for body in bodies for record in _records(body) if from_offset <= record.offset < until_offset]
-    columns: list[pa.Array[Any]] = [
+    columns: list[Column] = [
         pa.array([record.offset for record in records], pa.int64()),
         pa.array([_microseconds(record.timestamp_ms) for record in records], TIMESTAMP_TYPE),
         pa.array([record.key for record in records], pa.binary()),

@@ -14,7 +14,7 @@ between. Arrow's `take` of the even ones is the only copy made of a key or a val
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from millrace.records.arrow_schema import (
     RECORD_SCHEMA,
     TIMESTAMP_TYPE,
     Body,
+    Column,
 )
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace.records.record import Header, decode_headers
@@ -154,7 +155,7 @@ def _overflows(left: Integers, right: Integers) -> Flags:
     return ((left ^ total) & (right ^ total)) < 0
 
 
-def _timestamps(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> pa.Array[Any]:
+def _timestamps(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Column:
     headers = [body.header for body in bodies]
     bases = np.repeat([h.max_timestamp if h.is_log_append_time else h.base_timestamp for h in headers], counts)
     deltas = np.where(np.repeat([h.is_log_append_time for h in headers], counts), 0, deltas)
@@ -165,7 +166,7 @@ def _timestamps(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> 
     return pa.array(microseconds.view("datetime64[us]"), TIMESTAMP_TYPE, mask=none)
 
 
-def _gather(block: bytes, spans: _Spans) -> pa.Array[Any]:
+def _gather(block: bytes, spans: _Spans) -> Column:
     """Returns the bytes of every span as one binary column."""
     count = spans.begins.size
     if count == 0:
@@ -179,7 +180,7 @@ def _gather(block: bytes, spans: _Spans) -> pa.Array[Any]:
     return over_block.take(pa.array(np.arange(0, 2 * count, 2), pa.int64(), mask=spans.nulls))
 
 
-def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, counts: Integers) -> pa.Array[Any]:
+def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, counts: Integers) -> Column:
     """Returns the headers column; checks that every record ends where its length says."""
     bare = counts == 0
     if bool((bare & (after_count != ends)).any()):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from millrace.records.batch import BatchHeader, Buffer
+
+Column: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 
 MICROSECONDS_LIMIT = (2**63 - 1) // 1000
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
-RECORD_FIELDS: list[pa.Field[Any]] = [
+RECORD_FIELDS: list[pa.Field[pa.DataType]] = [
     pa.field("offset", pa.int64()),
     pa.field("timestamp", TIMESTAMP_TYPE),
     pa.field("key", pa.binary()),
