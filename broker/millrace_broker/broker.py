@@ -207,6 +207,7 @@ class Broker:
         new_session_id = partial(randrange, 1, MAX_INT)
         return Services(
             config=config,
+            clock=clock,
             metadata=metadata,
             replicas=replicas,
             topics=topics,

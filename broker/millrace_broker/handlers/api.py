@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from millrace.clock import Clock
 from millrace.errors import WireError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
@@ -60,6 +61,7 @@ class Services:
     """The parts of the broker that handlers use. `config` is replaced when a live property is changed."""
 
     config: BrokerConfig
+    clock: Clock
     metadata: MetadataCache
     replicas: ReplicaManager
     topics: TopicManager

@@ -93,7 +93,6 @@ class _Fetch:
     def __init__(self, services: Services, request: Request) -> None:
         self._services = services
         self._version = request.version
-        self._loop = asyncio.get_running_loop()
         message = decode_fetch_request(request.version, request.body)
         self._context = services.fetch_sessions.context(
             message.session_id,
@@ -145,7 +144,7 @@ class _Fetch:
             partition = self._services.replicas.partitions.get(target.topic_partition)
             if partition is not None:
                 self._seen[target.topic_partition] = self._look_at(partition)
-        self._reply = self._loop.create_future()
+        self._reply = asyncio.get_running_loop().create_future()
         self._reply.add_done_callback(lambda _: purgatory.release(self))
         purgatory.hold(self, (target.topic_partition for target in self.targets), self.max_wait_ms)
         return self._reply
@@ -282,7 +281,7 @@ class _Fetch:
         return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
 
     def _now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
+        return self._services.clock.monotonic_ms()
 
 
 def _topic_of(pair: tuple[PartitionKey, PartitionFetched]) -> str | UUID:
