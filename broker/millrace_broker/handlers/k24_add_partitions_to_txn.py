@@ -23,7 +23,7 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known, is_led_here
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Result
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_VERSION, Producer
+from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
 
 if TYPE_CHECKING:
     from millrace.wire.messages.add_partitions_to_txn import (
@@ -51,7 +51,7 @@ def handle(services: Services, request: Request) -> Reply:
     if missing := _missing(services, version, keys):
         return _answer_one(services, version, message, missing)
     producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
-    adding = services.txns.add_partitions(message.v3_and_below_transactional_id, producer, keys, NO_VERSION)
+    adding = services.txns.add_partitions(message.v3_and_below_transactional_id, producer, keys, NO_CLIENT_VERSION)
     if adding.done():  # as with one replica; a task for it would cost as much as the record
         return _answer_one(services, version, message, _errors(version, keys, adding.result()))
     return asyncio.ensure_future(_answer_later(services, version, message, keys, adding))

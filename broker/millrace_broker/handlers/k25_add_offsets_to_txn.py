@@ -17,7 +17,7 @@ from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known, is_led_here
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Result
-from millrace_broker.txns.metadata import NO_VERSION, Producer
+from millrace_broker.txns.metadata import NO_CLIENT_VERSION, Producer
 
 if TYPE_CHECKING:
     from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponseFields
@@ -33,7 +33,7 @@ def handle(services: Services, request: Request) -> Reply:
     if is_known(services, key) and not is_led_here(services, key):
         return _answer(services, request.version, ErrorCode.POLICY_VIOLATION)
     producer = Producer(message.producer_id, message.producer_epoch)
-    adding = services.txns.add_partitions(message.transactional_id, producer, [key], NO_VERSION)
+    adding = services.txns.add_partitions(message.transactional_id, producer, [key], NO_CLIENT_VERSION)
     if adding.done():  # as with one replica; a task for it would cost as much as the record
         return _answer(services, request.version, adding.result().error)
     return asyncio.ensure_future(_answer_later(services, request.version, adding))

@@ -20,7 +20,7 @@ from millrace.wire.messages import END_TXN
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.txns.effects import Result
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_VERSION, Producer
+from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
 from millrace_broker.txns.transaction import End
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def handle(services: Services, request: Request) -> Reply:
     """Ends the transaction."""
     version = request.version
     message = END_TXN.decode_request(version, request.body)
-    client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_WITH_EPOCH_BUMP else NO_VERSION
+    client_version = EPOCH_BUMP_VERSION if version >= FIRST_VERSION_WITH_EPOCH_BUMP else NO_CLIENT_VERSION
     producer = Producer(message.producer_id, message.producer_epoch)
     ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))
     if ending.done():  # as with one replica; a task for it would cost as much as the decision

@@ -11,7 +11,7 @@ from millrace_broker.txns.state import TransactionState
 
 MAX_EPOCH = 2**15 - 1
 LAST_EPOCH = MAX_EPOCH - 1  # the last that a producer gets; the next one is left to fence it
-NO_VERSION = 0
+NO_CLIENT_VERSION = 0
 EPOCH_BUMP_VERSION = 2  # of `transaction.version`: each end of a transaction bumps the epoch (KIP-890)
 
 
@@ -43,7 +43,7 @@ class TransactionMetadata:
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    client_version: int = NO_VERSION
+    client_version: int = NO_CLIENT_VERSION
 
     @property
     def producer(self) -> Producer:

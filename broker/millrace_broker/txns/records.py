@@ -23,7 +23,7 @@ from millrace.records.batch import NO_PRODUCER_ID
 from millrace.wire.decoder import Decoder
 from millrace.wire.encoder import INT16, INT64, Encoder
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.metadata import NO_VERSION, TransactionMetadata
+from millrace_broker.txns.metadata import NO_CLIENT_VERSION, TransactionMetadata
 from millrace_broker.txns.state import TransactionState
 
 KEY_VERSION = 0
@@ -75,7 +75,7 @@ def read_value(value: bytes) -> TransactionMetadata:
         last_update_timestamp_ms=last_update_timestamp_ms,
         previous_producer_id=_tagged_id(tagged.get(PREVIOUS_PRODUCER_ID_TAG)),
         next_producer_id=_tagged_id(tagged.get(NEXT_PRODUCER_ID_TAG)),
-        client_version=Decoder(tagged[CLIENT_VERSION_TAG]).int16() if CLIENT_VERSION_TAG in tagged else NO_VERSION,
+        client_version=_client_version(tagged.get(CLIENT_VERSION_TAG)),
     )
 
 
@@ -97,6 +97,10 @@ def _read_partitions(decoder: Decoder) -> frozenset[TopicPartition]:
 
 def _tagged_id(data: memoryview | None) -> int:
     return NO_PRODUCER_ID if data is None else Decoder(data).int64()
+
+
+def _client_version(data: memoryview | None) -> int:
+    return NO_CLIENT_VERSION if data is None else Decoder(data).int16()
 
 
 def _value(metadata: TransactionMetadata) -> bytes:
@@ -135,7 +139,7 @@ def _partitions(out: Encoder, partitions: frozenset[TopicPartition]) -> None:
 def _tagged_fields(metadata: TransactionMetadata) -> dict[int, bytes]:
     """Returns the tagged fields that differ from their defaults."""
     tagged: dict[int, bytes] = {}
-    if metadata.client_version == NO_VERSION:
+    if metadata.client_version == NO_CLIENT_VERSION:
         return tagged
     if metadata.previous_producer_id != NO_PRODUCER_ID:
         tagged[PREVIOUS_PRODUCER_ID_TAG] = INT64.pack(metadata.previous_producer_id)

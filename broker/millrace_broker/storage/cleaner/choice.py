@@ -85,7 +85,7 @@ class GroupLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
+class SegmentSizes:
     """What grouping needs to know of a segment to be compacted."""
 
     base_offset: int
@@ -94,22 +94,22 @@ class GroupMember:
     index_entries: int
 
 
-def group_sizes(members: Iterable[GroupMember], limits: GroupLimits) -> list[int]:
+def group_sizes(segments: Iterable[SegmentSizes], limits: GroupLimits) -> list[int]:
     """Returns how many neighbours, in turn, become one segment within the limits, so that small ones are united."""
     counts: list[int] = []
     base_offset = size_bytes = index_entries = 0
-    for member in members:
-        size_bytes += member.size_bytes
-        index_entries += member.index_entries
+    for segment in segments:
+        size_bytes += segment.size_bytes
+        index_entries += segment.index_entries
         fits = (
             size_bytes <= limits.size_bytes
             and index_entries <= limits.index_entries
-            and member.next_offset - base_offset <= limits.offsets
+            and segment.next_offset - base_offset <= limits.offsets
         )
         if counts and fits:
             counts[-1] += 1
         else:
             counts.append(1)
-            base_offset = member.base_offset
-            size_bytes, index_entries = member.size_bytes, member.index_entries
+            base_offset = segment.base_offset
+            size_bytes, index_entries = segment.size_bytes, segment.index_entries
     return counts

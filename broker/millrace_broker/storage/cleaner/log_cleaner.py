@@ -31,7 +31,7 @@ from millrace_broker.storage.cleaner.batches import CleaningRules, LastRecord, R
 from millrace_broker.storage.cleaner.choice import (
     Dirtiness,
     GroupLimits,
-    GroupMember,
+    SegmentSizes,
     dirtiness,
     end_of_cleanable,
     first_dirty_offset,
@@ -307,8 +307,8 @@ def _groups(log: Log, segments: Sequence[LogSegment]) -> Iterator[Sequence[LogSe
         index_entries=log.config.segment_index_bytes // TIME_INDEX_ENTRY_BYTES,
         offsets=MAX_RELATIVE_OFFSET,
     )
-    members = [
-        GroupMember(
+    sizes = [
+        SegmentSizes(
             base_offset=segment.base_offset,
             next_offset=segment.next_offset,
             size_bytes=segment.size_bytes,
@@ -317,9 +317,9 @@ def _groups(log: Log, segments: Sequence[LogSegment]) -> Iterator[Sequence[LogSe
         for segment in segments
     ]
     start = 0
-    for size in group_sizes(members, limits):
-        yield segments[start : start + size]
-        start += size
+    for count in group_sizes(sizes, limits):
+        yield segments[start : start + count]
+        start += count
 
 
 def _report(log: Log, before: Sequence[tuple[int, int]], progress: _Progress) -> CompactionReport:

@@ -3,7 +3,7 @@ import pytest
 from millrace_broker.storage.cleaner.choice import (
     Dirtiness,
     GroupLimits,
-    GroupMember,
+    SegmentSizes,
     dirtiness,
     end_of_cleanable,
     first_dirty_offset,
@@ -60,7 +60,7 @@ def test_a_log_is_due_by_its_dirty_ratio_or_its_oldest_dirty_record(
 )
 def test_neighbours_are_united_up_to_the_size_of_a_segment(sizes: list[int], expected: list[int]) -> None:
     members = [
-        GroupMember(base_offset=slot * 10, next_offset=slot * 10 + 10, size_bytes=size, index_entries=1)
+        SegmentSizes(base_offset=slot * 10, next_offset=slot * 10 + 10, size_bytes=size, index_entries=1)
         for slot, size in enumerate(sizes)
     ]
     assert group_sizes(members, GroupLimits(size_bytes=100, index_entries=1000, offsets=1000)) == expected
@@ -68,7 +68,7 @@ def test_neighbours_are_united_up_to_the_size_of_a_segment(sizes: list[int], exp
 
 def test_indexes_and_relative_offsets_bound_a_group_too() -> None:
     members = [
-        GroupMember(base_offset=slot * 10, next_offset=slot * 10 + 10, size_bytes=1, index_entries=4)
+        SegmentSizes(base_offset=slot * 10, next_offset=slot * 10 + 10, size_bytes=1, index_entries=4)
         for slot in range(6)
     ]
     assert group_sizes(members, GroupLimits(size_bytes=100, index_entries=8, offsets=1000)) == [2, 2, 2]
