@@ -6,6 +6,7 @@ from millrace.client.producer import batch as module
 from millrace.client.producer.batch import MAX_SEQUENCE, NOBODY, Batch, Identity, size_bytes_of
 from millrace.client.producer.message import Delivery
 from millrace.client.producer.partition import PartitionQueue
+from millrace.clock import SystemClock
 from millrace.errors import RecordTooLargeError
 from millrace.records.batch import read_header
 from millrace.records.compression import Codec
@@ -19,7 +20,7 @@ SENT = [
 
 
 def filled():
-    batch = Batch("t", 0, base_timestamp_ms=1000, ready_s=0, deadline_s=0)
+    batch = Batch("t", 0, base_timestamp_ms=1000, ready_s=0, deadline_s=0, clock=SystemClock())
     for index, (time_ms, key, value, headers) in enumerate(SENT):
         batch.records.append((index, time_ms - 1000, key, value, headers))
     return batch
@@ -58,7 +59,7 @@ def test_times_are_known_before_and_after_it_is_sent():
 
 
 def sent(*sizes, codec=Codec.NONE):
-    batch = Batch("t", 0, base_timestamp_ms=7, ready_s=1, deadline_s=2)
+    batch = Batch("t", 0, base_timestamp_ms=7, ready_s=1, deadline_s=2, clock=SystemClock())
     for index, size in enumerate(sizes):
         batch.records.append((index, index, b"%d" % index, bytes(size), (("h", b"1"),)))
         batch.size_bytes += size_bytes_of(b"%d" % index, bytes(size), (("h", b"1"),))
