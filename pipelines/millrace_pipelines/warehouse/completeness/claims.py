@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from millrace_pipelines.warehouse.delta.lineage import Lineage
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.load.lineage import loads_of
 
-KINDS = ("rows", "dead_letters", "control", "aborted", "compacted", "absent")  # the last in older tables
-Lineage = Sequence[Mapping[str, Any]]
+Kind: TypeAlias = Literal["rows", "dead_letters", "control", "aborted", "compacted", "absent"]
+KINDS: tuple[Kind, ...] = get_args(Kind)  # the last in older tables
+History: TypeAlias = Sequence[Lineage]
 
 
 class Claim(NamedTuple):
@@ -60,7 +62,7 @@ class Stretch(NamedTuple):
         return sum(claim.records for claim in self.claims)
 
 
-def claims_of(lineage: Lineage, ledger: str) -> list[Claim]:
+def claims_of(lineage: History, ledger: str) -> list[Claim]:
     """Returns what the loads of one ledger claim, in the order of partitions and offsets."""
     claims = [claim for load in loads_of(lineage, ledger) for claim in _claims(load)]
     return sorted(claims, key=lambda claim: (claim.partition, claim.from_offset))
@@ -80,7 +82,7 @@ def stretches_of(claims: Iterable[Claim]) -> list[Stretch]:
     return [Stretch(claims[0].partition, tuple(claims)) for claims in stretches]
 
 
-def absent_since(*histories: Lineage) -> dict[int, int]:
+def absent_since(*histories: History) -> dict[int, int]:
     """Counts, by partition, the claimed records that later commits removed from the tables (erasure, reload)."""
     absent: dict[int, int] = {}
     for commit in (commit for history in histories for commit in history):
@@ -89,7 +91,7 @@ def absent_since(*histories: Lineage) -> dict[int, int]:
     return absent
 
 
-def rows_by_key(lineage: Lineage) -> int:
+def rows_by_key(lineage: History) -> int:
     """Returns how many rows a table of newest records should have: keys inserted less those deleted and erased."""
     merged = [commit["upsert"] for commit in lineage if commit.get("upsert")]
     taken_out = sum(absent_since(lineage).values())
@@ -107,7 +109,7 @@ def chain_findings(entries: Mapping[int, LedgerEntry], claims: Sequence[Claim]) 
             yield f"partition {partition}: loads say that they loaded it, but the ledger doesn't know it"
 
 
-def sum_findings(lineage: Lineage, ledger: str) -> Iterator[str]:
+def sum_findings(lineage: History, ledger: str) -> Iterator[str]:
     """Yields where a load's own account of a range does not add up to its offsets."""
     for load in loads_of(lineage, ledger):
         for span in load.get("ranges", ()):
@@ -130,7 +132,7 @@ def _chain(partition: int, entry: LedgerEntry, claims: Iterable[Claim]) -> Itera
         yield f"partition {partition}: the loads end at offset {position}, the ledger at {entry.next_offset}"
 
 
-def _claims(load: Mapping[str, Any]) -> Iterator[Claim]:
+def _claims(load: Lineage) -> Iterator[Claim]:
     for span in (*load.get("ranges", ()), *load.get("lost", ())):
         dead_letters = span.get("dead_letters", 0)
         records = span.get("rows", 0) + dead_letters

@@ -6,9 +6,8 @@ offsets that are counted, so that a large table is never in memory as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.store import Store, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 
@@ -61,7 +61,7 @@ class Contents:
         """The number of rows in the files."""
         return sum(group.rows for group in self.row_groups)
 
-    def _look_at(self, name: str, action: Mapping[str, Any]) -> None:
+    def _look_at(self, name: str, action: AddedFile) -> None:
         path = self._store.path(name)
         size_bytes = self._store.size_bytes(name)
         if size_bytes is None:
@@ -118,7 +118,7 @@ def _unreadable(error: Exception) -> str:
     return f"can't be read: {' '.join(str(error).split())}"
 
 
-def _folder_partition(action: Mapping[str, Any]) -> int | None:
+def _folder_partition(action: AddedFile) -> int | None:
     """Returns the partition of a file in a table that has a folder for each."""
     value = action.get(f"partition.{PARTITION}")
     return None if value is None else int(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from millrace_pipelines.warehouse.dead_letters.letters import Offsets, letters_i
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.lineage import Ranges
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
@@ -26,9 +27,6 @@ REPLAY_KIND = "replay"
 MARK_KIND = "replay marks"
 MARKED_COLUMNS = ("partition", "offset", "ledger", "replay")
 ATTEMPTS = 5
-
-Ranges = Mapping[str, Mapping[str, Sequence[Sequence[int]]]]
-"""By ledger and partition, ranges of offsets as [from, until]."""
 
 
 class Pending(NamedTuple):

@@ -31,7 +31,8 @@ from millrace_pipelines.warehouse.delta.compression import Compression, settled_
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile, row_blocks
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
-from millrace_pipelines.warehouse.delta.snapshot import AddedFile, Lineage
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
+from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 
@@ -57,7 +58,7 @@ class Rewrite:
 
     added: Sequence[DataFile]
     removed: Sequence[CurrentFile]
-    lineage: Lineage
+    lineage: WrittenLineage
     data_change: bool = True
     expected: Mapping[str, int | None] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -18,13 +18,14 @@ import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from millrace.errors import WarehouseError
+from millrace_pipelines.warehouse.delta.lineage import Lineage
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
 
 LINEAGE_KEY = "millrace.lineage"
 HISTORY_ATTEMPTS = 100
 
-Lineage: TypeAlias = Mapping[str, Any]
-"""What a commit says of itself: a JSON object, whose shape the operation that made the commit knows."""
+HistoryEntry: TypeAlias = Mapping[str, Any]
+"""A commit in the history that delta-rs returns: `version`, and what its commit properties have."""
 
 AddedFile: TypeAlias = Mapping[str, Any]
 """What the log has of a file, as delta-rs flattens it: `path`, `size_bytes`, `num_records`, `min.<column>`, …"""
@@ -143,16 +144,16 @@ class Snapshot:
         commits = [commit for commit in reversed(self._history()) if LINEAGE_KEY in commit]
         return [{**self._lineage_of(commit), "version": commit["version"]} for commit in commits]
 
-    def _lineage_of(self, commit: Mapping[str, Any]) -> Lineage:
+    def _lineage_of(self, commit: HistoryEntry) -> Lineage:
         try:
-            lineage = json.loads(commit[LINEAGE_KEY])
+            lineage: object = json.loads(commit[LINEAGE_KEY])
         except ValueError:
             lineage = None
         if not isinstance(lineage, dict):
             raise WarehouseError(f"{self.location}: {LINEAGE_KEY} of version {commit['version']} is no JSON object")
-        return lineage
+        return cast("Lineage", lineage)
 
-    def _history(self) -> Sequence[Mapping[str, Any]]:
+    def _history(self) -> Sequence[HistoryEntry]:
         """Returns the commits up to this version, newest first.
 
         The history that delta-rs returns has commits, too, that came while it was read, and its versions are then

@@ -30,8 +30,9 @@ from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.repair import remove_torn_end
-from millrace_pipelines.warehouse.delta.snapshot import LINEAGE_KEY, Lineage, Snapshot
+from millrace_pipelines.warehouse.delta.snapshot import LINEAGE_KEY, Snapshot
 from millrace_pipelines.warehouse.delta.store import Store, store_at
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 
@@ -136,7 +137,7 @@ class Table(Snapshot):
         *,
         expected: Mapping[str, int | None],
         transactions: Mapping[str, int],
-        lineage: Lineage,
+        lineage: WrittenLineage,
         removed: Sequence[RemovedFile] = (),
         data_change: bool = True,
     ) -> int:
@@ -193,7 +194,7 @@ class Table(Snapshot):
         *,
         expected: Mapping[str, int | None],
         transactions: Mapping[str, int],
-        lineage: Lineage,
+        lineage: WrittenLineage,
     ) -> int:
         """Sets properties and transactions in one commit; StaleLedgerError where another came first."""
         self.check_expected(expected)
@@ -208,7 +209,7 @@ class Table(Snapshot):
 
         return self._committed(write)
 
-    def add_columns(self, columns: pa.Schema, *, lineage: Lineage) -> int:
+    def add_columns(self, columns: pa.Schema, *, lineage: WrittenLineage) -> int:
         """Adds columns, and fields inside of structs, in one commit; StaleLedgerError where another came first."""
 
         def write() -> None:
@@ -226,7 +227,7 @@ class Table(Snapshot):
         files: Sequence[DataFile],
         *,
         expected: Mapping[str, int | None],
-        lineage: Lineage,
+        lineage: WrittenLineage,
     ) -> int:
         """Puts the files in place of all others, under another schema, in one commit.
 
@@ -292,7 +293,7 @@ class Table(Snapshot):
                 raise WarehouseError(f"{path} has {size_bytes} bytes, its task wrote {file.size_bytes}")
 
 
-def _properties(transactions: Mapping[str, int], lineage: Lineage) -> CommitProperties:
+def _properties(transactions: Mapping[str, int], lineage: WrittenLineage) -> CommitProperties:
     return CommitProperties(
         custom_metadata={LINEAGE_KEY: json.dumps(lineage)},
         app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],

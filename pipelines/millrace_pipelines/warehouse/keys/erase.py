@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -131,7 +130,7 @@ class _Erasure:
         erased: Mask = pc.is_in(rows.column("key"), value_set=self._keys).to_numpy(zero_copy_only=False)
         return erased
 
-    def _lineage(self, table: Table) -> dict[str, Any]:
+    def _lineage(self, table: Table) -> dict[str, object]:
         known = ErasedKeys.of(table.lineage())
         entries = ledger_of(table).partitions
         return {

@@ -13,10 +13,11 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from millrace_pipelines.warehouse.delta.lineage import Lineage
 
 ERASE = "erase"
 SALT_BYTES = 16
@@ -31,7 +32,7 @@ class ErasedKeys:
     below: Mapping[str, Mapping[int, int]]
 
     @classmethod
-    def of(cls, lineage: Iterable[Mapping[str, Any]]) -> ErasedKeys:
+    def of(cls, lineage: Iterable[Lineage]) -> ErasedKeys:
         """Reads a table's history, oldest first; draws a new salt where nothing was erased yet."""
         salt = None
         below: dict[str, dict[int, int]] = {}

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile, row_blocks
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.rewrite import (
     BATCH_ROWS,
     CurrentFile,
@@ -61,7 +62,7 @@ class Upsert:
         *,
         expected: Mapping[str, int | None],
         transactions: Mapping[str, int],
-        lineage: Mapping[str, Any],
+        lineage: WrittenLineage,
         accept_keyless: bool = False,
     ) -> None:
         self._staged = staged

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Final
 
 import pyarrow as pa
 
@@ -23,13 +23,14 @@ from millrace.records.arrow import TIMESTAMP_TYPE
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.lineage import Lineage
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 
 SKIPPED_SUFFIX = "__skipped"
 APP_ID = "millrace/skipped"
-LINEAGE_LIST = "lost"
+LINEAGE_LIST: Final = "lost"
 FIELDS: list[Field] = [
     pa.field("topic", pa.string()),
     pa.field("topic_id", pa.string()),
@@ -77,7 +78,9 @@ def publish_skipped(table: Table, fs: FileSystem) -> int:
     return len(rows)
 
 
-def _rows(commit: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
-    names = ("topic", "topic_id", "load_id")
-    facts = {name: commit[name] for name in names} | {"time": commit["time_ms"] * 1000}
-    return [facts | span for span in commit[LINEAGE_LIST]]
+def _rows(commit: Lineage) -> Sequence[Mapping[str, object]]:
+    topic, topic_id, load_id, time_us = commit["topic"], commit["topic_id"], commit["load_id"], commit["time_ms"] * 1000
+    return [
+        {"topic": topic, "topic_id": topic_id, "load_id": load_id, "time": time_us, **span}
+        for span in commit[LINEAGE_LIST]
+    ]

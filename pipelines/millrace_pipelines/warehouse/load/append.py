@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of, swap
@@ -25,7 +24,8 @@ class Append:
         rows: The table of rows, in the version that the plan was made from.
         plan: What was read.
         written: What the tasks wrote.
-        lineage: What both commits say of themselves; its `load_id` names the files.
+        lineage: What both commits say of themselves.
+        load_id: Names the files.
         fs: The disk.
         accept_keyless: Whether an upsert leaves records without a key out.
     """
@@ -36,7 +36,8 @@ class Append:
         plan: LoadPlan,
         written: Written,
         *,
-        lineage: Mapping[str, Any],
+        lineage: WrittenLineage,
+        load_id: str,
         fs: FileSystem,
         accept_keyless: bool,
     ) -> None:
@@ -44,6 +45,7 @@ class Append:
         self._plan = plan
         self._written = written
         self._lineage = lineage
+        self._load_id = load_id
         self._fs = fs
         self._accept_keyless = accept_keyless
         self._following = with_epochs(plan.following, written.results)
@@ -78,5 +80,5 @@ class Append:
                 files, self._fs, expected=expected, transactions=transactions, lineage=self._lineage,
                 accept_keyless=self._accept_keyless,
             )  # fmt: skip
-            return commit_upsert(upsert, rows, self._lineage["load_id"], self._fs)
+            return commit_upsert(upsert, rows, self._load_id, self._fs)
         return Committed(rows.commit(files, expected=expected, transactions=transactions, lineage=self._lineage))

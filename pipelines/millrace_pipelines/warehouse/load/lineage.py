@@ -7,10 +7,10 @@ backfilled; those that it replaced move no ledger. Commits from before kinds are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
 
+from millrace_pipelines.warehouse.delta.lineage import Lineage
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.load.options import SourceOptions
 from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
@@ -19,7 +19,7 @@ LOAD = "load"
 UNTOLD = ("table", "version", "group", "group_error", "upserted")
 
 
-def lineage_of_load(options: SourceOptions, ledger: Ledger, report: LoadReport, time_ms: int) -> dict[str, Any]:
+def lineage_of_load(options: SourceOptions, ledger: Ledger, report: LoadReport, time_ms: int) -> dict[str, object]:
     """Returns all that a load's report says, where it comes from, and when."""
     facts = {name: fact for name, fact in asdict(report).items() if name not in UNTOLD}
     return facts | {
@@ -33,7 +33,7 @@ def lineage_of_load(options: SourceOptions, ledger: Ledger, report: LoadReport, 
     }
 
 
-def lineage_of_reload(options: SourceOptions, load_id: str, report: ReloadReport, time_ms: int) -> dict[str, Any]:
+def lineage_of_reload(options: SourceOptions, load_id: str, report: ReloadReport, time_ms: int) -> dict[str, object]:
     """Returns what a reload backfilled, as a load would say it, and what it replaced or left as it is."""
     return {
         "kind": LOAD,
@@ -49,6 +49,6 @@ def lineage_of_reload(options: SourceOptions, load_id: str, report: ReloadReport
     }
 
 
-def loads_of(lineage: Iterable[Mapping[str, Any]], ledger: str) -> list[Mapping[str, Any]]:
+def loads_of(lineage: Iterable[Lineage], ledger: str) -> list[Lineage]:
     """Returns the loads that moved a ledger, oldest first."""
     return [one for one in lineage if one.get("kind", LOAD) == LOAD and one.get("ledger", ledger) == ledger]

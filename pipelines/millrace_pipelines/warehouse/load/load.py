@@ -80,7 +80,7 @@ def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: Load
     lineage = lineage_of_load(options, ledger, report, loader.clock.now_ms())
     append = Append(
         opened.tables.rows, plan, written,
-        lineage=lineage, fs=loader.fs, accept_keyless=options.accept_keyless_records,
+        lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
     )  # fmt: skip
     committed = loader.commit(opened.tables, append)
     return replace(report, version=committed.version, upserted=committed.upserted, seconds=loader.seconds())

@@ -106,7 +106,7 @@ def _reloaded(
     lineage = lineage_of_reload(options, loader.load_id, report, loader.clock.now_ms())
     replacement = Replacement(
         opened.tables.rows, plan, written,
-        lineage=lineage, fs=loader.fs, accept_keyless=options.accept_keyless_records,
+        lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
     )  # fmt: skip
     committed = loader.commit(opened.tables, replacement)
     return replace(report, version=committed.version, removed_rows=committed.removed_rows, seconds=loader.seconds())

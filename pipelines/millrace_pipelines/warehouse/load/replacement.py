@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay
 from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
@@ -38,7 +38,8 @@ class Replacement:
         rows: The table of rows, in the version that the plan was made from.
         plan: What was read.
         written: What the tasks wrote.
-        lineage: What the commit of rows says of itself; its `load_id` names the files.
+        lineage: What the commit of rows says of itself.
+        load_id: Names the files.
         fs: The disk.
         accept_keyless: Whether an upsert leaves records without a key out.
     """
@@ -49,7 +50,8 @@ class Replacement:
         plan: ReloadPlan,
         written: Written,
         *,
-        lineage: Mapping[str, Any],
+        lineage: WrittenLineage,
+        load_id: str,
         fs: FileSystem,
         accept_keyless: bool,
     ) -> None:
@@ -57,6 +59,7 @@ class Replacement:
         self._plan = plan
         self._written = written
         self._lineage = lineage
+        self._load_id = load_id
         self._fs = fs
         self._accept_keyless = accept_keyless
         self._replaced = [span for span in written.ranges if span.range in plan.replaced]
@@ -93,7 +96,7 @@ class Replacement:
 
         return Committed(replacing.commit(self._rows, make), removed_rows=replacing.removed_rows)
 
-    def _upsert(self, ledger: Ledger, lineage: Mapping[str, Any]) -> Committed:
+    def _upsert(self, ledger: Ledger, lineage: WrittenLineage) -> Committed:
         """Applies the records again; refused where a load moves the ledger, for what that deleted would come back."""
         expected, transactions = self._moved_entries(ledger)
         unmoved, ends = swap(ledger, ledger.partitions)
@@ -101,7 +104,7 @@ class Replacement:
             self._written.files, self._fs, expected=expected | unmoved, transactions=transactions | ends,
             lineage=lineage, accept_keyless=self._accept_keyless,
         )  # fmt: skip
-        return commit_upsert(upsert, self._rows, self._lineage["load_id"], self._fs)
+        return commit_upsert(upsert, self._rows, self._load_id, self._fs)
 
     def _moved_entries(self, ledger: Ledger) -> Versions:
         """Returns what to expect and to set: new partitions begin, those of a backfill get an earlier start."""
@@ -133,7 +136,7 @@ class _TableReplacement:
         self._added: set[str] = set()
         self.removed_rows = 0
 
-    def make(self, table: Table, operation_id: str, lineage: Mapping[str, Any], erased: ErasedKeys) -> Rewrite:
+    def make(self, table: Table, operation_id: str, lineage: WrittenLineage, erased: ErasedKeys) -> Rewrite:
         """Writes the files of one attempt."""
         done = replace_ranges(
             table, operation_id, self._fs, ranges=self._plan.ranges, claimed=self._plan.replaced,

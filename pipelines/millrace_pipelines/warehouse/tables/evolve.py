@@ -15,8 +15,7 @@ and written once, one after the other, a row group at a time. Loads that run mea
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +27,7 @@ from millrace_pipelines.warehouse.delta.compression import settled_compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile, row_blocks
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of, swap
 from millrace_pipelines.warehouse.payload.conform import conform
@@ -55,7 +55,7 @@ def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, f
     Raises:
         StaleLedgerError: Another commit came first; run again.
     """
-    lineage: dict[str, Any] = {"kind": SCHEMA_KIND, "added": evolution.added, "widened": evolution.widened}
+    lineage: WrittenLineage = {"kind": SCHEMA_KIND, "added": evolution.added, "widened": evolution.widened}
     if table.configuration.get(PAYLOAD_SCHEMA_PROPERTY) != schema.to_json():
         table.configure({PAYLOAD_SCHEMA_PROPERTY: schema.to_json()}, expected={}, transactions={}, lineage=lineage)
     if evolution.widened:
@@ -65,7 +65,7 @@ def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, f
         table.add_columns(pa.schema([field for field in evolution.columns if field.name in added]), lineage=lineage)
 
 
-def _rewrite(table: Table, columns: pa.Schema, lineage: Mapping[str, Any], fs: FileSystem) -> None:
+def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: FileSystem) -> None:
     """Rewrites all rows under the new columns, and sets the columns, in one commit."""
     envelope = [field for field in table.schema if field.name in ENVELOPE_COLUMNS]
     partitioned = [field for field in table.schema if field.name in table.partition_columns]

@@ -1,0 +1,66 @@
+"""What a commit says of itself: JSON in the table's log, under `millrace.lineage`.
+
+Each operation writes what it did (`WrittenLineage`), and gives it a `kind`. A table's history returns these objects
+(`Lineage`); their fields here are those that something reads again. An object has those of its kind, and what older
+versions wrote may lack some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Required, TypeAlias, TypedDict
+
+WrittenLineage: TypeAlias = Mapping[str, object]
+"""A JSON object that a commit is to keep."""
+
+Ranges: TypeAlias = Mapping[str, Mapping[str, Sequence[Sequence[int]]]]
+"""By ledger and partition, ranges of offsets as [from, until]."""
+
+
+class LineageRange(TypedDict, total=False):
+    """A range of offsets, and how many of them a load made into what; those that it lost have a `reason` instead.
+
+    `absent` is in older tables.
+    """
+
+    partition: Required[int]
+    from_offset: Required[int]
+    until_offset: Required[int]
+    rows: int
+    dead_letters: int
+    control: int
+    aborted: int
+    compacted: int
+    absent: int
+    reason: str
+
+
+class AbsentOffsets(TypedDict):
+    """How many more offsets of a partition give no row any more."""
+
+    partition: int
+    offsets: int
+
+
+class Lineage(TypedDict, total=False):
+    """What one commit said of itself, with the table's `version` that it made."""
+
+    kind: str
+    version: int
+    # Loads, reloads and changes of the ledger.
+    load_id: str
+    time_ms: int
+    topic: str
+    topic_id: str
+    ledger: str
+    ranges: Sequence[LineageRange]
+    lost: Sequence[LineageRange]
+    upsert: Mapping[str, int]
+    # Erasures; a reload has `absent`, too.
+    salt: str
+    keys: Sequence[str]
+    below: Mapping[str, int]
+    absent: Sequence[AbsentOffsets]
+    # Replays.
+    number: int
+    letters: Ranges
