@@ -17,7 +17,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NotRequired, TypedDict
 from uuid import UUID, uuid4
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
@@ -34,6 +34,25 @@ FORMAT_VERSION = 1
 STANDALONE_ID = 1
 
 
+class StoredTopic(TypedDict):
+    """A topic in the file."""
+
+    topic_id: str
+    partitions: int
+    leader_epochs: NotRequired[list[int]]
+    config: dict[str, str]
+
+
+class Document(TypedDict):
+    """The content of the file."""
+
+    version: int
+    cluster_id: str
+    topics: dict[str, StoredTopic]
+    broker_configs: NotRequired[dict[str, dict[str, str]]]
+    group_configs: NotRequired[dict[str, dict[str, str]]]
+
+
 class LocalStore:
     """A `MetadataStore` of one broker."""
 
@@ -44,8 +63,8 @@ class LocalStore:
         self._lock = threading.RLock()
         self._broker: BrokerInfo | None = None
         self._cluster_id = ""
-        self._topics: dict[str, dict[str, Any]] = {}
-        self._infos: dict[str, tuple[dict[str, Any], int, TopicInfo]] = {}
+        self._topics: dict[str, StoredTopic] = {}
+        self._infos: dict[str, tuple[StoredTopic, int, TopicInfo]] = {}
         self._broker_configs: dict[str, dict[str, str]] = {}
         self._group_configs: dict[str, dict[str, str]] = {}
         self._on_change: OnChange = lambda _: None
@@ -93,7 +112,7 @@ class LocalStore:
 
     def create_topic(self, topic: TopicInfo) -> None:
         """Adds a topic, durably. TopicExistsError if its name is taken."""
-        fields = {
+        fields: StoredTopic = {
             "topic_id": topic.topic_id.hex,
             "partitions": len(topic.partitions),
             "config": dict(topic.config),
@@ -162,7 +181,7 @@ class LocalStore:
         """Does nothing, as no file is kept open."""
 
     def _load(self, content: bytes) -> None:
-        document = json.loads(content)
+        document: Document = json.loads(content)
         if document["version"] != FORMAT_VERSION:
             raise ValueError(f"version {document['version']} is not known")
         self._cluster_id = document["cluster_id"]
@@ -172,14 +191,14 @@ class LocalStore:
         for name, fields in self._topics.items():
             _topic_info(name, fields, -1)
 
-    def _info(self, name: str, fields: dict[str, Any], leader: int) -> tuple[dict[str, Any], int, TopicInfo]:
+    def _info(self, name: str, fields: StoredTopic, leader: int) -> tuple[StoredTopic, int, TopicInfo]:
         """Returns a topic's fields, leader and value; the value is the known object where the topic has not changed."""
         known = self._infos.get(name)
         if known is not None and known[0] is fields and known[1] == leader:
             return known
         return fields, leader, _topic_info(name, fields, leader)
 
-    def _known(self, name: str) -> dict[str, Any]:
+    def _known(self, name: str) -> StoredTopic:
         try:
             return self._topics[name]
         except KeyError:
@@ -188,7 +207,7 @@ class LocalStore:
     def _replace(
         self,
         *,
-        topics: dict[str, dict[str, Any]] | None = None,
+        topics: dict[str, StoredTopic] | None = None,
         broker_configs: dict[str, dict[str, str]] | None = None,
         group_configs: dict[str, dict[str, str]] | None = None,
     ) -> None:
@@ -205,7 +224,7 @@ class LocalStore:
         self._on_change(self.view())
 
     def _save(self) -> None:
-        document: dict[str, Any] = {"version": FORMAT_VERSION, "cluster_id": self._cluster_id, "topics": self._topics}
+        document: Document = {"version": FORMAT_VERSION, "cluster_id": self._cluster_id, "topics": self._topics}
         if self._broker_configs:
             document["broker_configs"] = self._broker_configs
         if self._group_configs:
@@ -213,20 +232,20 @@ class LocalStore:
         write_file_durably(self._fs, self._path, json.dumps(document, indent=1).encode())
 
 
-def _with_epochs(fields: dict[str, Any], raised: Mapping[int, int]) -> dict[str, Any]:
+def _with_epochs(fields: StoredTopic, raised: Mapping[int, int]) -> StoredTopic:
     """Returns a topic's fields with newer epochs; the same object where none is newer."""
     epochs = _leader_epochs(fields)
     newer = [max(epoch, raised.get(index, epoch)) for index, epoch in enumerate(epochs)]
     return fields if newer == epochs else {**fields, "leader_epochs": newer}
 
 
-def _leader_epochs(fields: Mapping[str, Any]) -> list[int]:
+def _leader_epochs(fields: StoredTopic) -> list[int]:
     """Returns the epoch of each partition: 0 where the file has none."""
     stored = [int(epoch) for epoch in fields.get("leader_epochs", ())]
     return [*stored, *(0 for _ in range(int(fields["partitions"]) - len(stored)))]
 
 
-def _topic_info(name: str, fields: Mapping[str, Any], leader: int) -> TopicInfo:
+def _topic_info(name: str, fields: StoredTopic, leader: int) -> TopicInfo:
     partitions = tuple(
         PartitionInfo(index, leader, epoch, (leader,), (leader,)) for index, epoch in enumerate(_leader_epochs(fields))
     )
