@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from millrace_ops.cli.output import json_bytes, print_json, print_table
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters.letters import Selection
     from millrace_pipelines.warehouse.load.replay import ReplayReport
+    from millrace_pipelines.warehouse.payload.dead_letter import Letter
 
 app = Commands(help="List, show and replay records that did not fit a table's columns.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
@@ -120,25 +121,26 @@ def _selection(
     return Selection(reason, partition, from_offset, until_offset)
 
 
-def _line(letter: dict[str, Any]) -> tuple[object, ...]:
+def _line(letter: Letter) -> tuple[object, ...]:
     replay = "" if letter["replay"] is None else letter["replay"]
     return letter["partition"], letter["offset"], letter["reason"], replay, letter["error"]
 
 
-def _as_json(letter: dict[str, Any]) -> dict[str, object]:
+def _as_json(letter: Letter) -> dict[str, object]:
     headers = [[header["key"], json_bytes(header["value"])] for header in letter["headers"] or []]
     timestamp = letter["timestamp"]
     if isinstance(timestamp, datetime):  # a text where it is beyond the calendar
         timestamp = timestamp.isoformat()
-    shown = {"timestamp": timestamp, "headers": headers}
-    return letter | shown | {name: json_bytes(letter[name]) for name in ("key", "value")}
+    key, value = json_bytes(letter["key"]), json_bytes(letter["value"])
+    return {**letter, "timestamp": timestamp, "headers": headers, "key": key, "value": value}
 
 
-def _print_letter(letter: dict[str, Any]) -> None:
+def _print_letter(letter: Letter) -> None:
+    fields: Mapping[str, object] = letter
     for name in ("topic", "partition", "offset", "timestamp", "reason", "error", "schema_id", "load_id", "replay"):
-        print(f"{name.replace('_', ' '):10} {'' if letter[name] is None else letter[name]}")
-    for name in ("key", "value"):
-        _print_bytes(name, letter[name])
+        print(f"{name.replace('_', ' '):10} {'' if fields[name] is None else fields[name]}")
+    _print_bytes("key", letter["key"])
+    _print_bytes("value", letter["value"])
     for header in letter["headers"] or []:
         _print_bytes(f"header {header['key']}", header["value"])
 

@@ -1,19 +1,16 @@
-"""How Dagster shows reports of many partitions: a row for each, and totals."""
+"""How Dagster shows reports of many partitions: a row for each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeAlias, cast
 
 import dagster as dg
 
-
-def total(partitions: Sequence[Mapping[str, Any]], field: str) -> int:
-    """Adds up one field over all partitions."""
-    return sum(int(report[field]) for report in partitions)
+Cell: TypeAlias = str | int | float | bool | None
 
 
-def report_table(partitions: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+def report_table(partitions: Sequence[Mapping[str, object]]) -> dg.TableMetadataValue:
     """Shows reports as a table of the UI, in which a list, such as findings, is shown as its length."""
     fields = list(partitions[0]) if partitions else []
     return dg.MetadataValue.table(
@@ -27,8 +24,5 @@ def label(field: str) -> str:
     return field.replace("_", " ")
 
 
-def _cell(value: Any) -> str | int | float | bool | None:
-    if isinstance(value, list):
-        return len(value)
-    cell: str | int | float | bool | None = value
-    return cell
+def _cell(value: object) -> Cell:
+    return len(value) if isinstance(value, list) else cast("Cell", value)

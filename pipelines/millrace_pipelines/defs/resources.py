@@ -3,15 +3,53 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Literal, TypedDict, cast
 
 import dagster as dg
 
 from millrace.client import Cluster
+from millrace.json_values import Json
 from millrace_pipelines.http import ServiceUnreachableError, post_json
 
 CLIENT_TIMEOUT_S = 20.0
 MAINTENANCE_TIMEOUT_S = 600.0
+
+
+class RetentionOfPartition(TypedDict):
+    """What retention deleted of one partition."""
+
+    deleted_segments: int
+    deleted_bytes: int
+
+
+class RetentionReport(TypedDict):
+    """What retention deleted."""
+
+    seconds: float
+    partitions: list[RetentionOfPartition]
+
+
+class Finding(TypedDict):
+    """A damaged place in a partition's log."""
+
+    file: str
+    position: int
+    reason: str
+
+
+class VerifiedPartition(TypedDict):
+    """What the verification of one partition's log read and found."""
+
+    records: int
+    size_bytes: int
+    findings: list[Finding]
+
+
+class VerifyReport(TypedDict):
+    """What a verification of all logs read and found."""
+
+    seconds: float
+    partitions: list[VerifiedPartition]
 
 
 class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # the value is the resource itself
@@ -44,8 +82,15 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         path = os.path.join(self.schema_dir, f"{topic}.json")
         return path if os.path.isfile(path) else None
 
-    def maintain(self, action: Literal["retention", "verify"]) -> dict[str, Any]:
-        """Asks the broker for maintenance and returns its report; ServiceUnreachableError where it does not do it."""
+    def apply_retention(self) -> RetentionReport:
+        """Has the broker apply retention to all logs; raises ServiceUnreachableError where it does not."""
+        return cast("RetentionReport", self._maintain("retention"))
+
+    def verify_logs(self) -> VerifyReport:
+        """Has the broker verify all logs; raises ServiceUnreachableError where it does not."""
+        return cast("VerifyReport", self._maintain("verify"))
+
+    def _maintain(self, action: Literal["retention", "verify"]) -> dict[str, Json]:
         url = f"{self.admin_url}/maintenance/{action}"
         advice = "is the broker up, and is this the address of its admin endpoint (MILLRACE_ADMIN_URL)?"
         report = post_json(url, timeout_s=MAINTENANCE_TIMEOUT_S, advice=advice)

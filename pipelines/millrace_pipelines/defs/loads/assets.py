@@ -1,8 +1,8 @@
 """The warehouse table of a topic: each run is one exactly-once load, in another process."""
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypeVar, cast
 
 import dagster as dg
 
@@ -11,6 +11,7 @@ from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.assets import topic
 from millrace_pipelines.defs.topics.partitions import topics_partitions
 
+Shown = TypeVar("Shown")
 SPARK_POOL = "spark"  # the instance limits it to one run: a Spark session takes all cores that it is given
 
 
@@ -46,7 +47,7 @@ def warehouse_table(
     return dg.MaterializeResult(metadata=shown_metadata(invocation.get_materialize_result().metadata or {}))
 
 
-def shown_metadata(reported: Mapping[str, Any]) -> dict[str, Any]:
+def shown_metadata(reported: Mapping[str, Shown]) -> dict[str, Shown | dg.TableMetadataValue | str]:
     """Returns what the load reported, with its lists of offset ranges as tables."""
     return {
         label(name): _table(value.data) if isinstance(value, dg.JsonMetadataValue) else value
@@ -54,5 +55,5 @@ def shown_metadata(reported: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _table(ranges: Any) -> dg.TableMetadataValue | str:
-    return report_table(ranges) if ranges else "none"
+def _table(ranges: object) -> dg.TableMetadataValue | str:
+    return report_table(cast("Sequence[Mapping[str, object]]", ranges)) if ranges else "none"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import dagster as dg
 
-from millrace_pipelines.defs.maintenance import report_table, total
-from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.maintenance import report_table
+from millrace_pipelines.defs.resources import MillraceResource, VerifiedPartition
 from millrace_pipelines.defs.topics.assets import topic
 
 
@@ -25,12 +24,12 @@ from millrace_pipelines.defs.topics.assets import topic
 )
 def recovery_check(millrace: MillraceResource) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
     """Has the broker verify all logs."""
-    report = millrace.maintain("verify")
+    report = millrace.verify_logs()
     partitions = report["partitions"]
     yield dg.MaterializeResult(
         metadata={
-            "records": total(partitions, "records"),
-            "bytes": total(partitions, "size_bytes"),
+            "records": sum(report["records"] for report in partitions),
+            "bytes": sum(report["size_bytes"] for report in partitions),
             "findings": sum(len(report["findings"]) for report in partitions),
             "seconds": report["seconds"],
             "partitions": report_table(partitions),
@@ -39,7 +38,7 @@ def recovery_check(millrace: MillraceResource) -> Iterator[dg.MaterializeResult[
     yield no_findings(partitions)
 
 
-def no_findings(partitions: Sequence[dict[str, Any]]) -> dg.AssetCheckResult:
+def no_findings(partitions: Sequence[VerifiedPartition]) -> dg.AssetCheckResult:
     """Returns a result that passes without findings, and else has a line with file and byte for each."""
     lines = [
         f"- `{finding['file']}` at byte {finding['position']}: {finding['reason']}"

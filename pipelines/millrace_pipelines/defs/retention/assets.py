@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from millrace_pipelines.defs.maintenance import report_table, total
+from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.assets import topic
 
@@ -18,12 +18,12 @@ from millrace_pipelines.defs.topics.assets import topic
 )
 def retention(millrace: MillraceResource) -> dg.MaterializeResult[None]:
     """Has the broker apply retention to all logs."""
-    report = millrace.maintain("retention")
+    report = millrace.apply_retention()
     partitions = report["partitions"]
     return dg.MaterializeResult(
         metadata={
-            "segments deleted": total(partitions, "deleted_segments"),
-            "bytes deleted": total(partitions, "deleted_bytes"),
+            "segments deleted": sum(one["deleted_segments"] for one in partitions),
+            "bytes deleted": sum(one["deleted_bytes"] for one in partitions),
             "seconds": report["seconds"],
             "partitions": report_table(partitions),
         }

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import asdict
-from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -11,7 +10,7 @@ from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.loads.assets import warehouse_table
-from millrace_pipelines.defs.maintenance import report_table, total
+from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
 from millrace_pipelines.warehouse.errors import TableNotFoundError
@@ -36,15 +35,15 @@ def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) 
     names = sorted(os.listdir(millrace.warehouse_dir)) if os.path.isdir(millrace.warehouse_dir) else []
     topics = [name for name in names if not name.endswith(COMPANIONS)]
     failed: dict[str, str] = {}
-    shown = [_shown(report) for topic in topics for report in _kept(context, millrace.table_dir(topic), failed)]
+    reports = [report for topic in topics for report in _kept(context, millrace.table_dir(topic), failed)]
     if failed:
         raise dg.Failure(f"{len(failed)} of {len(topics)} tables could not be maintained", metadata=dict(failed))
     return dg.MaterializeResult(
         metadata={
-            "files compacted": total(shown, "files_compacted"),
-            "files gone": total(shown, "files_gone"),
-            "bytes gone": total(shown, "bytes_gone"),
-            "tables": report_table(shown),
+            "files compacted": sum(report.compaction.files_before for report in reports if report.compaction),
+            "files gone": sum(len(report.vacuum.files) for report in reports),
+            "bytes gone": sum(report.vacuum.bytes for report in reports),
+            "tables": report_table([_shown(report) for report in reports]),
         }
     )
 
@@ -61,7 +60,7 @@ def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str])
     return []
 
 
-def _shown(report: UpkeepReport) -> dict[str, Any]:
+def _shown(report: UpkeepReport) -> dict[str, int | str]:
     compaction = asdict(report.compaction) if report.compaction else {}
     return {
         "table": report.table,

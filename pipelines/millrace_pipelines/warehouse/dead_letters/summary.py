@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.python_rows import python_rows
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.payload.dead_letter import Letter
 
 
 @dataclass(slots=True)
@@ -52,10 +53,10 @@ def count_reasons(table_dir: str, selection: Selection) -> list[ReasonCount]:
     return sorted(counts.values(), key=lambda count: -count.letters)
 
 
-def each_letter(table_dir: str, selection: Selection) -> Iterator[dict[str, Any]]:
+def each_letter(table_dir: str, selection: Selection) -> Iterator[Letter]:
     """Yields the selected letters, one after the other, under their columns' names."""
     for letters in _letters(table_dir, selection):
-        yield from python_rows(letters)
+        yield from cast("list[Letter]", python_rows(letters))
 
 
 def _letters(table_dir: str, selection: Selection) -> Iterator[pa.Table]:

@@ -8,13 +8,13 @@ process, perhaps on another machine, and therefore opens its own disk.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has none
-from pyspark import SparkContext
+from pyspark import Accumulator, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,6 +23,9 @@ from millrace_pipelines.spark.session import is_remote
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 POLL_INTERVAL_S = 0.2
 RESULT = "result string"
@@ -72,8 +75,10 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     return [TaskResult.from_json(row.result) for row in rows]
 
 
-def _followed(spark: SparkSession, load_id: str, records: Any, on_progress: OnProgress) -> AbstractContextManager[None]:
-    if is_remote(spark):
+def _followed(
+    spark: SparkSession, load_id: str, records: Accumulator[int] | None, on_progress: OnProgress
+) -> AbstractContextManager[None]:
+    if records is None:
         return _reported(spark, on_progress)
     context = spark.sparkContext
     context.setJobGroup(load_id, f"load {load_id}", interruptOnCancel=True)
@@ -81,17 +86,18 @@ def _followed(spark: SparkSession, load_id: str, records: Any, on_progress: OnPr
 
 
 @contextmanager
-def _reported(spark: Any, on_progress: OnProgress) -> Iterator[None]:
+def _reported(spark: SparkSession, on_progress: OnProgress) -> Iterator[None]:
     """Passes on what Spark Connect reports: the number of finished tasks, but not what they read."""
 
-    def handle(*, stages: Any, **_: Any) -> None:
+    def handle(*, stages: Iterable[StageInfo] | None, **_: object) -> None:
         on_progress(sum(stage.num_completed_tasks for stage in stages or ()), 0)
 
-    spark.registerProgressHandler(handle)
+    handler = cast("ProgressHandler", handle)  # Spark calls any function, though it names a class
+    spark.registerProgressHandler(handler)
     try:
         yield
     finally:
-        spark.removeProgressHandler(handle)
+        spark.removeProgressHandler(handler)
 
 
 def _tasks_done(context: SparkContext, group: str) -> int:

@@ -6,10 +6,7 @@ process reports one materialization, whose metadata says what was done; an error
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from dagster_pipes import PipesContext, open_dagster_pipes
+from dagster_pipes import PipesContext, PipesExtras, PipesMetadataRawValue, PipesMetadataValue, open_dagster_pipes
 
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
@@ -35,7 +32,7 @@ class PipesListener:
             self._context.log.info("load: %d of %d tasks done, %d records read", done, total, records)
 
 
-def materialization_metadata(report: LoadReport) -> dict[str, Any]:
+def materialization_metadata(report: LoadReport) -> dict[str, PipesMetadataRawValue | PipesMetadataValue]:
     """Returns what Dagster shows of a load."""
     offsets = [
         {"partition": span.partition, "from_offset": span.from_offset, "until_offset": span.until_offset}
@@ -57,7 +54,7 @@ def materialization_metadata(report: LoadReport) -> dict[str, Any]:
     }
 
 
-def load_options(extras: Mapping[str, Any]) -> LoadOptions:
+def load_options(extras: PipesExtras) -> LoadOptions:
     """Returns the options that a Pipes context's extras give."""
     return LoadOptions(
         topic=extras["topic"],
