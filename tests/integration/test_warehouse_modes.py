@@ -143,7 +143,7 @@ def test_upserts_keep_the_newest_value_of_each_key(spark, events, tmp_path):
     assert {row["offset"] for row in stored(options.table) if row["key"] == key(31)} == {len(events.sent[1]) - 1}
     assert audit(options.table) == []
     assert load_topic(options, spark=spark).version is None
-    with pytest.raises(ModeError, match="made for upsert, not append"):
+    with pytest.raises(ModeError, match="created for upsert, not append"):
         load_topic(replace(options, mode=Mode.APPEND), spark=spark)
 
 
