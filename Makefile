@@ -29,7 +29,7 @@ demo: $(VENV)/.installed-all ## A year of flights from a producer into a warehou
 up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="--dir DIR" for its state
 	@$(BIN)/millrace up $(ARGS)
 
-test: $(VENV)/.installed-dev peers-if-possible ## All tests; ARGS="-k word" for some
+test: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa peers-if-possible ## All tests; ARGS="-k word" for some
 	$(BIN)/python -m pytest $(PROCESSES) $(ARGS)
 
 soak: $(VENV)/.installed-dev ## The long forms of the tests of storage, requests and loads, an hour or more; says what they did
@@ -50,15 +50,20 @@ peers-if-possible:
 	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory peers || \
 		echo "Apache Kafka's jars could not be brought: the tests that need them are skipped."; fi
 
-.peers/kafka-%/.complete: tests/peers/pom.xml
+.peers/kafka-%/.complete: tests/peers/pom.xml | $(VENV)/.installed-dev
 	@command -v mvn >/dev/null || \
 		{ echo "make peers needs Maven (the program mvn, in Debian's package maven) and Java 17."; exit 1; }
 	mvn --batch-mode --quiet --file $< package -Dkafka.version=$(KAFKA_$*) -Dpeers.directory=$(CURDIR)/$(@D)/libs
+	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives kafka $*
 	@touch $@
 
 .peers/spark-delta/.complete: tests/peers/spark-delta/pom.xml
 	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
 	@touch $@
+
+# The classes of a load, with which the JVMs of tests start in two thirds of the time.
+$(VENV)/spark-classes.jsa: $(VENV)/.installed-dev
+	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives spark $@
 
 # Spark's own Kafka source, and what it needs of a jar that no registry has, compiled by the compiler that PySpark carries.
 .peers/spark-kafka/.complete: tests/peers/spark-kafka/pom.xml tests/peers/spark-kafka/NoTokens.scala | $(VENV)/.installed-dev

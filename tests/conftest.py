@@ -12,12 +12,16 @@ once in each process.
 
 import os
 import signal
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from millrace.java import class_archive_flags
 from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_support.warm_commands import warm_commands
 
 # By name too, for a clone whose entry points are not installed.
 pytest_plugins = ["millrace.testing.plugin", "pytester"]
@@ -34,7 +38,11 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    """Lets SIGINT interrupt this process: what a shell has started in the background ignores it."""
+    """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
+
+    Spark's JVMs take their classes from the archive that `make test` creates.
+    """
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(class_archive_flags(Path(sys.prefix, "spark-classes.jsa")))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -78,6 +86,13 @@ def rounds(request):
             number += 1
 
     return count()
+
+
+@pytest.fixture(scope="session")
+def warm_millrace(tmp_path_factory):
+    """Yields the path of a `millrace` that starts at once, for tests of many commands."""
+    with warm_commands(tmp_path_factory.mktemp("warm") / "bin") as folder:
+        yield folder / "millrace"
 
 
 @pytest.fixture(scope="session")

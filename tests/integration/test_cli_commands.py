@@ -16,8 +16,8 @@ MILLRACE = str(Path(sys.executable).with_name("millrace"))
 TIMEOUT_S = 120
 
 
-def run(*arguments, stdin=b""):
-    return subprocess.run([MILLRACE, *arguments], input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False)
+def run(*arguments, stdin=b"", program=MILLRACE):
+    return subprocess.run([program, *arguments], input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +33,11 @@ def topic(request):
 
 
 @pytest.fixture
-def millrace(broker):
+def millrace(broker, warm_millrace):
     """Runs a command that must succeed; its stdout."""
 
     def command(*arguments, stdin=b""):
-        result = run(*arguments, "--bootstrap", broker.bootstrap, stdin=stdin)
+        result = run(*arguments, "--bootstrap", broker.bootstrap, stdin=stdin, program=warm_millrace)
         assert (result.returncode, result.stderr) == (0, b"")
         return result.stdout
 
@@ -45,11 +45,11 @@ def millrace(broker):
 
 
 @pytest.fixture
-def refused(broker):
+def refused(broker, warm_millrace):
     """Runs a command that must fail; its one line of stderr."""
 
     def command(*arguments, stdin=b""):
-        result = run(*arguments, "--bootstrap", broker.bootstrap, stdin=stdin)
+        result = run(*arguments, "--bootstrap", broker.bootstrap, stdin=stdin, program=warm_millrace)
         assert result.returncode == 1
         lines = result.stderr.decode().splitlines()
         assert len(lines) == 1

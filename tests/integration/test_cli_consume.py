@@ -32,11 +32,11 @@ def topic(request):
 
 
 @pytest.fixture
-def run(broker):
+def run(broker, warm_millrace):
     """Runs a command to its end."""
 
     def command(*arguments, stdin=b""):
-        given = [MILLRACE, *arguments, "--bootstrap", broker.bootstrap]
+        given = [warm_millrace, *arguments, "--bootstrap", broker.bootstrap]
         return subprocess.run(given, input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False)
 
     return command

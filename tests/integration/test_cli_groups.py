@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -13,7 +11,6 @@ from millrace.errors import BrokerError
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 
-MILLRACE = str(Path(sys.executable).with_name("millrace"))
 PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
 
 
@@ -37,10 +34,10 @@ def consumed(tmp_path_factory):
 
 
 @pytest.fixture
-def millrace(consumed):
+def millrace(consumed, warm_millrace):
     def command(*arguments, status=0):
         result = subprocess.run(
-            [MILLRACE, "groups", *arguments, "--bootstrap", consumed.bootstrap], capture_output=True, timeout=60,
+            [warm_millrace, "groups", *arguments, "--bootstrap", consumed.bootstrap], capture_output=True, timeout=60,
             check=False,
         )  # fmt: skip
         assert result.returncode == status, result.stderr

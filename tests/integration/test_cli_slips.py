@@ -25,9 +25,9 @@ def broker(tmp_path_factory):
 
 
 @pytest.fixture
-def run(broker):
+def run(broker, warm_millrace):
     def command(*arguments, stdin=b""):
-        given = [MILLRACE, *arguments, "--bootstrap", broker.bootstrap]
+        given = [warm_millrace, *arguments, "--bootstrap", broker.bootstrap]
         return subprocess.run(given, input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False)
 
     return command

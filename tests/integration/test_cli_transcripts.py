@@ -13,9 +13,10 @@
 `pytest --rewrite-transcripts` writes down what comes out; the difference is reviewed as text.
 
 Each transcript has a folder of its own. BROKER stands for the broker's address, ZOOKEEPER for that of a ZooKeeper, and
-each of PORT, PORT2 … for a free port. A line that starts with `millrace broker` ends when the broker
-listens, or when it says why it doesn't; of its log the warnings and errors are shown. What differs from run to run is
-masked (HERE, ID, TIME, MS), and blank lines are left out.
+each of PORT, PORT2 … for a free port. Commands run in children of one server (millrace_support.warm_commands). A line
+that starts with `millrace broker` is a process of its own, and ends when the broker listens, or when it says why it
+doesn't; of its log the warnings and errors are shown. What differs from run to run is masked (HERE, ID, TIME, MS), and
+blank lines are left out.
 """
 
 import os
@@ -47,12 +48,12 @@ QUIET_LOG_LINE = re.compile(r"TIME (INFO|DEBUG) ")
 class Stage:
     """Plays one transcript in a folder."""
 
-    def __init__(self, folder, places):
+    def __init__(self, folder, places, warm_millrace):
         self.folder = folder
         self.places = {"HERE": str(folder), **places}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MILLRACE_", "XDG_"))}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environment = {**kept, "HOME": str(folder), "PATH": path, "LC_ALL": "C.UTF-8", "COLUMNS": "100"}
+        self.environment = {**kept, "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "100"}
+        self.programs = {True: Path(sys.executable).parent, False: warm_millrace.parent}
         if "BROKER" in places:
             self.environment["MILLRACE_BOOTSTRAP"] = places["BROKER"]
 
@@ -76,8 +77,14 @@ class Stage:
     def run(self, command):
         is_broker = command.startswith("millrace broker ")
         shell = ["/bin/sh", "-c", f"exec {command}" if is_broker else command]
+        path = f"{self.programs[is_broker]}{os.pathsep}{os.environ['PATH']}"
         with subprocess.Popen(
-            shell, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1
+            shell,
+            cwd=self.folder,
+            env={**self.environment, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=-1,
+            stderr=-1,
         ) as process:
             first = b""
             if is_broker:
@@ -109,7 +116,7 @@ def _first_line(stream):
 
 
 @pytest.fixture
-def stage(request, tmp_path):
+def stage(request, tmp_path, warm_millrace):
     """Makes the stage that a script asks for."""
     brokers = []
 
@@ -123,7 +130,7 @@ def stage(request, tmp_path):
             places["BROKER"] = brokers[0].bootstrap
         if "ZOOKEEPER" in named:
             places["ZOOKEEPER"] = f"{request.getfixturevalue('zookeeper').address}/{uuid.uuid4().hex}"
-        return Stage(folder, places)
+        return Stage(folder, places, warm_millrace)
 
     yield make
     for broker in brokers:

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import SetupError
-from millrace.java import find_java
+from millrace.java import class_archive_flags, find_java
 from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import LOOPBACK, free_port
 from millrace.testing.kafka_settings import with_kraft, with_zookeeper
@@ -50,6 +50,11 @@ class Kafka:
 
     libs: Path
     java_flags: tuple[str, ...] = JAVA_FLAGS
+
+    @property
+    def class_archive(self) -> Path:
+        """The archive of this version's classes, which `make peers` creates beside the jars."""
+        return self.libs.parent / "classes.jsa"
 
     @property
     def class_path(self) -> str:
@@ -89,7 +94,8 @@ def find_kafka(version: str, peers: Path | None = None) -> Kafka:
     libs = (peers or Path(PEERS)).absolute() / f"kafka-{version}" / "libs"
     if not any(libs.glob("kafka_2.13-*.jar")):
         raise SetupError(f"Apache Kafka {version} is not in {libs}: `make peers` brings it (needs Maven's mvn)")
-    return Kafka(libs)
+    kafka = Kafka(libs)
+    return replace(kafka, java_flags=(*JAVA_FLAGS, *class_archive_flags(kafka.class_archive)))
 
 
 class KafkaBroker:

@@ -202,5 +202,5 @@ def _environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_DAEMON_MEMORY": "768m",
         "SPARK_DAEMON_JAVA_OPTS": DAEMON_JAVA_OPTIONS,
-        "SPARK_SUBMIT_OPTS": DAEMON_JAVA_OPTIONS,
+        "SPARK_SUBMIT_OPTS": f"{DAEMON_JAVA_OPTIONS} {os.environ.get('SPARK_SUBMIT_OPTS', '')}",
     }

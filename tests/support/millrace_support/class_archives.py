@@ -1,0 +1,82 @@
+"""Archives of the classes that a JVM loads, with which later ones start in two thirds of the time (JEP 350).
+
+    python -m millrace_support.class_archives kafka 3.9     part of `make peers`; millrace.testing.kafka takes it
+    python -m millrace_support.class_archives spark FILE    part of `make test`; tests/conftest.py hands it to each JVM
+
+The JVM writes its archive when it ends. One that can't (a Java without an archive of its own) leaves tests slower, no
+more. A JVM of another build, or with other jars, starts without the archive. Benchmarks start Kafka without it.
+"""
+
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.records.record import NewRecord
+from millrace.testing.kafka import JAVA_FLAGS, KafkaBroker, find_kafka
+from millrace.testing.local_broker import LocalBroker
+from millrace.zk.embedded import EmbeddedZooKeeper
+
+LOAD = """
+import sys
+from millrace_pipelines.spark.session import spark_session, local_master
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+
+with spark_session("classes", local_master(2)) as spark:
+    load_topic(LoadOptions(topic="classes", bootstrap=sys.argv[1], table=sys.argv[2]), spark=spark)
+    spark.read.parquet(sys.argv[2]).groupBy("partition").count().orderBy("partition").collect()
+"""
+
+
+def archive_kafka(version: str) -> None:
+    """Starts a broker, produces a record and stops it."""
+    kafka = find_kafka(version)
+    with TemporaryDirectory() as directory:
+        unfinished = Path(directory, "classes.jsa")
+        recorded = replace(kafka, java_flags=(*JAVA_FLAGS, _archive_at_exit(unfinished)))
+        with (
+            EmbeddedZooKeeper(Path(directory, "zoo")) if version.startswith("3.") else nullcontext() as zookeeper,
+            KafkaBroker(
+                recorded, Path(directory, "data"), zookeeper=zookeeper.address if zookeeper else None
+            ) as broker,
+            Cluster(broker.bootstrap) as cluster,
+        ):
+            Admin(cluster).create_topic("classes", 1)
+            SyncProducer(cluster).send("classes", 0, [NewRecord(b"some")])
+        _keep(unfinished, kafka.class_archive)
+
+
+def archive_spark(archive: Path) -> None:
+    """Loads a topic and reads its table."""
+    with TemporaryDirectory() as directory, LocalBroker(str(Path(directory, "data"))) as broker:
+        unfinished = Path(directory, "classes.jsa")
+        broker.produce("classes", [b"some"])
+        command = [sys.executable, "-c", LOAD, broker.bootstrap, str(Path(directory, "table"))]
+        environment = os.environ | {"SPARK_SUBMIT_OPTS": _archive_at_exit(unfinished)}
+        subprocess.run(command, env=environment, capture_output=True, check=True)  # the JVM holds the pipes to its end
+        _keep(unfinished, archive)
+
+
+def _archive_at_exit(archive: Path) -> str:
+    return f"-XX:ArchiveClassesAtExit={archive}"
+
+
+def _keep(unfinished: Path, archive: Path) -> None:
+    if unfinished.exists():
+        archive.unlink(missing_ok=True)
+        archive.write_bytes(unfinished.read_bytes())
+    else:
+        sys.stderr.write(f"This Java writes no archive of its classes; tests do without {archive}.\n")
+
+
+if __name__ == "__main__":
+    what, which = sys.argv[1:]
+    if what == "kafka":
+        archive_kafka(which)
+    else:
+        archive_spark(Path(which))
