@@ -1,6 +1,6 @@
 """The code location: the definitions of `defs/`, and where their resource takes its values from.
 
-    topic (external, one partition per topic) ──> warehouse_table ──> check: completeness
+    topic (external, one partition per topic) ──> warehouse_table ──> checks: load_completeness, dead_letters, …
       │                                             └──> table_upkeep   (nightly)
       ├──> retention       (hourly)
       └──> recovery_check  (nightly) ──> check: no_findings
@@ -13,7 +13,8 @@ from __future__ import annotations
 import dagster as dg
 
 from millrace_pipelines.defs.loads.assets import warehouse_table
-from millrace_pipelines.defs.loads.checks import completeness
+from millrace_pipelines.defs.loads.checks import table_checks
+from millrace_pipelines.defs.loads.schedules import audit, nightly_audit
 from millrace_pipelines.defs.loads.sensors import load, new_records
 from millrace_pipelines.defs.recovery.assets import recovery_check
 from millrace_pipelines.defs.recovery.schedules import nightly_recovery_check
@@ -27,10 +28,10 @@ from millrace_pipelines.defs.upkeep.schedules import nightly_table_upkeep
 
 defs = dg.Definitions(
     assets=[topic, warehouse_table, retention, recovery_check, table_upkeep],
-    asset_checks=[completeness],
-    jobs=[load],
+    asset_checks=[table_checks],
+    jobs=[load, audit],
     sensors=[topics, new_records],
-    schedules=[hourly_retention, nightly_recovery_check, nightly_table_upkeep],
+    schedules=[hourly_retention, nightly_audit, nightly_recovery_check, nightly_table_upkeep],
     resources={
         "millrace": MillraceResource(
             bootstrap=dg.EnvVar("MILLRACE_BOOTSTRAP"),

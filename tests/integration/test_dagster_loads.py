@@ -9,9 +9,10 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.clock import SystemClock
 from millrace.records.record import NewRecord
 from millrace_pipelines.defs.loads.assets import warehouse_table
-from millrace_pipelines.defs.loads.checks import completeness
+from millrace_pipelines.defs.loads.checks import table_checks
 from millrace_pipelines.defs.loads.sensors import RETRY_AFTER_MS, UNFINISHED, has_just_failed, new_records
 from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.tables.checks.results import Check
 from millrace_pipelines.defs.topics.assets import topic
 
 SCHEMA = {"fields": [{"name": "id", "type": "long"}]}
@@ -46,7 +47,7 @@ def send(broker):
 
 def materialize(instance, millrace):
     result = dg.materialize(
-        [topic, warehouse_table, completeness],
+        [topic, warehouse_table, table_checks],
         selection=[warehouse_table],
         instance=instance,
         partition_key="events",
@@ -54,8 +55,7 @@ def materialize(instance, millrace):
     )
     assert result.success
     [materialization] = result.asset_materializations_for_node("warehouse_table")
-    [check] = result.get_asset_check_evaluations()
-    return materialization, check
+    return materialization, {check.check_name: check for check in result.get_asset_check_evaluations()}
 
 
 def requested(instance, millrace):
@@ -69,7 +69,7 @@ def test_two_loads_and_the_sensor_that_asks_for_them(tmp_path, instance, millrac
     send(0, [b'{"id": 1}', b'{"id": 2}', b"not JSON"])
     assert requested(instance, millrace) == ["events"]
 
-    materialization, check = materialize(instance, millrace)
+    materialization, checks = materialize(instance, millrace)
     metadata = materialization.metadata
     assert materialization.partition == "events"
     assert (metadata["rows"].value, metadata["dead letters"].value) == (2, 1)
@@ -77,14 +77,17 @@ def test_two_loads_and_the_sensor_that_asks_for_them(tmp_path, instance, millrac
     assert metadata["seconds"].value > 0
     rows = [record.data for record in metadata["offsets"].records]
     assert [(row["partition"], row["from offset"], row["until offset"]) for row in rows] == [(0, 0, 3)]
-    assert check.passed
+    assert {name for name, check in checks.items() if not check.passed} == {"dead_letters"}
     assert requested(instance, millrace) == []
 
     send(1, [b'{"id": 3}'])
     assert requested(instance, millrace) == ["events"]
-    materialization, check = materialize(instance, millrace)
+    materialization, checks = materialize(instance, millrace)
     assert materialization.metadata["rows"].value == 1
-    assert check.passed
+    assert set(checks) == set(Check)
+    assert checks["load_completeness"].passed
+    assert checks["load_completeness"].metadata["offsets"].value == 1
+    assert checks["completeness"].passed
 
 
 def test_a_load_that_waits_or_runs_is_not_asked_for_again(instance, millrace, send):

@@ -9,8 +9,9 @@ import dagster as dg
 from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace_pipelines.defs.loads.assets import warehouse_table
-from millrace_pipelines.defs.loads.checks import completeness
+from millrace_pipelines.defs.loads.checks import selection_of
 from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD
 from millrace_pipelines.defs.topics.offsets import TopicOffsets, read_topic_offsets
 from millrace_pipelines.defs.topics.partitions import TOPICS
 from millrace_pipelines.warehouse.errors import TableNotFoundError
@@ -18,8 +19,8 @@ from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 
 load = dg.define_asset_job(
     "load",
-    selection=dg.AssetSelection.assets(warehouse_table) | dg.AssetSelection.checks(completeness),
-    description="Load one topic into its warehouse table, then audit the table.",
+    selection=dg.AssetSelection.assets(warehouse_table) | selection_of(*AFTER_EACH_LOAD),
+    description="Load one topic into its warehouse table, then check what the load added.",
 )
 
 RETRY_AFTER_MS = 600_000  # a permanent failure is reported again, but not at every tick

@@ -15,7 +15,6 @@ With the address of a cluster it also compares the ledger with the topic. Memory
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.fs import FileSystem, OsFileSystem
@@ -29,11 +28,11 @@ from millrace_pipelines.warehouse.completeness.claims import (
     stretches_of,
     sum_findings,
 )
-from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, shown
+from millrace_pipelines.warehouse.completeness.contents import Contents, shown
+from millrace_pipelines.warehouse.completeness.findings import miscount, not_there, stray_findings
 from millrace_pipelines.warehouse.completeness.keys import repeated_keys
 from millrace_pipelines.warehouse.completeness.letters import Letters
 from millrace_pipelines.warehouse.completeness.tally import (
-    SHOWN,
     WINDOW_OFFSETS,
     Met,
     doubled_finding,
@@ -42,9 +41,8 @@ from millrace_pipelines.warehouse.completeness.tally import (
 )
 from millrace_pipelines.warehouse.completeness.topic import topic_findings
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
-from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import TableNotFoundError
-from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 
@@ -79,7 +77,7 @@ class _Audit:
         self._table = Table.load(location, fs)
         self._ledger = ledger_of(self._table)
         self._lineage = self._table.lineage()
-        self._dead_letters = _load_if_there(dead_letters_dir(self._table.location), fs)
+        self._dead_letters = load_if_there(dead_letters_dir(self._table.location), fs)
         self._is_upsert = mode_of(self._table) is Mode.UPSERT
 
     def findings(self, bootstrap: str | None, window_offsets: int) -> Iterator[str]:
@@ -93,7 +91,7 @@ class _Audit:
         rows = Contents(self._table, self._fs)
         dead_letters = Letters(self._table, self._dead_letters, self._fs) if self._dead_letters else None
         tables: list[Contents] = [rows] if dead_letters is None else [rows, dead_letters]
-        strayed = list(_stray_findings(stretches, rows, self._ledger))
+        strayed = list(stray_findings(stretches, rows, self._ledger))
         mets = tally(stretches, tables, window_offsets)
         repeated = repeated_keys(rows) if self._is_upsert else []
         for contents in tables:  # only now have all their row groups been read
@@ -116,7 +114,7 @@ class _Audit:
         absent = absent_since(self._lineage, self._dead_letters.lineage() if self._dead_letters else [])
         for met in mets:
             if met.stretch.partition not in absent and met.records != met.stretch.records:
-                yield _miscount(met)
+                yield miscount(met)
         for partition, offsets in sorted(absent.items()):
             mine = [met for met in mets if met.stretch.partition == partition]
             yield from _partition_finding(partition, mine, offsets)
@@ -141,45 +139,6 @@ def _repeated_findings(keys: Sequence[bytes]) -> Iterator[str]:
         )
 
 
-def _load_if_there(location: str, fs: FileSystem) -> Table | None:
-    try:
-        return Table.load(location, fs)
-    except TableNotFoundError:
-        return None
-
-
-def _stray_findings(stretches: Sequence[Stretch], rows: Contents, ledger: Ledger) -> Iterator[str]:
-    """Yields which rows no load claims; dead letters may be ahead, where a load stopped between its two commits."""
-    counts: Counter[str] = Counter()
-    first: dict[str, list[int]] = {}
-    for partition, offsets in strays(stretches, rows):
-        for place, some in _placed(partition, offsets, ledger):
-            counts[place] += len(some)
-            first.setdefault(place, []).extend(int(offset) for offset in some[:SHOWN])
-    for place, count in counts.items():
-        yield f"{place}: {count} rows: {shown(first[place])}"
-
-
-def _placed(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tuple[str, Integers]]:
-    entry = ledger.partitions.get(partition)
-    if entry is None:
-        yield f"partition {partition}, which the ledger doesn't know", offsets
-        return
-    inside = (offsets >= entry.start_offset) & (offsets < entry.next_offset)
-    outside = f"partition {partition}, outside the ledger's offsets {entry.start_offset}-{entry.next_offset - 1}"
-    for place, some in ((outside, offsets[~inside]), (f"partition {partition}, of no load", offsets[inside])):
-        if len(some):
-            yield place, some
-
-
-def _miscount(met: Met) -> str:
-    stretch = met.stretch
-    return (
-        f"partition {stretch.partition}, offsets {stretch.from_offset}-{stretch.until_offset - 1}: "
-        f"{met.records} rows and dead letters, the loads say {stretch.records}{_not_there(met.missing_offsets)}"
-    )
-
-
 def _partition_finding(partition: int, mets: Sequence[Met], absent: int) -> Iterator[str]:
     records = sum(met.records for met in mets)
     said = sum(met.stretch.records for met in mets) - absent
@@ -187,9 +146,5 @@ def _partition_finding(partition: int, mets: Sequence[Met], absent: int) -> Iter
         missing = [offset for met in mets for offset in met.missing_offsets]
         yield (
             f"partition {partition}: {records} rows and dead letters, the loads less what was removed since say "
-            f"{said}{_not_there(missing)}"
+            f"{said}{not_there(missing)}"
         )
-
-
-def _not_there(offsets: Sequence[int]) -> str:
-    return f"; not there: {shown(offsets)}" if offsets else ""

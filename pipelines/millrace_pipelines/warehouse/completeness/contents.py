@@ -7,6 +7,7 @@ offsets that are counted, so that a large table is never in memory as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -23,6 +24,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 Integers = npt.NDArray[np.int64]
 PARTITION = "partition"
 OFFSET = "offset"
+SAID = ("path", "size_bytes", "num_records", f"partition.{PARTITION}")
 NONE: Integers = np.zeros(0, np.int64)
 
 
@@ -44,17 +46,17 @@ class RowGroup:
 
 
 class Contents:
-    """The files that one version of a table names."""
+    """The files that one version of a table names, or those of them that have one of the given names."""
 
-    def __init__(self, table: Table, fs: FileSystem) -> None:
+    def __init__(self, table: Table, fs: FileSystem, names: AbstractSet[str] | None = None) -> None:
         self._filesystem = table.filesystem
         self._store: Store = store_at(table.location, fs)
         self.row_groups: list[RowGroup] = []
         self.findings: list[str] = []
         self._found: set[str] = set()
-        said = {unquote(str(action["path"])): action for action in table.add_actions().to_pylist()}
-        for name in table.file_names():
-            self._look_at(name, said.get(name, {}))
+        said = _said(table)
+        for name in sorted(said) if names is None else sorted(names & said.keys()):
+            self._look_at(name, said[name])
 
     @property
     def rows(self) -> int:
@@ -112,6 +114,13 @@ class Contents:
         if path not in self._found:
             self._found.add(path)
             self.findings.append(f"{path}: {what}")
+
+
+def _said(table: Table) -> dict[str, AddedFile]:
+    """Returns what the log says of each file, by name, as far as it is compared."""
+    actions = table.add_actions()
+    columns = [name for name in SAID if name in actions.column_names]
+    return {unquote(str(action["path"])): action for action in actions.select(columns).to_pylist()}
 
 
 def _unreadable(error: Exception) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 import numpy as np
 
 from millrace.fs import FileSystem
@@ -21,8 +23,8 @@ from millrace_pipelines.warehouse.delta.table import Table
 class Letters(Contents):
     """The files of one version of a table of dead letters, beside one version of the table of rows."""
 
-    def __init__(self, rows: Table, dead_letters: Table, fs: FileSystem) -> None:
-        super().__init__(dead_letters, fs)
+    def __init__(self, rows: Table, dead_letters: Table, fs: FileSystem, names: AbstractSet[str] | None = None) -> None:
+        super().__init__(dead_letters, fs, names)
         self._dead_letters = dead_letters
         self._pending = pending_replay(rows, dead_letters)
 

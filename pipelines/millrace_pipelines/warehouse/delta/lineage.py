@@ -7,8 +7,13 @@ versions wrote may lack some of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Required, TypeAlias, TypedDict
+from typing import Required, TypeAlias, TypedDict, cast
+
+from millrace.errors import WarehouseError
+
+LINEAGE_KEY = "millrace.lineage"
 
 WrittenLineage: TypeAlias = Mapping[str, object]
 """A JSON object that a commit is to keep."""
@@ -49,12 +54,17 @@ class Lineage(TypedDict, total=False):
     version: int
     # Loads, reloads and changes of the ledger.
     load_id: str
+    run_id: str
     time_ms: int
     topic: str
     topic_id: str
     ledger: str
     ranges: Sequence[LineageRange]
+    replaced: Sequence[LineageRange]
     lost: Sequence[LineageRange]
+    rows: int
+    dead_letters: int
+    seconds: float
     upsert: Mapping[str, int]
     # Erasures; a reload has `absent`, too.
     salt: str
@@ -64,3 +74,14 @@ class Lineage(TypedDict, total=False):
     # Replays.
     number: int
     letters: Ranges
+
+
+def parse_lineage(text: str, place: str) -> Lineage:
+    """Returns a commit's lineage from its text; raises WarehouseError, which names the place, where it is none."""
+    try:
+        lineage: object = json.loads(text)
+    except ValueError:
+        lineage = None
+    if not isinstance(lineage, dict):
+        raise WarehouseError(f"{place} is no JSON object")
+    return cast("Lineage", lineage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -18,10 +18,9 @@ import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from millrace.errors import WarehouseError
-from millrace_pipelines.warehouse.delta.lineage import Lineage
+from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
 
-LINEAGE_KEY = "millrace.lineage"
 HISTORY_ATTEMPTS = 100
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
@@ -145,13 +144,7 @@ class Snapshot:
         return [{**self._lineage_of(commit), "version": commit["version"]} for commit in commits]
 
     def _lineage_of(self, commit: HistoryEntry) -> Lineage:
-        try:
-            lineage: object = json.loads(commit[LINEAGE_KEY])
-        except ValueError:
-            lineage = None
-        if not isinstance(lineage, dict):
-            raise WarehouseError(f"{self.location}: {LINEAGE_KEY} of version {commit['version']} is no JSON object")
-        return cast("Lineage", lineage)
+        return parse_lineage(commit[LINEAGE_KEY], f"{self.location}: {LINEAGE_KEY} of version {commit['version']}")
 
     def _history(self) -> Sequence[HistoryEntry]:
         """Returns the commits up to this version, newest first.

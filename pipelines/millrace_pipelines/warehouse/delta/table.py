@@ -30,9 +30,9 @@ from millrace.clock import Clock, SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
+from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage
 from millrace_pipelines.warehouse.delta.repair import remove_torn_end
-from millrace_pipelines.warehouse.delta.snapshot import LINEAGE_KEY, Snapshot
+from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.delta.store import Store, store_at
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 
@@ -291,6 +291,14 @@ class Table(Snapshot):
             if size_bytes != file.size_bytes:
                 path = self._store.path(file.name)
                 raise WarehouseError(f"{path} has {size_bytes} bytes, its task wrote {file.size_bytes}")
+
+
+def load_if_there(location: str, fs: FileSystem) -> Table | None:
+    """Returns the newest version of a table; None where there is none."""
+    try:
+        return Table.load(location, fs)
+    except TableNotFoundError:
+        return None
 
 
 def _properties(transactions: Mapping[str, int], lineage: WrittenLineage) -> CommitProperties:

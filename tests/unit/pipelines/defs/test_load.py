@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from millrace_pipelines.definitions import defs
+from millrace_pipelines.defs.tables.checks.results import Check
 
 ROOT = Path(__file__).parents[4]
 
@@ -59,7 +60,7 @@ def test_what_can_be_triggered_is_materializable(graph):
 
 def test_checks(graph):
     names = {(key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys}
-    assert names == {("warehouse_table", "completeness"), ("recovery_check", "no_findings")}
+    assert names == {("recovery_check", "no_findings"), *(("warehouse_table", check) for check in Check)}
 
 
 def test_loads_share_a_pool_and_are_tried_again():
@@ -74,6 +75,7 @@ def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on():
         "topics": "RUNNING",
         "new_records": "STOPPED",
         "hourly_retention": "RUNNING",
+        "nightly_audit": "RUNNING",
         "nightly_recovery_check": "RUNNING",
         "nightly_table_upkeep": "RUNNING",
     }

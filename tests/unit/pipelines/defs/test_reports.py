@@ -1,6 +1,5 @@
 """How maintenance reports and findings are shown."""
 
-from millrace_pipelines.defs.loads.checks import completeness_result
 from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.defs.recovery.assets import no_findings
 
@@ -33,11 +32,3 @@ def test_a_finding_fails_and_is_named_by_file_and_byte():
     result = no_findings([CLEAN, TORN])
     assert not result.passed
     assert result.metadata["findings"].value == "- `events-1/00000000000000000000.log` at byte 4096: wrong CRC"
-
-
-def test_completeness():
-    assert completeness_result("/tables/events", []).passed
-    result = completeness_result("/tables/events", ["partition 0: offsets 5-6 are missing", "partition 1: …"])
-    assert not result.passed
-    assert result.description == "2 findings"
-    assert result.metadata["findings"].value.splitlines()[0] == "- partition 0: offsets 5-6 are missing"

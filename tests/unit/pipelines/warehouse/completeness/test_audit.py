@@ -8,82 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.errors import WarehouseError
-from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters.marks import REPLAY_APP_ID, REPLAY_KIND, finish_replay
-from millrace_pipelines.warehouse.delta.data_file import RemovedFile
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.ledger.ledger import (
-    FORMER_LEDGERS_PROPERTY,
-    GENERATION_PROPERTY,
-    TOPIC_ID_PROPERTY,
-    TOPIC_PROPERTY,
-    LedgerEntry,
-    ledger_of,
-    swap,
-)
+from millrace_pipelines.warehouse.ledger.ledger import FORMER_LEDGERS_PROPERTY, GENERATION_PROPERTY, ledger_of
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
-
-FS = OsFileSystem()
-PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}
-
-
-class Loads:
-    """Writes tables as loads do, partition by partition, or as no load would."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.table(directory)
-
-    def table(self, directory, schema=ENVELOPE_SCHEMA, properties=PROPERTIES):
-        return Table.load_or_create(directory, FS, schema=schema, name="events", configuration=properties)
-
-    def write(self, directory, offsets, partition=0, keys=None, schema=ENVELOPE_SCHEMA):
-        columns = {name: pa.nulls(len(offsets), schema.field(name).type) for name in schema.names}
-        columns["partition"] = pa.array([partition] * len(offsets), pa.int32())
-        columns["offset"] = pa.array(list(offsets), pa.int64())
-        if "ledger" in columns:
-            columns["ledger"] = pa.array(["id-1"] * len(offsets), pa.string())
-        if keys is not None:
-            columns["key"] = pa.array(keys, pa.binary())
-        with DataFileWriter(directory, "load", 0, schema, FS) as writer:
-            writer.write(pa.table(columns, schema=schema))
-            return writer.finish()
-
-    def load(self, span, rows, *, dead=(), partition=0, claimed=True, ranges=None, lost=(), keys=None, **facts):
-        """A load of one range, whose lineage says what it should, unless told otherwise."""
-        low, high = span
-        table = self.table(self.directory)
-        expected, transactions = swap(ledger_of(table), {partition: LedgerEntry(low, high)})
-        claim = {"partition": partition, "from_offset": low, "until_offset": high}
-        claim |= {"rows": len(rows), "dead_letters": len(dead), "compacted": high - low - len(rows) - len(dead)}
-        lineage = {"kind": "load", "ledger": ledger_of(table).name, "lost": list(lost)} | facts
-        lineage["ranges"] = ranges if ranges is not None else [claim] if claimed else []
-        if dead:
-            beside = dead_letters_dir(self.directory)
-            letters = self.table(beside, DEAD_LETTER_SCHEMA)
-            file = self.write(beside, dead, partition, schema=DEAD_LETTER_SCHEMA)
-            letters.commit([file], expected={}, transactions=transactions, lineage=lineage)
-        files = [self.write(self.directory, rows, partition, keys)] if rows else []
-        table.commit(files, expected=expected, transactions=transactions, lineage=lineage)
-
-    def add(self, offsets, partition=0, lineage=None, keys=None, directory=None):
-        """Commit rows that no load tells of."""
-        directory = directory or self.directory
-        files = [self.write(directory, offsets, partition, keys)] if offsets else []
-        Table.load(directory, FS).commit(files, expected={}, transactions={}, lineage=lineage or {"kind": "other"})
-
-    def remove(self, directory=None, lineage=None, which=0):
-        """Take a file out of the table."""
-        table = Table.load(directory or self.directory, FS)
-        file = RemovedFile(name=table.file_names()[which])
-        table.commit([], removed=[file], expected={}, transactions={}, lineage=lineage or {"kind": "other"})
-
-    def files(self):
-        return [Path(path) for path in Table.load(self.directory, FS).files()]
+from millrace_support.loads import FS, PROPERTIES, Loads
 
 
 @pytest.fixture
@@ -274,13 +206,11 @@ def test_a_ledger_after_another_may_have_the_same_offsets_again(sound):
 @pytest.fixture
 def newest(tmp_path):
     """A table of newest records: fifty keys, each with the last of its two records; one key was deleted."""
-    loads = Loads.__new__(Loads)
-    loads.directory = str(tmp_path / "table")
-    loads.table(loads.directory, properties=PROPERTIES | {"millrace.mode": "upsert"})
+    loads = Loads(str(tmp_path / "table"), PROPERTIES | {"millrace.mode": "upsert"})
     claim = {"partition": 0, "from_offset": 0, "until_offset": 102, "rows": 101, "dead_letters": 1}
     counts = {"inserted": 51, "updated": 0, "deleted": 1}
     loads.load((0, 102), range(0, 100, 2), dead=[101], ranges=[claim], upsert=counts,
-               keys=[b"%d" % n for n in range(0, 100, 2)])  # fmt: skip
+               values={"key": [b"%d" % n for n in range(0, 100, 2)]})  # fmt: skip
     return loads
 
 
@@ -324,7 +254,7 @@ def test_newest_records_whose_file_is_gone(newest):
 
 
 def test_newest_records_have_no_key_twice(newest):
-    newest.add([51, 53], keys=[b"50", b"new"])
+    newest.add([51, 53], values={"key": [b"50", b"new"]})
     assert audit(newest.directory) == [
         "52 rows, the keys that were inserted less those deleted and erased say 50",
         "1 keys have more than one row, though the table has the newest record of each: b'50'",

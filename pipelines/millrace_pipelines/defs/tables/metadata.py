@@ -1,0 +1,136 @@
+"""What the UI shows of a table: its size, columns, place and newest rows, from its log and its newest files.
+
+Keys that begin with `dagster/` are those that the UI knows: it shows the columns on a page of their own, and draws row
+counts. Numbers are integers, so that the UI draws them over time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import dagster as dg
+import pyarrow.compute as pc
+
+from millrace.fs import FileSystem
+from millrace_pipelines.defs.tables.columns import column_lineage, column_schema
+from millrace_pipelines.defs.tables.preview import preview
+from millrace_pipelines.warehouse.delta.commits import read_commit
+from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.load.history import TableCommit, described, newest_load
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
+from millrace_pipelines.warehouse.tables.open import own_schema
+
+ROW_COUNT = "dagster/row_count"
+COLUMN_SCHEMA = "dagster/column_schema"
+COLUMN_LINEAGE = "dagster/column_lineage"
+TABLE_NAME = "dagster/table_name"
+URI = "dagster/uri"
+STORAGE_KIND = "dagster/storage_kind"
+TABLE_ID = "table id"
+COMMITTED_VERSION = "committed version"
+
+Metadata = dict[str, dg.MetadataValue]
+
+
+def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
+    """Returns what is shown of a table of rows or of dead letters.
+
+    It costs about the same however many rows the table has: the log says how many there are, and ten rows are read.
+
+    Args:
+        table: The version that is shown.
+        fs: The disk.
+        topic: The asset of the table's topic, for the lineage of typed columns; None leaves it out.
+
+    Raises:
+        WarehouseError: The table's log, or that of its dead letters, can't be read.
+    """
+    payload = own_schema(table)
+    shown: Metadata = {
+        ROW_COUNT: dg.MetadataValue.int(rows_of(table)),
+        COLUMN_SCHEMA: dg.MetadataValue.table_schema(
+            column_schema(table.schema, payload, one_row_per_key=mode_of(table) is Mode.UPSERT)
+        ),
+        TABLE_NAME: dg.MetadataValue.text(os.path.basename(table.location)),
+        URI: dg.MetadataValue.text(uri_of(table.location)),
+        STORAGE_KIND: dg.MetadataValue.text("deltalake"),
+        "table files": dg.MetadataValue.int(table.add_actions().num_rows),
+        "table bytes": dg.MetadataValue.int(total(table, "size_bytes")),
+        "table version": dg.MetadataValue.int(table.version),
+        TABLE_ID: dg.MetadataValue.text(table.id),
+        "newest rows": dg.MetadataValue.md(preview(table)),
+    }
+    if payload is not None and topic is not None:
+        shown[COLUMN_LINEAGE] = dg.MetadataValue.column_lineage(column_lineage(table.schema, payload, topic))
+    if not _has_letters(table):
+        dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+        shown["dead letters in total"] = dg.MetadataValue.int(0 if dead_letters is None else rows_of(dead_letters))
+        shown["dead letters that wait"] = dg.MetadataValue.int(waiting_letters(dead_letters))
+    if (load := newest_load(table)) is not None and load.records_per_second is not None:
+        shown["records per second"] = dg.MetadataValue.int(load.records_per_second)
+    return shown
+
+
+def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
+    """Returns what is shown of the commit of a version, and of the table as it is; raises as `table_metadata` does."""
+    table = Table.load(location, fs)
+    commit = read_commit(table, version)
+    shown = table_metadata(table, fs, topic=topic)
+    return shown if commit is None else shown | commit_metadata(table, described(commit))
+
+
+def commit_metadata(table: Table, commit: TableCommit) -> Metadata:
+    """Returns what is shown of one commit of a table; of a table of dead letters, its rows are the letters."""
+    rows = {"rows": commit.rows, "dead letters": commit.dead_letters}
+    if _has_letters(table):
+        rows = {"rows": commit.dead_letters}
+    shown: Metadata = {
+        "kind": dg.MetadataValue.text(commit.kind),
+        **{name: dg.MetadataValue.int(number) for name, number in rows.items()},
+        "bytes": dg.MetadataValue.int(commit.bytes),
+        "committed at": dg.MetadataValue.timestamp(commit.time_ms / 1000),
+        COMMITTED_VERSION: dg.MetadataValue.int(commit.version),
+        TABLE_ID: dg.MetadataValue.text(table.id),
+    }
+    if commit.removed:
+        shown["records removed"] = dg.MetadataValue.int(commit.removed)
+    if commit.records_per_second is not None:
+        shown["records per second"] = dg.MetadataValue.int(commit.records_per_second)
+    return shown
+
+
+def rows_of(table: Table) -> int:
+    """Returns how many rows the log says that a table has."""
+    return total(table, "num_records")
+
+
+def total(table: Table, column: str) -> int:
+    """Returns the sum over all files of a number that the log has for each; 0 where it has none."""
+    return _sum(table.add_actions().column(column).to_pylist())
+
+
+def waiting_letters(dead_letters: Table | None) -> int:
+    """Returns how many letters no replay has made rows of, by the log: those whose column `replay` is null."""
+    if dead_letters is None:
+        return 0
+    actions = dead_letters.add_actions()
+    if "null_count.replay" not in actions.column_names:
+        return rows_of(dead_letters)
+    return _sum(pc.coalesce(actions.column("null_count.replay"), actions.column("num_records")).to_pylist())
+
+
+def uri_of(location: str) -> str:
+    """Returns a table's address: `file:///…` of a folder, or the `s3://…` that it is."""
+    return location if "://" in location else Path(location).as_uri()
+
+
+def _has_letters(table: Table) -> bool:
+    return table.location.endswith(DEAD_LETTERS_SUFFIX)
+
+
+def _sum(numbers: Iterable[object]) -> int:
+    return sum(number for number in numbers if isinstance(number, int))

@@ -1,0 +1,167 @@
+"""The audit of what the newest load added, at a cost that does not grow with the table.
+
+    sums      the load accounts for each offset of its ranges
+    chain     its ranges follow one another and end where the ledger does
+    strays    its files have no row outside of its ranges
+    counts    rows and dead letters of its ranges are as many as it says, and no offset is there twice: of all files,
+              those row groups are read whose bounds say that they may have these offsets
+    topic     with the address of a cluster: the topic is the table's, and its logs reach as far as the table
+
+Counts are left out for a table with a row for each key, for one with rows of former ledgers, whose offsets may be the
+same numbers, and where records were removed since (erasure, reload). The audit of the whole table
+(`completeness.audit`) counts those too, and compares loads with one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.warehouse.completeness.claims import (
+    Claim,
+    Stretch,
+    chain_findings,
+    claims_of,
+    stretches_of,
+    sum_findings,
+)
+from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, Contents, shown
+from millrace_pipelines.warehouse.completeness.findings import miscount
+from millrace_pipelines.warehouse.completeness.letters import Letters
+from millrace_pipelines.warehouse.completeness.tally import doubled_finding, strays, tally
+from millrace_pipelines.warehouse.completeness.topic import topic_findings
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.snapshot import AddedFile
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.load.history import TableCommit, commits_since, newest_load
+from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_pipelines.warehouse.tables.mode import mode_of
+
+BOUNDS = (
+    "path",
+    f"partition.{PARTITION}",
+    *(f"{end}.{name}" for end in ("min", "max") for name in (PARTITION, OFFSET)),
+)
+
+
+class LoadAudit(NamedTuple):
+    """What was audited of the newest load, and what is wrong with it.
+
+    Attributes:
+        version: The version of the table that the load made; None where the newest commits have no load.
+        offsets: How many offsets its ranges have.
+        rows: How many rows it made.
+        dead_letters: How many dead letters it made.
+        is_counted: Whether rows and dead letters were counted.
+        findings: A line for each finding; none where the load is complete.
+    """
+
+    version: int | None = None
+    offsets: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    is_counted: bool = False
+    findings: tuple[str, ...] = ()
+
+
+def audit_newest_load(location: str, *, bootstrap: str | None = None, fs: FileSystem | None = None) -> LoadAudit:
+    """Audits what the newest load added to a table.
+
+    Args:
+        location: The table's location.
+        bootstrap: HOST:PORT of a broker, where the ledger is to be compared with the topic too.
+        fs: The disk; by default this machine's.
+
+    Raises:
+        TableNotFoundError: There is no table of Millrace at the location.
+        WarehouseError: The table's log can't be read.
+        ClientError: The cluster can't be asked.
+    """
+    disk = fs or OsFileSystem()
+    table = Table.load(location, disk)
+    ledger = ledger_of(table)
+    of_topic = [] if bootstrap is None else list(topic_findings(ledger, bootstrap))
+    load = newest_load(table)
+    if load is None:
+        return LoadAudit(findings=tuple(of_topic))
+    name = load.lineage.get("ledger", ledger.name)
+    claims = claims_of([load.lineage], name)
+    is_counted = _is_countable(table, load)
+    findings = [
+        *sum_findings([load.lineage], name),
+        *chain_findings(_reached(claims, entries_of(table, name)), claims),
+        *(_count_findings(table, load, stretches_of(claims), disk) if is_counted else ()),
+    ]
+    return LoadAudit(
+        version=load.version,
+        offsets=sum(claim.until_offset - claim.from_offset for claim in claims),
+        rows=load.rows,
+        dead_letters=load.dead_letters,
+        is_counted=is_counted,
+        findings=(*findings, *of_topic),
+    )
+
+
+def _is_countable(table: Table, load: TableCommit) -> bool:
+    """Returns whether each record of the load is a row or a dead letter, and no other has the same offset."""
+    if mode_of(table) is Mode.UPSERT or former_ledgers(table):
+        return False
+    later = commits_since(table, load.version, table.version - load.version)
+    return not any(commit.removed or "replaced" in commit.lineage for commit in later)
+
+
+def _reached(claims: Sequence[Claim], entries: Mapping[int, LedgerEntry]) -> dict[int, LedgerEntry]:
+    """Returns what the ledger says of the load's partitions, as if the load had begun each."""
+    first: dict[int, int] = {}
+    for claim in claims:
+        first.setdefault(claim.partition, claim.from_offset)
+    return {
+        partition: replace(entries[partition], start_offset=from_offset)
+        for partition, from_offset in first.items()
+        if partition in entries
+    }
+
+
+def _count_findings(table: Table, load: TableCommit, stretches: Sequence[Stretch], fs: FileSystem) -> Iterator[str]:
+    own = Contents(table, fs, set(load.file_names))
+    rows = Contents(table, fs, _names_with(table, stretches))
+    dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+    tables: list[Contents] = [rows]
+    if dead_letters is not None:
+        tables.append(Letters(table, dead_letters, fs, _names_with(dead_letters, stretches)))
+    mets = tally(stretches, tables)
+    strayed = [
+        f"partition {partition}: {len(offsets)} rows in the load's files are outside of its ranges: {shown(offsets)}"
+        for partition, offsets in strays(stretches, own)
+    ]
+    for contents in tables:  # only now have all their row groups been read
+        yield from contents.findings
+    yield from strayed
+    for met in mets:
+        yield from doubled_finding(met)
+        if met.records != met.stretch.records:
+            yield miscount(met)
+
+
+def _names_with(table: Table, stretches: Sequence[Stretch]) -> set[str]:
+    """Returns the names of the files whose bounds in the log say that they may have offsets of the stretches."""
+    actions = table.add_actions()
+    columns = [name for name in BOUNDS if name in actions.column_names]
+    files: Sequence[AddedFile] = actions.select(columns).to_pylist()
+    return {unquote(str(file["path"])) for file in files if any(_may_have(file, stretch) for stretch in stretches)}
+
+
+def _may_have(file: AddedFile, stretch: Stretch) -> bool:
+    folder = file.get(f"partition.{PARTITION}")
+    least, greatest = (folder, folder) if folder is not None else (file.get("min.partition"), file.get("max.partition"))
+    first, last = file.get("min.offset"), file.get("max.offset")
+    return (
+        (least is None or int(least) <= stretch.partition)
+        and (greatest is None or int(greatest) >= stretch.partition)
+        and (first is None or first < stretch.until_offset)
+        and (last is None or last >= stretch.from_offset)
+    )

@@ -1,0 +1,132 @@
+"""Tables written as loads write them, or as no load would, without Spark and without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from millrace.fs import OsFileSystem
+from millrace_pipelines.arrow import Column, nulls_of
+from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.warehouse.delta.data_file import DataFile, RemovedFile
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.lineage import LineageRange
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import (
+    TOPIC_ID_PROPERTY,
+    TOPIC_PROPERTY,
+    LedgerEntry,
+    ledger_of,
+    swap,
+)
+from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_SCHEMA
+
+FS = OsFileSystem()
+PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}
+
+
+class Loads:
+    """Writes the table of the topic `events`, partition by partition, and the dead letters beside it.
+
+    Args:
+        directory: Where the table is created, unless it is there.
+        properties: Its properties.
+        schema: Its columns.
+    """
+
+    def __init__(
+        self, directory: str, properties: Mapping[str, str] = PROPERTIES, schema: pa.Schema = ENVELOPE_SCHEMA
+    ) -> None:
+        self.directory = directory
+        self._properties = properties
+        self._schema = schema
+        self.table(directory)
+
+    def table(self, directory: str, schema: pa.Schema | None = None) -> Table:
+        """Loads a table, which is created unless it is there."""
+        columns = schema or self._schema
+        return Table.load_or_create(directory, FS, schema=columns, name="events", configuration=self._properties)
+
+    def write(
+        self,
+        directory: str,
+        offsets: Sequence[int],
+        partition: int = 0,
+        schema: pa.Schema | None = None,
+        values: Mapping[str, Sequence[object]] | None = None,
+    ) -> DataFile:
+        """Writes a file of rows with these offsets; the other columns have the values that are given, or null."""
+        columns = schema or self._schema
+        given: dict[str, Sequence[object]] = {
+            "partition": [partition] * len(offsets),
+            "offset": offsets,
+            "ledger": ["id-1"] * len(offsets),
+            **(values or {}),
+        }
+        arrays: list[Column] = [
+            pa.array(given[field.name], field.type) if field.name in given else nulls_of(field.type, len(offsets))
+            for field in columns
+        ]
+        with DataFileWriter(directory, "load", 0, columns, FS) as writer:
+            writer.write(pa.Table.from_arrays(arrays, schema=columns))
+            file = writer.finish()
+        assert file is not None
+        return file
+
+    def load(
+        self,
+        span: tuple[int, int],
+        rows: Sequence[int],
+        *,
+        dead: Sequence[int] = (),
+        partition: int = 0,
+        claimed: bool = True,
+        ranges: Sequence[LineageRange] | None = None,
+        lost: Sequence[LineageRange] = (),
+        values: Mapping[str, Sequence[object]] | None = None,
+        **facts: object,
+    ) -> int:
+        """Makes a load of one range, whose lineage says what it should, unless told otherwise."""
+        low, high = span
+        table = self.table(self.directory)
+        expected, transactions = swap(ledger_of(table), {partition: LedgerEntry(low, high)})
+        compacted = high - low - len(rows) - len(dead)
+        claim = LineageRange(
+            partition=partition, from_offset=low, until_offset=high,
+            rows=len(rows), dead_letters=len(dead), compacted=compacted,
+        )  # fmt: skip
+        lineage: dict[str, object] = {"kind": "load", "ledger": ledger_of(table).name, "lost": list(lost)}
+        lineage |= {"ranges": ranges if ranges is not None else [claim] if claimed else []} | facts
+        if dead:
+            beside = dead_letters_dir(self.directory)
+            letters = self.table(beside, DEAD_LETTER_SCHEMA)
+            file = self.write(beside, dead, partition, DEAD_LETTER_SCHEMA)
+            letters.commit([file], expected={}, transactions=transactions, lineage=lineage)
+        files = [self.write(self.directory, rows, partition, values=values)] if rows else []
+        return table.commit(files, expected=expected, transactions=transactions, lineage=lineage)
+
+    def add(
+        self,
+        offsets: Sequence[int],
+        partition: int = 0,
+        lineage: Mapping[str, object] | None = None,
+        directory: str | None = None,
+        values: Mapping[str, Sequence[object]] | None = None,
+    ) -> None:
+        """Commits rows that no load tells of."""
+        directory = directory or self.directory
+        files = [self.write(directory, offsets, partition, values=values)] if offsets else []
+        Table.load(directory, FS).commit(files, expected={}, transactions={}, lineage=lineage or {"kind": "other"})
+
+    def remove(self, directory: str | None = None, lineage: Mapping[str, object] | None = None, which: int = 0) -> None:
+        """Takes a file out of the table."""
+        table = Table.load(directory or self.directory, FS)
+        file = RemovedFile(name=table.file_names()[which])
+        table.commit([], removed=[file], expected={}, transactions={}, lineage=lineage or {"kind": "other"})
+
+    def files(self) -> list[Path]:
+        """Returns the paths of the table's files."""
+        return [Path(path) for path in Table.load(self.directory, FS).files()]
