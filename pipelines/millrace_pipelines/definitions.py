@@ -14,6 +14,7 @@ import dagster as dg
 
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import table_checks
+from millrace_pipelines.defs.loads.history import table_history
 from millrace_pipelines.defs.loads.schedules import audit, nightly_audit
 from millrace_pipelines.defs.loads.sensors import load, new_records
 from millrace_pipelines.defs.recovery.assets import recovery_check
@@ -30,7 +31,7 @@ defs = dg.Definitions(
     assets=[topic, warehouse_table, retention, recovery_check, table_upkeep],
     asset_checks=[table_checks],
     jobs=[load, audit],
-    sensors=[topics, new_records],
+    sensors=[topics, new_records, table_history],
     schedules=[hourly_retention, nightly_audit, nightly_recovery_check, nightly_table_upkeep],
     resources={
         "millrace": MillraceResource(

@@ -1,6 +1,7 @@
 """A load as Dagster runs it: in its own process, with what it did as metadata, and audited."""
 
 import json
+from dataclasses import replace
 
 import dagster as dg
 import pytest
@@ -10,10 +11,12 @@ from millrace.clock import SystemClock
 from millrace.records.record import NewRecord
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import table_checks
+from millrace_pipelines.defs.loads.history import table_history
 from millrace_pipelines.defs.loads.sensors import RETRY_AFTER_MS, UNFINISHED, has_just_failed, new_records
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.tables.checks.results import Check
 from millrace_pipelines.defs.topics.assets import topic
+from millrace_pipelines.warehouse import LoadOptions, load_topic
 
 SCHEMA = {"fields": [{"name": "id", "type": "long"}]}
 
@@ -88,6 +91,29 @@ def test_two_loads_and_the_sensor_that_asks_for_them(tmp_path, instance, millrac
     assert checks["load_completeness"].passed
     assert checks["load_completeness"].metadata["offsets"].value == 1
     assert checks["completeness"].passed
+
+
+def test_what_is_shown_of_loads_by_dagster_and_by_hand(instance, millrace, send):
+    send(0, [b"first"])
+    materialization, _ = materialize(instance, millrace)
+    metadata = materialization.metadata
+    assert (metadata["dagster/row_count"].value, metadata["table files"].value) == (1, 1)
+    assert "| 0 | 0 |" in metadata["newest rows"].value
+    assert metadata["dagster/column_schema"].value.columns[0].name == "topic"
+
+    send(1, [b"second", b"third"])
+    options = LoadOptions(topic="events", table=millrace.table_dir("events"), bootstrap=millrace.bootstrap)
+    load_topic(replace(options, master=millrace.master))
+    context = dg.build_sensor_context(instance=instance)
+    found = table_history(context, millrace=millrace)
+    [event] = found.asset_events
+    assert (event.asset_key, event.partition) == (warehouse_table.key, "events")
+    assert event.metadata["rows"].value == 2
+    assert event.metadata["dagster/row_count"].value == 3
+    instance.report_runless_asset_event(event)
+    for cursor in (found.cursor, None):
+        again = table_history(dg.build_sensor_context(instance=instance, cursor=cursor), millrace=millrace)
+        assert isinstance(again, dg.SkipReason) or again.asset_events == []
 
 
 def test_a_load_that_waits_or_runs_is_not_asked_for_again(instance, millrace, send):

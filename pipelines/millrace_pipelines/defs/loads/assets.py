@@ -6,8 +6,10 @@ from typing import TypeVar, cast
 
 import dagster as dg
 
+from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.maintenance import label, report_table
 from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.tables.metadata import loaded_metadata
 from millrace_pipelines.defs.topics.assets import topic
 from millrace_pipelines.defs.topics.partitions import topics_partitions
 
@@ -44,7 +46,12 @@ def warehouse_table(
             "master": millrace.master,
         },
     )
-    return dg.MaterializeResult(metadata=shown_metadata(invocation.get_materialize_result().metadata or {}))
+    reported = invocation.get_materialize_result().metadata or {}
+    shown = shown_metadata(reported)
+    version = reported.get("table_version")
+    if isinstance(version, dg.IntMetadataValue) and version.value is not None:
+        shown |= loaded_metadata(millrace.table_dir(name), version.value, OsFileSystem(), topic=topic.key)
+    return dg.MaterializeResult(metadata=shown)
 
 
 def shown_metadata(reported: Mapping[str, Shown]) -> dict[str, Shown | dg.TableMetadataValue | str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import dagster as dg
@@ -63,6 +64,10 @@ class Runs(Protocol):
         """Returns whether a run has not ended; one that is unknown has."""
         ...
 
+    def is_loading(self, asset: TableAsset) -> bool:
+        """Returns whether a run of the asset's partition has not ended; False for an asset without partitions."""
+        ...
+
     def known_versions(self, asset: TableAsset, table_id: str, after_ms: int) -> frozenset[int]:
         """Returns the versions whose commits are known, among those committed at or after a time."""
         ...
@@ -107,7 +112,7 @@ def _look_at(
     table = Table.load(asset.location, fs)
     is_known = position is not None and position.table_id == table.id and position.version <= table.version
     since = position.version if position is not None and is_known else BEFORE_THE_FIRST
-    commits = settled(runs, commits_since(table, since, COMMITS_AT_ONCE))
+    commits = settled(runs, asset, commits_since(table, since, COMMITS_AT_ONCE))
     if not commits:
         return [], Position(table.id, since)
     told = [commit for commit in commits if commit.kind in REPORTED_KINDS]
@@ -116,11 +121,12 @@ def _look_at(
     return materializations(asset, table, unknown, fs), Position(table.id, commits[-1].version)
 
 
-def settled(runs: Runs, commits: Iterable[TableCommit]) -> list[TableCommit]:
-    """Returns the commits before the first one of a run that has not ended, for the run may still report it."""
+def settled(runs: Runs, asset: TableAsset, commits: Iterable[TableCommit]) -> list[TableCommit]:
+    """Returns the commits before the first one that a run may still report; a commit may not name its run."""
+    is_loading = cache(lambda: runs.is_loading(asset))
     found: list[TableCommit] = []
     for commit in commits:
-        if commit.run_id is not None and runs.is_running(commit.run_id):
+        if is_loading() if commit.run_id is None else runs.is_running(commit.run_id):
             break
         found.append(commit)
     return found

@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from millrace_pipelines.definitions import defs
+from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD
 from millrace_pipelines.defs.tables.checks.results import Check
 
 ROOT = Path(__file__).parents[4]
@@ -63,6 +64,12 @@ def test_checks(graph):
     assert names == {("recovery_check", "no_findings"), *(("warehouse_table", check) for check in Check)}
 
 
+@pytest.mark.parametrize(("job", "checks"), [("load", set(AFTER_EACH_LOAD)), ("audit", {Check.COMPLETENESS})])
+def test_the_whole_table_is_audited_at_night_alone(job, checks):
+    keys = defs.resolve_job_def(job).asset_layer.asset_graph.asset_check_keys
+    assert {key.name for key in keys} == checks
+
+
 def test_loads_share_a_pool_and_are_tried_again():
     op = defs.get_assets_def("warehouse_table").op
     assert op.pool == "spark"
@@ -74,6 +81,7 @@ def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on():
     assert status == {
         "topics": "RUNNING",
         "new_records": "STOPPED",
+        "table_history": "RUNNING",
         "hourly_retention": "RUNNING",
         "nightly_audit": "RUNNING",
         "nightly_recovery_check": "RUNNING",

@@ -105,6 +105,17 @@ def test_a_commit_of_a_run_waits_for_its_end(loads, instance, sensor):
     assert sensor.tick() == [4]
 
 
+def test_a_commit_that_names_no_run_waits_for_the_runs_of_its_partition(loads, instance):
+    sensor = Sensor(instance, loads.directory, partition="events")
+    run = instance.create_run_for_job(noop, status=dg.DagsterRunStatus.STARTED, tags={"dagster/partition": "events"})
+    assert sensor.tick() == []
+    reported(instance, loads, 1, "events")
+    instance.report_run_canceled(run)
+    assert sensor.tick() == []
+    loads.load((5, 6), [5])
+    assert sensor.tick() == [2]
+
+
 def test_a_run_that_ended_without_a_report_has_its_commit_reported(loads, instance, sensor):
     run = instance.create_run_for_job(noop, status=dg.DagsterRunStatus.STARTED)
     loads.load((5, 6), [5], run_id=run.run_id)
