@@ -54,9 +54,8 @@ class Contents:
         self.row_groups: list[RowGroup] = []
         self.findings: list[str] = []
         self._found: set[str] = set()
-        said = _said(table)
-        for name in sorted(said) if names is None else sorted(names & said.keys()):
-            self._look_at(name, said[name])
+        for name, action in sorted(_said(table, names).items()):
+            self._look_at(name, action)
 
     @property
     def rows(self) -> int:
@@ -116,11 +115,15 @@ class Contents:
             self.findings.append(f"{path}: {what}")
 
 
-def _said(table: Table) -> dict[str, AddedFile]:
-    """Returns what the log says of each file, by name, as far as it is compared."""
+def _said(table: Table, names: AbstractSet[str] | None) -> dict[str, AddedFile]:
+    """Returns what the log says of each file, by name, as far as it is compared; with names, of these files alone."""
     actions = table.add_actions()
-    columns = [name for name in SAID if name in actions.column_names]
-    return {unquote(str(action["path"])): action for action in actions.select(columns).to_pylist()}
+    actions = actions.select([name for name in SAID if name in actions.column_names])
+    if names is not None:
+        paths = actions.column("path").to_pylist()
+        places = [place for place, path in enumerate(paths) if unquote(str(path)) in names]
+        actions = actions.take(pa.array(places, pa.int64()))
+    return {unquote(str(action["path"])): action for action in actions.to_pylist()}
 
 
 def _unreadable(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """The audit of what the newest load added, at a cost that does not grow with the table.
 
     sums      the load accounts for each offset of its ranges
-    chain     its ranges follow one another and end where the ledger does
+    chain     its ranges begin where the load before ended, follow one another, and end where the ledger does
     strays    its files have no row outside of its ranges
     counts    rows and dead letters of its ranges are as many as it says, and no offset is there twice: of all files,
               those row groups are read whose bounds say that they may have these offsets
@@ -9,7 +9,7 @@
 
 Counts are left out for a table with a row for each key, for one with rows of former ledgers, whose offsets may be the
 same numbers, and where records were removed since (erasure, reload). The audit of the whole table
-(`completeness.audit`) counts those too, and compares loads with one another.
+(`completeness.audit`) counts those too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from millrace_pipelines.warehouse.completeness.findings import miscount
 from millrace_pipelines.warehouse.completeness.letters import Letters
 from millrace_pipelines.warehouse.completeness.tally import doubled_finding, strays, tally
 from millrace_pipelines.warehouse.completeness.topic import topic_findings
+from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
-from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of
-from millrace_pipelines.warehouse.load.history import TableCommit, commits_since, newest_load
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of, next_app_id
+from millrace_pipelines.warehouse.load.history import LOOKED_BACK, TableCommit, commits_since, newest_load
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 
@@ -93,6 +94,7 @@ def audit_newest_load(location: str, *, bootstrap: str | None = None, fs: FileSy
     is_counted = _is_countable(table, load)
     findings = [
         *sum_findings([load.lineage], name),
+        *_gap_findings(table, load, name, claims),
         *chain_findings(_reached(claims, entries_of(table, name)), claims),
         *(_count_findings(table, load, stretches_of(claims), disk) if is_counted else ()),
     ]
@@ -114,14 +116,32 @@ def _is_countable(table: Table, load: TableCommit) -> bool:
     return not any(commit.removed or "replaced" in commit.lineage for commit in later)
 
 
-def _reached(claims: Sequence[Claim], entries: Mapping[int, LedgerEntry]) -> dict[int, LedgerEntry]:
-    """Returns what the ledger says of the load's partitions, as if the load had begun each."""
+def _gap_findings(table: Table, load: TableCommit, ledger: str, claims: Sequence[Claim]) -> Iterator[str]:
+    """Yields where the load began elsewhere than an earlier commit ended, among the LOOKED_BACK commits before it."""
+    first = _first_offsets(claims)
+    for version in range(load.version - 1, max(-1, load.version - 1 - LOOKED_BACK), -1):
+        commit = read_commit(table, version) if first else None
+        if commit is None:
+            return
+        for partition in sorted(first):
+            ended = commit.transactions.get(next_app_id(ledger, partition))
+            if ended is not None and (began := first.pop(partition)) != ended:
+                yield f"partition {partition}: a load began at {began}, the one before ended at {ended}"
+
+
+def _first_offsets(claims: Sequence[Claim]) -> dict[int, int]:
+    """Returns the first offset of each partition; the claims are in the order of partitions and offsets."""
     first: dict[int, int] = {}
     for claim in claims:
         first.setdefault(claim.partition, claim.from_offset)
+    return first
+
+
+def _reached(claims: Sequence[Claim], entries: Mapping[int, LedgerEntry]) -> dict[int, LedgerEntry]:
+    """Returns what the ledger says of the load's partitions, as if the load had begun each."""
     return {
         partition: replace(entries[partition], start_offset=from_offset)
-        for partition, from_offset in first.items()
+        for partition, from_offset in _first_offsets(claims).items()
         if partition in entries
     }
 

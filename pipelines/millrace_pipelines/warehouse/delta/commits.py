@@ -8,7 +8,7 @@ Source: the Delta transaction log protocol, "Delta Log Entries".
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -32,6 +32,7 @@ class Commit(NamedTuple):
         time_ms: When it was written, 0 where it does not say so.
         operation: What Delta calls it, such as `WRITE`; empty where it does not say so.
         lineage: What it says of itself; empty where another program made it.
+        transactions: The versions of application transactions that it set, by application id.
         file_names: The data files that it added.
         bytes: Their size.
     """
@@ -40,6 +41,7 @@ class Commit(NamedTuple):
     time_ms: int
     operation: str
     lineage: Lineage
+    transactions: Mapping[str, int]
     file_names: tuple[str, ...]
     bytes: int
 
@@ -74,12 +76,13 @@ def read_commit(table: Snapshot, version: int) -> Commit | None:
     except (ValueError, OSError) as error:
         raise WarehouseError(f"{place} can't be read: {error}") from error
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    added = [action["add"] for action in actions if "add" in action]
+    added = _of_kind(actions, "add")
     return Commit(
         version=version,
         time_ms=int(info.get("timestamp", 0)),
         operation=str(info.get("operation", "")),
         lineage=parse_lineage(info[LINEAGE_KEY], f"{LINEAGE_KEY} of {place}") if LINEAGE_KEY in info else {},
+        transactions={str(txn["appId"]): int(txn["version"]) for txn in _of_kind(actions, "txn")},
         file_names=tuple(unquote(str(file["path"])) for file in added),
         bytes=sum(int(file["size"]) for file in added),
     )
@@ -97,6 +100,10 @@ def _first_kept(table: Snapshot, version: int) -> int:
     stems = [info.base_name.removesuffix(COMMIT_SUFFIX) for info in listed if info.base_name.endswith(COMMIT_SUFFIX)]
     kept = [int(stem) for stem in stems if stem.isdecimal() and int(stem) >= version]
     return min(kept, default=table.version + 1)
+
+
+def _of_kind(actions: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
+    return [action[kind] for action in actions if kind in action]
 
 
 def _is_kept(table: Snapshot, version: int) -> bool:

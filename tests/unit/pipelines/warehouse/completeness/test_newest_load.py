@@ -82,6 +82,15 @@ def test_a_ledger_that_moved_alone(loads):
     assert findings(loads) == ["partition 0: the loads end at offset 10, the ledger at 12"]
 
 
+def test_a_gap_before_the_load(loads):
+    compact(loads.directory, FS, SystemClock())
+    loads.load((0, 4), [0, 1, 2, 3], partition=1)
+    loads.load((12, 14), [12, 13])
+    assert findings(loads) == ["partition 0: a load began at 12, the one before ended at 10"]
+    loads.load((4, 6), [4, 5], partition=1)
+    assert findings(loads) == []
+
+
 def test_an_account_that_does_not_add_up(loads):
     loads.load((10, 13), [10, 12], ranges=[{"partition": 0, "from_offset": 10, "until_offset": 13, "rows": 2}])
     assert findings(loads) == ["partition 0, offsets 10-12: the load accounts for 2 of 3 offsets"]
