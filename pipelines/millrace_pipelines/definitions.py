@@ -22,13 +22,14 @@ from millrace_pipelines.defs.recovery.schedules import nightly_recovery_check
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.retention.assets import retention
 from millrace_pipelines.defs.retention.schedules import hourly_retention
+from millrace_pipelines.defs.tables.code_links import linked
 from millrace_pipelines.defs.topics.assets import topic
 from millrace_pipelines.defs.topics.sensors import topics
 from millrace_pipelines.defs.upkeep.assets import table_upkeep
 from millrace_pipelines.defs.upkeep.schedules import nightly_table_upkeep
 
 defs = dg.Definitions(
-    assets=[topic, warehouse_table, retention, recovery_check, table_upkeep],
+    assets=linked([topic, warehouse_table, retention, recovery_check, table_upkeep]),
     asset_checks=[table_checks],
     jobs=[load, audit],
     sensors=[topics, new_records, table_history],

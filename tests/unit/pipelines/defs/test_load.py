@@ -64,6 +64,13 @@ def test_checks(graph):
     assert names == {("recovery_check", "no_findings"), *(("warehouse_table", check) for check in Check)}
 
 
+def test_assets_have_links_to_their_code(graph):
+    for key in graph.materializable_asset_keys:
+        [link] = graph.get(key).metadata["dagster/code_references"].code_references
+        assert link.file_path.startswith(str(ROOT / "pipelines" / "millrace_pipelines" / "defs"))
+        assert link.line_number > 1
+
+
 @pytest.mark.parametrize(("job", "checks"), [("load", set(AFTER_EACH_LOAD)), ("audit", {Check.COMPLETENESS})])
 def test_the_whole_table_is_audited_at_night_alone(job, checks):
     keys = defs.resolve_job_def(job).asset_layer.asset_graph.asset_check_keys
