@@ -173,7 +173,9 @@ class Broker:
         options, store, metadata, configs = self._options, self._store, self._metadata, self._configs
         config, clock, loop = configs.layers.broker_config(), self._clock, self._loop
         replicas = ReplicaManager(self._logs, Purgatory(loop.call_later))
-        self._maintenance = LogMaintenance(self._logs, self._cleaner, replicas)
+        self._maintenance = LogMaintenance(
+            self._logs, self._cleaner, replicas, clock, options.broker.maintenance_request_interval_ms
+        )
         self._closing.push_async_callback(self._maintenance.checkpoint_high_watermarks)
         topics = TopicManager(options.broker, store, metadata, configs.check_topic_config)
         consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.view)

@@ -27,7 +27,7 @@ def broker_chores(options: BrokerOptions, maintenance: LogMaintenance, services:
     abort_interval_ms = transactions.transaction_abort_timed_out_transaction_cleanup_interval_ms
     expiration_interval_ms = transactions.transaction_remove_expired_transaction_cleanup_interval_ms
     chores = [
-        Chore(broker.log_retention_check_interval_ms, maintenance.apply_retention),
+        Chore(broker.log_retention_check_interval_ms, maintenance.apply_retention_unrequested),
         Chore(broker.log_flush_scheduler_interval_ms, maintenance.flush_due),
         Chore(broker.log_flush_scheduler_interval_ms, maintenance.remove_deleted),
         Chore(broker.log_flush_offset_checkpoint_interval_ms, maintenance.checkpoint),
@@ -38,7 +38,7 @@ def broker_chores(options: BrokerOptions, maintenance: LogMaintenance, services:
         Chore(expiration_interval_ms, services.txns.expire_transactional_ids),
     ]
     if broker.log_cleaner_enable:
-        chores.append(Chore(lambda: services.config.log_cleaner_backoff_ms, maintenance.compact_due))
+        chores.append(Chore(lambda: services.config.log_cleaner_backoff_ms, maintenance.compact_unrequested))
     return chores
 
 

@@ -7,6 +7,9 @@
     POST /maintenance/compaction   compacts logs by key; answers with bytes and records per partition
     POST /maintenance/verify       walks every log's segments; answers with findings per partition
 
+A maintenance request may choose topics, and may be a dry run (`maintenance_request`); each answer also reports segment
+by segment. One that makes no sense is answered 400, and 500 where the disk fails, both with a sentence (`error`).
+
 It listens on loopback by default; beyond loopback every request needs `Authorization: Bearer TOKEN`. It may open while
 the broker still opens its logs: there are no metrics then, and maintenance is answered 503.
 """
@@ -17,8 +20,9 @@ import asyncio
 import dataclasses
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal, Protocol, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -28,25 +32,38 @@ from prometheus_client.registry import Collector
 
 from millrace.addresses import Address
 from millrace.clock import Clock
-from millrace.errors import InvalidConfigError, SetupError
+from millrace.errors import InvalidConfigError, InvalidRequestError, SetupError, StorageError, UnknownTopicError
 from millrace_broker.admin.health import Health
+from millrace_broker.admin.maintenance_request import Action, MaintenanceRequest, read_request, selected_topics
 from millrace_broker.storage import CompactionReport, RetentionReport, VerifyReport
+
+logger = logging.getLogger(__name__)
 
 Report = RetentionReport | CompactionReport | VerifyReport
 
 
 class Maintenance(Protocol):
-    """The work that can be asked for; each call returns a report per partition."""
+    """The work that can be asked for: on the logs of `topics`, None for all; each returns a report per partition."""
 
-    async def apply_retention(self) -> Sequence[RetentionReport]:
+    def topics(self) -> Collection[str]:
+        """Returns the topics that have logs."""
+        ...
+
+    def note_request(self, work: Literal["retention", "compaction"]) -> None:
+        """Notes that all of this work has been asked for."""
+        ...
+
+    async def apply_retention(self, topics: Collection[str] | None, *, dry_run: bool) -> Sequence[RetentionReport]:
         """Deletes old segments."""
         ...
 
-    async def compact(self) -> Sequence[CompactionReport]:
+    async def compact(
+        self, topics: Collection[str] | None, *, dry_run: bool, only_due: bool
+    ) -> Sequence[CompactionReport]:
         """Compacts logs to the last value of each key."""
         ...
 
-    async def verify(self) -> Sequence[VerifyReport]:
+    async def verify(self, topics: Collection[str] | None, *, dry_run: bool) -> Sequence[VerifyReport]:
         """Walks all segments."""
         ...
 
@@ -122,22 +139,46 @@ class AdminEndpoint:
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _maintain(self, request: web.Request) -> web.Response:
-        maintenance, action = self._maintenance, request.match_info["action"]
-        if maintenance is None:
-            return web.json_response({"action": action, "error": "the broker is still starting"}, status=503)
-        work: Mapping[str, Callable[[], Awaitable[Sequence[Report]]]] = {
-            "retention": maintenance.apply_retention,
-            "compaction": maintenance.compact,
-            "verify": maintenance.verify,
-        }
-        return await self._reported(action, work[action])
+        action = cast("Action", request.match_info["action"])  # by the route
+        if self._maintenance is None:
+            return _refused(action, 503, "the broker is still starting")
+        try:
+            wanted = read_request(action, request.query.items(), await request.read())
+            topics = selected_topics(wanted.topics, self._maintenance.topics())
+        except (InvalidRequestError, UnknownTopicError) as error:
+            return _refused(action, 400, str(error))
+        if wanted.does_everything and action != "verify":
+            self._maintenance.note_request(action)
+        try:
+            return await self._reported(action, wanted, _work(self._maintenance, action, topics, wanted))
+        except StorageError as error:
+            logger.error("%s on request failed: %s", action, error)  # noqa: TRY400 -- the error says all
+            return _refused(action, 500, str(error))
 
-    async def _reported(self, action: str, work: Callable[[], Awaitable[Sequence[Report]]]) -> web.Response:
+    async def _reported(
+        self, action: Action, wanted: MaintenanceRequest, work: Awaitable[Sequence[Report]]
+    ) -> web.Response:
         started_s = self._clock.monotonic_s()
-        reports = await work()
+        reports = await work
         partitions = await asyncio.to_thread(lambda: [dataclasses.asdict(report) for report in reports])
-        seconds = self._clock.monotonic_s() - started_s
-        return web.json_response({"action": action, "seconds": round(seconds, 6), "partitions": partitions})
+        seconds = round(self._clock.monotonic_s() - started_s, 6)
+        return web.json_response(
+            {"action": action, "dry_run": wanted.dry_run, "seconds": seconds, "partitions": partitions}
+        )
+
+
+def _work(
+    maintenance: Maintenance, action: Action, topics: Collection[str] | None, wanted: MaintenanceRequest
+) -> Awaitable[Sequence[Report]]:
+    if action == "retention":
+        return maintenance.apply_retention(topics, dry_run=wanted.dry_run)
+    if action == "compaction":
+        return maintenance.compact(topics, dry_run=wanted.dry_run, only_due=wanted.only_due)
+    return maintenance.verify(topics, dry_run=wanted.dry_run)
+
+
+def _refused(action: Action, status: int, reason: str) -> web.Response:
+    return web.json_response({"action": action, "error": reason}, status=status)
 
 
 def _authorized(token: str) -> Middleware:

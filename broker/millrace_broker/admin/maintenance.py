@@ -1,4 +1,4 @@
-"""Looks after the logs of a broker: on its own timers (`chores`), and on request (`admin`).
+"""Looks after the logs of a broker: on its own timers (`chores`), and on request (`endpoint`).
 
 Runs on the event loop; what waits for a disk runs in a worker thread meanwhile.
 """
@@ -6,39 +6,70 @@ Runs on the event loop; what waits for a disk runs in a worker thread meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Literal
 
+from millrace.clock import Clock
+from millrace_broker.admin.own_timers import OwnTimer
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import CompactionReport, LogCleaner, LogManager, RetentionReport, VerifyReport
 
 
 class LogMaintenance:
-    """The maintenance of all logs that a broker has."""
+    """The maintenance of all logs that a broker has.
 
-    def __init__(self, logs: LogManager, cleaner: LogCleaner, replicas: ReplicaManager) -> None:
+    `topics` are those whose logs are looked after, None for all; a dry run reports on the same work and does not do it.
+    """
+
+    def __init__(
+        self, logs: LogManager, cleaner: LogCleaner, replicas: ReplicaManager, clock: Clock, request_interval_ms: int
+    ) -> None:
+        """Takes how often retention and compaction are requested from outside (`own_timers`)."""
         self._logs = logs
         self._cleaner = cleaner
         self._replicas = replicas
+        self._timers = {work: OwnTimer(work, request_interval_ms, clock) for work in ("retention", "compaction")}
 
-    async def apply_retention(self) -> Sequence[RetentionReport]:
+    def topics(self) -> Collection[str]:
+        """Returns the topics that have logs here."""
+        return {key.topic for key in self._logs.logs()}
+
+    def note_request(self, work: Literal["retention", "compaction"]) -> None:
+        """Notes that something else than the broker's own timer has all of this work done."""
+        self._timers[work].note_request()
+
+    async def apply_retention(
+        self, topics: Collection[str] | None = None, *, dry_run: bool = False
+    ) -> Sequence[RetentionReport]:
         """Deletes what retention allows and returns a report per partition. Requests go before the next log."""
         reports = []
-        for report in self._logs.retention():
+        for report in self._logs.retention(topics, dry_run=dry_run):
             reports.append(report)
             await asyncio.sleep(0)
         return reports
 
-    async def compact(self) -> Sequence[CompactionReport]:
-        """Compacts every compacted log, due or not, and returns a report per partition."""
-        return await self._compact(force=True)
+    async def compact(
+        self, topics: Collection[str] | None = None, *, dry_run: bool = False, only_due: bool = False
+    ) -> Sequence[CompactionReport]:
+        """Compacts every compacted log, or only those that are due, and returns a report per partition."""
+        work = self._cleaner.plan if dry_run else self._cleaner.run
+        reports = await asyncio.to_thread(work, topics, force=not only_due)
+        self._logs.release_replaced()
+        return reports
 
-    async def compact_due(self) -> Sequence[CompactionReport]:
-        """Compacts the logs that are due and returns a report per partition."""
-        return await self._compact(force=False)
-
-    async def verify(self) -> Sequence[VerifyReport]:
+    async def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Sequence[VerifyReport]:
         """Walks every log's segments and returns a report per partition."""
-        return await asyncio.to_thread(self._logs.verify)
+        return await asyncio.to_thread(self._logs.verify, topics, dry_run=dry_run)
+
+    async def apply_retention_unrequested(self) -> None:
+        """Deletes what retention allows, unless that is requested from outside."""
+        if self._timers["retention"].is_own_turn():
+            await self.apply_retention()
+
+    async def compact_unrequested(self) -> None:
+        """Compacts the logs that are due, unless that is requested from outside."""
+        if self._timers["compaction"].is_own_turn():
+            await self.compact(only_due=True)
 
     async def expire_producers(self) -> int:
         """Forgets idempotent producers that have been silent for long, and returns how many."""
@@ -59,8 +90,3 @@ class LogMaintenance:
     async def checkpoint_high_watermarks(self) -> None:
         """Writes the high watermarks of the led partitions."""
         await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks())
-
-    async def _compact(self, *, force: bool) -> Sequence[CompactionReport]:
-        reports = await asyncio.to_thread(self._cleaner.run, force=force)
-        self._logs.release_replaced()
-        return reports

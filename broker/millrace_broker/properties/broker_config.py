@@ -127,6 +127,12 @@ class BrokerConfig:
     admin_token: str = setting(
         "", "Bearer token of the admin endpoint; required where it listens beyond loopback.", is_secret=True
     )
+    maintenance_request_interval_ms: int = setting(
+        -1,
+        "Milliseconds between requests for retention and compaction to the admin endpoint; the broker's own timers "
+        "step in where none comes for three times as long; -1: only the timers do this work.",
+        minimum=-1,
+    )
     advertised_listeners: str = setting(
         "", "PLAINTEXT://HOST:PORT that clients are told; where the broker listens if empty.", has_default=False
     )

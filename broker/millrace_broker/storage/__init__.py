@@ -38,6 +38,8 @@ from millrace_broker.storage.reports import (
     LogRecovery,
     RecoveryReport,
     RetentionReport,
+    SegmentReport,
+    VerifiedSegment,
     VerifyReport,
 )
 from millrace_broker.storage.segments.transaction_index import AbortedTransaction
@@ -62,7 +64,9 @@ __all__ = [
     "NewLog",
     "RecoveryReport",
     "RetentionReport",
+    "SegmentReport",
     "TopicPartition",
+    "VerifiedSegment",
     "VerifyReport",
     "uncompressed_limit_bytes",
 ]

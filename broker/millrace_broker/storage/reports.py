@@ -38,8 +38,20 @@ class RecoveryReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentReport:
+    """One segment that maintenance deletes or rewrites: its size before that, and the reason."""
+
+    base_offset: int
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionReport:
-    """What retention deleted from one log; `reasons` holds one for each segment, the oldest first."""
+    """What retention deleted from one log, the oldest segment first; in a dry run, what it would delete.
+
+    `segments` is how many the log has now.
+    """
 
     topic: str
     partition: int
@@ -47,6 +59,7 @@ class RetentionReport:
     deleted_segments: int
     deleted_bytes: int
     reasons: tuple[str, ...]
+    by_segment: tuple[SegmentReport, ...]
     log_start_offset: int
     log_end_offset: int
 
@@ -56,7 +69,10 @@ class CompactionReport:
     """What compaction made of one log's closed segments.
 
     Records kept are those of the last pass, records dropped those of all passes, those without a key among them.
-    `error` says why it went no further; "" where all is well.
+    `by_segment` has the segments that were rewritten. `error` says why it went no further; "" where all is well.
+
+    After a dry run there is no pass, and what is said to be after it is as before; `by_segment` has the segments that
+    would be rewritten.
     """
 
     topic: str
@@ -66,10 +82,12 @@ class CompactionReport:
     segments_after: int
     bytes_before: int
     bytes_after: int
+    dirty_bytes: int
     records_kept: int
     records_dropped: int
     keyless_dropped: int
     first_dirty_offset: int
+    by_segment: tuple[SegmentReport, ...]
     error: str
 
 
@@ -83,8 +101,22 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedSegment:
+    """What a check of one segment read, and how many findings there are in it."""
+
+    base_offset: int
+    size_bytes: int
+    batches: int
+    records: int
+    findings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What a check of all segments of one log found; no findings means that all is well."""
+    """What a check of all segments of one log found; no findings means that all is well.
+
+    A dry run reads nothing: it says what there is to read, and has no batches, records and findings.
+    """
 
     topic: str
     partition: int
@@ -95,3 +127,4 @@ class VerifyReport:
     log_start_offset: int
     log_end_offset: int
     findings: tuple[Finding, ...]
+    by_segment: tuple[VerifiedSegment, ...]

@@ -30,10 +30,13 @@ class Dirtiness:
         """The share of dirty bytes in all that would be rewritten."""
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
-    def is_due(self, *, min_ratio: float, max_compaction_lag_ms: int, now_ms: int) -> bool:
-        """Returns whether the log's settings ask for a compaction."""
-        overdue = self.oldest_dirty_ms >= 0 and now_ms - self.oldest_dirty_ms > max_compaction_lag_ms
-        return self.dirty_bytes > 0 and (overdue or self.ratio > min_ratio)
+    def due_reason(self, *, min_ratio: float, max_compaction_lag_ms: int, now_ms: int) -> str | None:
+        """Returns why the log's settings ask for a compaction; None if they do not."""
+        if not self.dirty_bytes:
+            return None
+        if self.oldest_dirty_ms >= 0 and now_ms - self.oldest_dirty_ms > max_compaction_lag_ms:
+            return "older than max.compaction.lag.ms"
+        return "dirty ratio above min.cleanable.dirty.ratio" if self.ratio > min_ratio else None
 
 
 def first_dirty_offset(checkpoint: int | None, *, log_start_offset: int, log_end_offset: int) -> int:

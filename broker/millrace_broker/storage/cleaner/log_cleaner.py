@@ -7,8 +7,9 @@ A pass drops a value because a newer one is there. So the newer one must be on t
 the recovery point checkpointed, before the first segment is rewritten. A log with more keys than the map holds takes
 several passes, each of which cleans some more of it. Every pass ends before the first transaction that is still open.
 
-Threads: `run` is for a worker thread, and two runs exclude one another; `stop` and `follow` may be called from any
-other. A log's own thread does one thing for it: it closes segments that were replaced (`Log.release_replaced`).
+Threads: `run` and `plan` are for worker threads, and two runs exclude one another; `stop` and `follow` may be called
+from any other. A log's own thread does one thing for it: it closes segments that were replaced
+(`Log.release_replaced`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Event, Lock
+from typing import NamedTuple
 
 from millrace.clock import Clock
 from millrace.config import MAX_LONG
@@ -44,7 +46,7 @@ from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import CLEANER_OFFSET_CHECKPOINT, TopicPartition
 from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.manager.log_manager import LogManager
-from millrace_broker.storage.reports import CompactionReport
+from millrace_broker.storage.reports import CompactionReport, SegmentReport
 from millrace_broker.storage.segments.segment import MAX_RELATIVE_OFFSET, LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
 from millrace_broker.storage.segments.time_index import TimeIndex
@@ -55,6 +57,7 @@ logger = logging.getLogger(__name__)
 UNLIMITED_BYTES_PER_SECOND = 1e300
 DEDUPE_BUFFER_BYTES = 128 << 20
 TIME_INDEX_ENTRY_BYTES = TimeIndex.ENTRY.size
+ON_REQUEST = "on request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,14 @@ class CleanerConfig:
 
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
     bytes_per_second: float = UNLIMITED_BYTES_PER_SECOND
+
+
+class _Choice(NamedTuple):
+    """A log to compact, and why."""
+
+    log: Log
+    dirt: Dirtiness
+    reason: str
 
 
 @dataclass(slots=True)
@@ -101,21 +112,41 @@ class LogCleaner:
         for directory in sorted({os.path.dirname(log.directory) for log in logs.logs().values()}):
             self._read_checkpoint(directory)
 
-    def run(self, *, force: bool = False) -> list[CompactionReport]:
+    def run(self, topics: Collection[str] | None = None, *, force: bool = False) -> list[CompactionReport]:
         """Compacts the logs that are due, the dirtiest first; with `force` every compacted log with dirty segments.
 
-        What goes wrong with one log is in its report. A log with a damaged batch is left alone from then on, unless
-        forced.
+        Only logs of `topics`, None for all. What goes wrong with one log is in its report. A log with a damaged batch
+        is left alone from then on, unless forced.
         """
         reports: list[CompactionReport] = []
+        done: set[TopicPartition] = set()
+
+        def is_left(key: TopicPartition) -> bool:
+            return key not in done and (topics is None or key.topic in topics)
+
         with self._running, short_turns():
             self._forget_deleted()
-            while (choice := self._choose({(each.topic, each.partition) for each in reports}, force=force)) is not None:
+            while choices := list(self._choices(is_left, force=force)):
+                dirtiest = max(choices, key=lambda each: each.dirt.ratio)
+                done.add(dirtiest.log.topic_partition)
                 try:
-                    reports.append(self._compact(*choice))
+                    reports.append(self._compact(dirtiest))
                 except CompactionStoppedError:
                     break
         return reports
+
+    def plan(self, topics: Collection[str] | None = None, *, force: bool = False) -> list[CompactionReport]:
+        """Reports, the dirtiest log first, what `run` would rewrite, and changes nothing. StorageError."""
+        choices = self._choices(lambda key: topics is None or key.topic in topics, force=force)
+        return [
+            _report(
+                choice,
+                _sizes(choice.log),
+                _Progress(choice.dirt.first_dirty_offset),
+                rewritten_up_to=choice.dirt.end_offset if choice.dirt.dirty_bytes else 0,
+            )
+            for choice in sorted(choices, key=lambda each: each.dirt.ratio, reverse=True)
+        ]
 
     def reconfigure(self, config: CleanerConfig) -> None:
         """Takes other limits, from the next log on."""
@@ -135,26 +166,20 @@ class LogCleaner:
         with self._running:
             pass
 
-    def _choose(self, done: set[tuple[str, int]], *, force: bool) -> tuple[Log, Dirtiness] | None:
-        """Returns the dirtiest log that is due and is not among `done`; None without one."""
+    def _choices(self, is_wanted: Callable[[TopicPartition], bool], *, force: bool) -> Iterator[_Choice]:
+        """Yields the wanted logs that are due; with `force`, all that are compacted."""
         now_ms = self._clock.now_ms()
-        chosen: tuple[Log, Dirtiness] | None = None
         for key, log in self._logs.configured().items():
-            if self._stopping.is_set() or not log.config.is_compacted or tuple(key) in done:
+            if self._stopping.is_set() or not log.config.is_compacted or not is_wanted(key):
                 continue
             dirt = self._dirtiness(key, log, now_ms)
-            config = log.config
-            due = force or (
-                self._set_aside.get(key) is not log
-                and dirt.is_due(
-                    min_ratio=config.min_cleanable_dirty_ratio,
-                    max_compaction_lag_ms=config.max_compaction_lag_ms,
-                    now_ms=now_ms,
-                )
+            reason = dirt.due_reason(
+                min_ratio=log.config.min_cleanable_dirty_ratio,
+                max_compaction_lag_ms=log.config.max_compaction_lag_ms,
+                now_ms=now_ms,
             )
-            if due and (chosen is None or dirt.ratio > chosen[1].ratio):
-                chosen = log, dirt
-        return chosen
+            if force or (reason is not None and self._set_aside.get(key) is not log):
+                yield _Choice(log, dirt, reason or ON_REQUEST)
 
     def _dirtiness(self, key: TopicPartition, log: Log, now_ms: int) -> Dirtiness:
         known = self._first_dirty.get(key)
@@ -183,10 +208,10 @@ class LogCleaner:
                     return read_header(self._fs.pread(segment.fd, HEADER_BYTES, 0)).max_timestamp
         return NO_TIMESTAMP
 
-    def _compact(self, log: Log, dirt: Dirtiness) -> CompactionReport:
+    def _compact(self, choice: _Choice) -> CompactionReport:
         """Makes all passes over one log and reports on them."""
-        key = log.topic_partition
-        before = [(segment.size_bytes, segment.base_offset) for segment in log.closed_segments]
+        log, dirt, _ = choice
+        key, before = log.topic_partition, _sizes(log)
         progress = _Progress(dirt.first_dirty_offset)
         try:
             if dirt.dirty_bytes:
@@ -204,7 +229,7 @@ class LogCleaner:
             logger.error("%s: compaction failed: %s", key, progress.error)
         if progress.keyless_dropped:
             logger.warning("%s: compaction dropped %d records without a key", key, progress.keyless_dropped)
-        return _report(log, before, progress)
+        return _report(choice, before, progress, rewritten_up_to=progress.first_dirty_offset if progress.passes else 0)
 
     def _run_passes(
         self, log: Log, end_offset: int, last_records: Mapping[int, LastRecord], progress: _Progress
@@ -322,8 +347,21 @@ def _groups(log: Log, segments: Sequence[LogSegment]) -> Iterator[Sequence[LogSe
         start += count
 
 
-def _report(log: Log, before: Sequence[tuple[int, int]], progress: _Progress) -> CompactionReport:
-    end_offset = before[-1][1] if before else 0
+class _Size(NamedTuple):
+    """The size of a segment before a compaction."""
+
+    base_offset: int
+    size_bytes: int
+
+
+def _sizes(log: Log) -> list[_Size]:
+    return [_Size(segment.base_offset, segment.size_bytes) for segment in log.closed_segments]
+
+
+def _report(choice: _Choice, before: Sequence[_Size], progress: _Progress, *, rewritten_up_to: int) -> CompactionReport:
+    """Reports on a compaction; the segments that begin below the offset `rewritten_up_to` were rewritten."""
+    log, dirt, reason = choice
+    end_offset = before[-1].base_offset if before else 0
     after = [segment for segment in log.closed_segments if segment.base_offset <= end_offset]
     return CompactionReport(
         topic=log.topic_partition.topic,
@@ -331,12 +369,18 @@ def _report(log: Log, before: Sequence[tuple[int, int]], progress: _Progress) ->
         passes=progress.passes,
         segments_before=len(before),
         segments_after=len(after),
-        bytes_before=sum(size for size, _ in before),
+        bytes_before=sum(each.size_bytes for each in before),
         bytes_after=sum(segment.size_bytes for segment in after),
+        dirty_bytes=dirt.dirty_bytes,
         records_kept=progress.kept,
         records_dropped=progress.dropped,
         keyless_dropped=progress.keyless_dropped,
         first_dirty_offset=progress.first_dirty_offset,
+        by_segment=tuple(
+            SegmentReport(base_offset=each.base_offset, size_bytes=each.size_bytes, reason=reason)
+            for each in before
+            if each.base_offset < rewritten_up_to
+        ),
         error=progress.error,
     )
 

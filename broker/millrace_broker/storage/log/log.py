@@ -270,10 +270,11 @@ class Log:
             raise OffsetOutOfRangeError(f"{self.topic_partition}: offset {offset} is above {self.log_end_offset}")
         self._segments.start_offset = max(self._segments.start_offset, offset)
 
-    def apply_retention(self, *, up_to_offset: int | None = None) -> RetentionReport:
+    def apply_retention(self, *, up_to_offset: int | None = None, dry_run: bool = False) -> RetentionReport:
         """Deletes the segments that the settings let go, below `up_to_offset` (the high watermark) only; StorageError.
 
-        Their files get another name now and are removed by `remove_deleted` after `file.delete.delay.ms`.
+        Their files get another name now and are removed by `remove_deleted` after `file.delete.delay.ms`. A dry run
+        reports the same segments and leaves them.
         """
         self.release_replaced()
         with self._segments.names_lock:
@@ -284,6 +285,7 @@ class Log:
                 self.config,
                 up_to_offset=self.log_end_offset if up_to_offset is None else up_to_offset,
                 now_ms=self._clock.now_ms(),
+                dry_run=dry_run,
             )
 
     def remove_deleted(self) -> int:
@@ -298,11 +300,14 @@ class Log:
         """Closes the segments that compaction has replaced; readers that hold one by `retain` keep it."""
         self._segments.release_replaced()
 
-    def verify(self) -> VerifyReport:
-        """Reads every batch that is in the log now and checks bytes, offsets and indexes; StorageError."""
+    def verify(self, *, dry_run: bool = False) -> VerifyReport:
+        """Reads every batch that is in the log now and checks bytes, offsets and indexes; StorageError.
+
+        A dry run reads none, and says how much there is to read.
+        """
         end, segments = self.log_end_offset, self._segments.now
         with storage_errors(self.directory):
-            return verify_log(self._fs, self.topic_partition, self.log_start_offset, end, segments[:])
+            return verify_log(self._fs, self.topic_partition, self.log_start_offset, end, segments[:], dry_run=dry_run)
 
     # Closing.
 

@@ -26,7 +26,7 @@ import logging
 import os
 import uuid
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -202,15 +202,15 @@ class LogManager:
 
     # Looking after.
 
-    def retention(self) -> Iterator[RetentionReport]:
+    def retention(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Iterator[RetentionReport]:
         """Applies every log's retention settings, one log with each step, and yields its report.
 
-        Logs whose settings are unknown are left out, and those of folders that are offline. StorageError after all were
-        tried.
+        Only logs of `topics`, None for all. Logs whose settings are unknown are left out, and those of folders that are
+        offline. StorageError after all were tried.
         """
         online = {data_dir.path for data_dir in self.dirs.all if data_dir.is_online}
-        logs = [log for log in self.configured().values() if os.path.dirname(log.directory) in online]
-        return each_tried(logs, Log.apply_retention, "retention")
+        logs = [log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online]
+        return each_tried(logs, partial(Log.apply_retention, dry_run=dry_run), "retention")
 
     def expire_producers(self) -> int:
         """Lets every log forget the producers that have been silent for long; returns how many."""
@@ -225,9 +225,9 @@ class LogManager:
         """Removes files and folders whose `file.delete.delay.ms` is over; returns how many. StorageError."""
         return sum(log.remove_deleted() for log in self._table.logs.values()) + self._deleted.remove_due()
 
-    def verify(self) -> list[VerifyReport]:
-        """Checks every byte of every log; StorageError."""
-        return [log.verify() for log in self._table.logs.values()]
+    def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> list[VerifyReport]:
+        """Checks every byte of every log of `topics`, None for all; StorageError."""
+        return [log.verify(dry_run=dry_run) for log in _of(topics, self._table.logs)]
 
     def flush_due(self) -> None:
         """Syncs the logs whose `flush.ms` has passed or that were rolled; StorageError after all were tried."""
@@ -296,3 +296,7 @@ class LogManager:
             self._fs.rename(log.directory, target)
         self._table.forget(topic_partition, log)
         self._deleted.add(target, log.config.file_delete_delay_ms)
+
+
+def _of(topics: Collection[str] | None, logs: Mapping[TopicPartition, Log]) -> list[Log]:
+    return [log for key, log in logs.items() if topics is None or key.topic in topics]

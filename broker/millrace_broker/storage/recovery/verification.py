@@ -16,7 +16,7 @@ from millrace.fs import FileSystem
 from millrace.records.batch import BatchHeader
 from millrace_broker.storage.batches.scan import walk_batches
 from millrace_broker.storage.filenames import TopicPartition
-from millrace_broker.storage.reports import Finding, VerifyReport
+from millrace_broker.storage.reports import Finding, VerifiedSegment, VerifyReport
 from millrace_broker.storage.segments.segment import LogSegment
 
 
@@ -32,6 +32,17 @@ class _SegmentCheck:
         self._fs = fs
         self._end_offset = next_base
         self._gaps: list[Finding] = []
+
+    @property
+    def report(self) -> VerifiedSegment:
+        """What the walk has read and found."""
+        return VerifiedSegment(
+            base_offset=self._segment.base_offset,
+            size_bytes=self.size_bytes,
+            batches=self.batches,
+            records=self.records,
+            findings=len(self.findings),
+        )
 
     def run(self) -> None:
         """Walks over the batches and matches the index entries with them."""
@@ -78,15 +89,21 @@ def verify_log(
     log_start_offset: int,
     log_end_offset: int,
     segments: Sequence[LogSegment],
+    *,
+    dry_run: bool = False,
 ) -> VerifyReport:
-    """Checks the segments as they are at this moment; those that are deleted meanwhile are left out. OSError passes."""
+    """Checks the segments as they are at this moment; those that are deleted meanwhile are left out. OSError passes.
+
+    A dry run reads none of them.
+    """
     checks: list[_SegmentCheck] = []
     for segment, following in zip_longest(segments, segments[1:]):
         if not segment.retain():
             continue
         try:
             check = _SegmentCheck(fs, segment, None if following is None else following.base_offset)
-            check.run()
+            if not dry_run:
+                check.run()
         finally:
             segment.release()
         checks.append(check)
@@ -100,4 +117,5 @@ def verify_log(
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         findings=tuple(finding for check in checks for finding in check.findings),
+        by_segment=tuple(check.report for check in checks),
     )

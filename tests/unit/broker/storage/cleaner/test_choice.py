@@ -44,15 +44,22 @@ def test_dirt_is_what_lies_between_the_first_dirty_offset_and_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("clean", "dirty", "oldest_ms", "expected"),
-    [(1, 1, -1, False), (1, 2, -1, True), (9, 1, 100, True), (9, 1, 101, False), (9, 0, 100, False), (0, 0, -1, False)],
+    [
+        (1, 1, -1, None),
+        (1, 2, -1, "dirty ratio above min.cleanable.dirty.ratio"),
+        (9, 1, 100, "older than max.compaction.lag.ms"),
+        (9, 1, 101, None),
+        (9, 0, 100, None),
+        (0, 0, -1, None),
+    ],
 )
 def test_a_log_is_due_by_its_dirty_ratio_or_its_oldest_dirty_record(
-    clean: int, dirty: int, oldest_ms: int, *, expected: bool
+    clean: int, dirty: int, oldest_ms: int, expected: str | None
 ) -> None:
     dirt = Dirtiness(
         first_dirty_offset=0, end_offset=10, clean_bytes=clean, dirty_bytes=dirty, oldest_dirty_ms=oldest_ms
     )
-    assert dirt.is_due(min_ratio=0.5, max_compaction_lag_ms=99, now_ms=200) is expected
+    assert dirt.due_reason(min_ratio=0.5, max_compaction_lag_ms=99, now_ms=200) == expected
 
 
 @pytest.mark.parametrize(
