@@ -53,3 +53,11 @@ def test_a_damaged_table_keeps_no_other_from_being_kept(tmp_path):
     with pytest.raises(dg.Failure, match="1 of 2 tables"):
         table_upkeep(dg.build_asset_context(), millrace=millrace)
     assert not orphan.exists()
+
+
+def test_a_warehouse_that_is_not_there_yet_has_no_tables(tmp_path):
+    millrace = MillraceResource(
+        bootstrap="", admin_url="", warehouse_dir=str(tmp_path / "none"), schema_dir="", master="local[1,3]"
+    )
+    result = table_upkeep(dg.build_asset_context(), millrace=millrace)
+    assert result.metadata["files compacted"] == 0

@@ -7,6 +7,7 @@ import sys
 import time
 from urllib.request import Request, urlopen
 
+import dagster as dg
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -18,6 +19,8 @@ from millrace.fs import OsFileSystem
 from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace_ops.cli.app import app
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.upkeep.assets import table_upkeep
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
 from millrace_pipelines.warehouse.delta.store import store_at
@@ -125,3 +128,27 @@ def test_tables_of_a_bucket_are_found(environment):
         assert rows.read_all().to_pylist() == [{"rows": 1}]
     with pytest.raises(WarehouseError, match="gs://bucket"):
         find_tables("gs://bucket")
+
+
+def test_tables_of_a_bucket_are_kept(environment):
+    """Upkeep as Dagster runs it compacts and writes checkpoints in a bucket as in a folder."""
+    kept = "s3://warehouse/kept"
+    for number in range(12):
+        commit(make(f"{kept}/events"), number)
+    commit(make(f"{kept}/deep/weather"), 0)
+    make(f"{kept}/events__dead_letters")
+    metadata = upkeep_metadata(kept)
+    assert metadata["files compacted"].value == 12
+    rows = {record.data["table"]: record.data for record in metadata["tables"].records}
+    assert set(rows) == {f"{kept}/deep/weather", f"{kept}/events", f"{kept}/events__dead_letters"}
+    assert rows[f"{kept}/events"]["checkpoint"] == 13
+    assert len(make(f"{kept}/events").files()) == 1
+    assert upkeep_metadata("s3://warehouse/empty")["files compacted"].value == 0
+
+
+def upkeep_metadata(warehouse):
+    millrace = MillraceResource(bootstrap="", admin_url="", warehouse_dir=warehouse, schema_dir="", master="")
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize([table_upkeep], instance=instance, resources={"millrace": millrace})
+        [materialization] = result.asset_materializations_for_node("table_upkeep")
+        return materialization.metadata

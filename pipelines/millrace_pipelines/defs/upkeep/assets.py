@@ -1,6 +1,5 @@
 """Upkeep of all tables: compaction of small files, checkpoints, removal of files that no version names."""
 
-import os
 from dataclasses import asdict
 
 import dagster as dg
@@ -12,12 +11,10 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
+from millrace_pipelines.warehouse.tables.find import table_locations
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
-
-COMPANIONS = (DEAD_LETTERS_SUFFIX, SKIPPED_SUFFIX)
 
 
 @dg.asset(
@@ -26,18 +23,17 @@ COMPANIONS = (DEAD_LETTERS_SUFFIX, SKIPPED_SUFFIX)
     kinds={"deltalake"},
     retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
     description=(
-        "Compacts small files, writes checkpoints and removes files that no version names any more, in the table of "
-        "each topic and in its dead letters, while loads go on."
+        "Compacts small files, writes checkpoints and removes files that no version names any more, in each table of "
+        "the warehouse, a folder or a bucket, and in its dead letters, while loads go on."
     ),
 )
 def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) -> dg.MaterializeResult[None]:
     """Does what each table of the warehouse needs."""
-    names = sorted(os.listdir(millrace.warehouse_dir)) if os.path.isdir(millrace.warehouse_dir) else []
-    topics = [name for name in names if not name.endswith(COMPANIONS)]
+    tables = _tables(context, millrace.warehouse_dir)
     failed: dict[str, str] = {}
-    reports = [report for topic in topics for report in _kept(context, millrace.table_dir(topic), failed)]
+    reports = [report for table in tables for report in _kept(context, table, failed)]
     if failed:
-        raise dg.Failure(f"{len(failed)} of {len(topics)} tables could not be maintained", metadata=dict(failed))
+        raise dg.Failure(f"{len(failed)} of {len(tables)} tables could not be maintained", metadata=dict(failed))
     return dg.MaterializeResult(
         metadata={
             "files compacted": sum(report.compaction.files_before for report in reports if report.compaction),
@@ -46,6 +42,17 @@ def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) 
             "tables": report_table([_shown(report) for report in reports]),
         }
     )
+
+
+def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:
+    """Returns the locations of the warehouse's tables; none, with a warning, where it is not there yet."""
+    try:
+        return [table for table in table_locations(warehouse) if not table.endswith(SKIPPED_SUFFIX)]
+    except FileNotFoundError as error:
+        context.log.warning("there are no tables yet: %s", error)
+        return []
+    except (MillraceError, pa.ArrowException, OSError) as error:
+        raise dg.Failure(f"the tables of {warehouse} can't be listed: {error}") from error
 
 
 def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[UpkeepReport]:

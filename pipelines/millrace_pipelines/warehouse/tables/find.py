@@ -34,6 +34,11 @@ class TableFacts:
 
 def find_tables(directory: str) -> list[str]:
     """Returns the locations of all tables of topics in or below a folder or a bucket, without those of dead letters."""
+    return [location for location in table_locations(directory) if _is_loaded(location)]
+
+
+def table_locations(directory: str) -> list[str]:
+    """Returns where tables lie in or below a folder or a bucket, without those of dead letters; reads none of them."""
     bucket = bucket_at(directory)
     if bucket is None:
         return sorted(_tables_below(os.path.abspath(directory)))
@@ -89,7 +94,7 @@ def sum_of(lag: dict[int, int] | None) -> int | None:
 
 def _tables_below(directory: str) -> Iterator[str]:
     if os.path.isdir(os.path.join(directory, LOG_DIRECTORY)):
-        if not directory.endswith(DEAD_LETTERS_SUFFIX) and _is_loaded(directory):
+        if not directory.endswith(DEAD_LETTERS_SUFFIX):
             yield directory
         return
     with os.scandir(directory) as entries:
@@ -102,9 +107,8 @@ def _tables_in_bucket(filesystem: pafs.FileSystem, path: str) -> Iterator[str]:
     found = filesystem.get_file_info(pafs.FileSelector(path))
     folders = [info.path for info in found if info.type is pafs.FileType.Directory]
     if f"{path}/{LOG_DIRECTORY}" in folders:
-        location = f"s3://{path}"
-        if not path.endswith(DEAD_LETTERS_SUFFIX) and _is_loaded(location):
-            yield location
+        if not path.endswith(DEAD_LETTERS_SUFFIX):
+            yield f"s3://{path}"
         return
     for folder in folders:
         yield from _tables_in_bucket(filesystem, folder)
