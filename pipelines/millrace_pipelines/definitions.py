@@ -3,6 +3,7 @@
     topic (external, one partition per topic) ──> warehouse_table ──> checks: load_completeness, dead_letters, …
       │                                             └──> table_upkeep   (nightly)
       ├──> retention       (hourly)
+      ├──> compaction      (hourly)
       └──> recovery_check  (nightly) ──> check: no_findings
 
 The resource names environment variables, which Dagster reads when a run or a tick starts, not when it loads this.
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import dagster as dg
 
+from millrace_pipelines.defs.compaction.assets import compaction
+from millrace_pipelines.defs.compaction.schedules import hourly_compaction
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import table_checks
 from millrace_pipelines.defs.loads.history import table_history
@@ -29,11 +32,11 @@ from millrace_pipelines.defs.upkeep.assets import table_upkeep
 from millrace_pipelines.defs.upkeep.schedules import nightly_table_upkeep
 
 defs = dg.Definitions(
-    assets=linked([topic, warehouse_table, retention, recovery_check, table_upkeep]),
+    assets=linked([topic, warehouse_table, retention, compaction, recovery_check, table_upkeep]),
     asset_checks=[table_checks],
     jobs=[load, audit],
     sensors=[topics, new_records, table_history],
-    schedules=[hourly_retention, nightly_audit, nightly_recovery_check, nightly_table_upkeep],
+    schedules=[hourly_retention, hourly_compaction, nightly_audit, nightly_recovery_check, nightly_table_upkeep],
     resources={
         "millrace": MillraceResource(
             bootstrap=dg.EnvVar("MILLRACE_BOOTSTRAP"),

@@ -21,7 +21,18 @@ class ServiceUnreachableError(PlatformError):
     retriable = True
 
 
-def post_json(url: str, body: Json = None, *, timeout_s: float, advice: str, use_proxy: bool = True) -> Json:
+class UnsuccessfulStatusError(ServiceUnreachableError):
+    """A service answered with a status that is no success; `content` is the body of the answer."""
+
+    def __init__(self, message: str, status: int, content: bytes) -> None:
+        super().__init__(message)
+        self.status = status
+        self.content = content
+
+
+def post_json(
+    url: str, body: Json = None, *, timeout_s: float, advice: str, use_proxy: bool = True, token: str = ""
+) -> Json:
     """Sends a POST request and returns the JSON of its answer.
 
     Args:
@@ -30,18 +41,22 @@ def post_json(url: str, body: Json = None, *, timeout_s: float, advice: str, use
         timeout_s: How long the answer may take once the service is connected.
         advice: What to look at where the request fails; it ends the error's message.
         use_proxy: Whether a proxy that the environment names is used.
+        token: A bearer token that the service asks for; no error shows it.
 
     Raises:
-        ServiceUnreachableError: No answer, one that is no success, or no JSON; it names the URL.
+        ServiceUnreachableError: No answer, or no JSON; it names the URL.
+        UnsuccessfulStatusError: An answer that is no success.
     """
+    headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
     timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
     try:
-        response = httpx.post(url, json=body, timeout=timeout, trust_env=use_proxy)
+        response = httpx.post(url, json=body, headers=headers, timeout=timeout, trust_env=use_proxy)
     except httpx.HTTPError as error:
         raise ServiceUnreachableError(f"{url}: {type(error).__name__}: {error}; {advice}") from error
     if not response.is_success:
         shown = response.content[:SHOWN_BYTES]
-        raise ServiceUnreachableError(f"{url}: status {response.status_code}: {shown!r}; {advice}")
+        message = f"{url}: status {response.status_code}: {shown!r}; {advice}"
+        raise UnsuccessfulStatusError(message, response.status_code, response.content)
     try:
         answer: Json = response.json()
     except ValueError as error:

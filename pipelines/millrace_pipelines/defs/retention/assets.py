@@ -1,10 +1,10 @@
 """Retention on request: the broker deletes what its policies no longer keep, and reports what it deleted."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 import dagster as dg
 
-from millrace_pipelines.defs.maintenance import report_table
+from millrace_pipelines.defs.maintenance import MaintenanceConfig, failures_in_words, partition_metadata
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.assets import topic
 
@@ -13,18 +13,28 @@ from millrace_pipelines.defs.topics.assets import topic
     deps=[topic],
     group_name="millrace",
     kinds={"kafka"},
+    output_required=False,
     retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
-    description="Deletes the segments that retention.ms or retention.bytes no longer keep, on every partition.",
+    description=(
+        "Deletes the segments that retention.ms, retention.bytes or another delete policy no longer keeps. "
+        "A dry run is an observation of what would be deleted."
+    ),
 )
-def retention(millrace: MillraceResource) -> dg.MaterializeResult[None]:
-    """Has the broker apply retention to all logs."""
-    report = millrace.apply_retention()
+def retention(
+    context: dg.AssetExecutionContext, config: MaintenanceConfig, millrace: MillraceResource
+) -> Iterator[dg.MaterializeResult[None] | dg.AssetObservation]:
+    """Has the broker apply retention to the logs of the chosen topics."""
+    with failures_in_words():
+        report = millrace.admin().apply_retention(config.topics, dry_run=config.dry_run)
     partitions = report["partitions"]
-    return dg.MaterializeResult(
-        metadata={
-            "segments deleted": sum(one["deleted_segments"] for one in partitions),
-            "bytes deleted": sum(one["deleted_bytes"] for one in partitions),
-            "seconds": report["seconds"],
-            "partitions": report_table(partitions),
-        }
-    )
+    what = "to delete" if config.dry_run else "deleted"
+    metadata = {
+        f"segments {what}": sum(one["deleted_segments"] for one in partitions),
+        f"bytes {what}": sum(one["deleted_bytes"] for one in partitions),
+        "seconds": report["seconds"],
+        **partition_metadata(partitions, "deleted_bytes"),
+    }
+    if config.dry_run:
+        yield dg.AssetObservation(context.asset_key, metadata=metadata)
+    else:
+        yield dg.MaterializeResult(metadata=metadata)

@@ -38,6 +38,7 @@ def test_assets_and_what_they_are_made_from(graph):
         "topic": set(),
         "warehouse_table": {"topic"},
         "retention": {"topic"},
+        "compaction": {"topic"},
         "recovery_check": {"topic"},
         "table_upkeep": {"warehouse_table"},
     }
@@ -54,6 +55,7 @@ def test_what_can_be_triggered_is_materializable(graph):
     assert {key.to_user_string() for key in graph.materializable_asset_keys} == {
         "warehouse_table",
         "retention",
+        "compaction",
         "recovery_check",
         "table_upkeep",
     }
@@ -90,6 +92,7 @@ def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on():
         "new_records": "STOPPED",
         "table_history": "RUNNING",
         "hourly_retention": "RUNNING",
+        "hourly_compaction": "RUNNING",
         "nightly_audit": "RUNNING",
         "nightly_recovery_check": "RUNNING",
         "nightly_table_upkeep": "RUNNING",

@@ -1,0 +1,167 @@
+"""The broker's admin endpoint as the definitions ask it for maintenance (docs/maintenance.md), and what it answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, NamedTuple, TypedDict, cast
+
+from millrace.errors import PlatformError
+from millrace.json_values import Json
+from millrace_pipelines.http import ServiceUnreachableError, UnsuccessfulStatusError, post_json
+
+MAINTENANCE_TIMEOUT_S = 3600.0
+TOKEN_VARIABLE = "MILLRACE_ADMIN_TOKEN"  # noqa: S105 -- the name of the variable
+UNAUTHORIZED = 401
+FIRST_SERVER_ERROR = 500
+
+
+class MaintenanceRefusedError(PlatformError):
+    """The broker refuses a maintenance request, and would refuse it again."""
+
+
+class RewrittenSegment(TypedDict):
+    """A segment that is deleted or rewritten, with its size before that."""
+
+    base_offset: int
+    size_bytes: int
+    reason: str
+
+
+class VerifiedSegment(TypedDict):
+    """A segment that was read, and how many findings are in it."""
+
+    base_offset: int
+    size_bytes: int
+    records: int
+    findings: int
+
+
+class Finding(TypedDict):
+    """A damaged place in a partition's log."""
+
+    file: str
+    position: int
+    reason: str
+
+
+class RetentionOfPartition(TypedDict):
+    """What retention deleted of one partition."""
+
+    topic: str
+    partition: int
+    deleted_segments: int
+    deleted_bytes: int
+    by_segment: list[RewrittenSegment]
+
+
+class CompactionOfPartition(TypedDict):
+    """What compaction made of one partition; `error` says why it went no further, "" where all is well."""
+
+    topic: str
+    partition: int
+    bytes_before: int
+    bytes_after: int
+    records_kept: int
+    records_dropped: int
+    by_segment: list[RewrittenSegment]
+    error: str
+
+
+class VerifiedPartition(TypedDict):
+    """What the verification of one partition's log read and found."""
+
+    topic: str
+    partition: int
+    segments: int
+    records: int
+    size_bytes: int
+    findings: list[Finding]
+    by_segment: list[VerifiedSegment]
+
+
+class RetentionReport(TypedDict):
+    """What retention deleted."""
+
+    seconds: float
+    partitions: list[RetentionOfPartition]
+
+
+class CompactionReport(TypedDict):
+    """What compaction rewrote."""
+
+    seconds: float
+    partitions: list[CompactionOfPartition]
+
+
+class VerifyReport(TypedDict):
+    """What a verification of all logs read and found."""
+
+    seconds: float
+    partitions: list[VerifiedPartition]
+
+
+class AdminEndpoint(NamedTuple):
+    """The endpoint at `url`, `http://HOST:PORT`, and the token that it asks for, "" for none.
+
+    Each request names topics, or patterns of them, and none for all; a dry run reports what would be done. It raises
+    ServiceUnreachableError where the broker does not answer, MaintenanceRefusedError where it refuses.
+    """
+
+    url: str
+    token: str
+
+    def apply_retention(self, topics: list[str], *, dry_run: bool) -> RetentionReport:
+        """Has the broker delete what its policies no longer keep."""
+        return cast("RetentionReport", self._maintain("retention", topics, dry_run=dry_run))
+
+    def compact(self, topics: list[str], *, dry_run: bool, only_due: bool) -> CompactionReport:
+        """Has the broker compact logs: all that have something to compact, or only those that are due."""
+        return cast("CompactionReport", self._maintain("compaction", topics, dry_run=dry_run, only_due=only_due))
+
+    def verify(self, topics: list[str], *, dry_run: bool) -> VerifyReport:
+        """Has the broker read its logs and check every batch."""
+        return cast("VerifyReport", self._maintain("verify", topics, dry_run=dry_run))
+
+    def _maintain(
+        self, action: Literal["retention", "compaction", "verify"], topics: list[str], **options: bool
+    ) -> dict[str, Json]:
+        url = f"{self.url}/maintenance/{action}"
+        advice = "is the broker up, and is this the address of its admin endpoint (MILLRACE_ADMIN_URL)?"
+        body: Json = {"topics": [*topics], **options}
+        try:
+            report = post_json(url, body, timeout_s=MAINTENANCE_TIMEOUT_S, advice=advice, token=self._checked_token())
+        except UnsuccessfulStatusError as error:
+            if error.status >= FIRST_SERVER_ERROR:
+                raise
+            raise MaintenanceRefusedError(self._refusal(action, error)) from error
+        if not isinstance(report, dict):
+            raise ServiceUnreachableError(f"{url}: the answer is no report: {str(report)[:200]}; {advice}")
+        return report
+
+    def _checked_token(self) -> str:
+        token = self.token.strip()
+        if token and not token.isprintable():
+            raise MaintenanceRefusedError(
+                f"{TOKEN_VARIABLE} holds characters that no token of an HTTP request may have"
+            )
+        return token
+
+    def _refusal(self, action: str, error: UnsuccessfulStatusError) -> str:
+        if error.status == UNAUTHORIZED and not self.token.strip():
+            return f"the broker's admin endpoint {self.url} asks for a token, and {TOKEN_VARIABLE} is not set"
+        if error.status == UNAUTHORIZED:
+            return (
+                f"the broker's admin endpoint {self.url} refuses the token; {TOKEN_VARIABLE} must be what the broker's "
+                "property admin.token says"
+            )
+        reason = _error_of(error.content)
+        return str(error) if reason is None else f"the broker refuses {action}: {reason}"
+
+
+def _error_of(content: bytes) -> str | None:
+    """Returns the sentence of an answer that refuses; None where it has none."""
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        return None
+    return answer["error"] if isinstance(answer, dict) and isinstance(answer.get("error"), str) else None
