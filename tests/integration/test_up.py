@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -59,11 +60,18 @@ def children_of(process):
     return [pid for pid, parent in pairs if parent == process.pid]
 
 
+def command_lines(process):
+    """What a list of processes shows of a process and all that it has started."""
+    parent = psutil.Process(process.pid)
+    return "\n".join(" ".join(each.cmdline()) for each in (parent, *parent.children(recursive=True)))
+
+
 def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     process = up(*FREE)
     addresses = await_addresses(process)
     children = children_of(process)
     assert len(children) == 5
+    assert "--set=maintenance.request.interval.ms=3600000" in command_lines(process)
 
     with Cluster(addresses["broker"]) as cluster:
         Admin(cluster).create_topic("events", 2)
@@ -79,6 +87,22 @@ def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0, process.stdout.read()
     assert [session_members(child) for child in children] == [[]] * 5
+
+
+def test_the_admin_token_is_asked_for_and_shown_nowhere(up, tmp_path, monkeypatch):
+    monkeypatch.setenv("MILLRACE_ADMIN_TOKEN", "hüsh=1\n")
+    process = up(*FREE, "--no-dagster")
+    addresses = await_addresses(process)
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(addresses["metrics"], timeout=60)
+    authorized = Request(addresses["metrics"], headers={"Authorization": "Bearer hüsh=1".encode()})
+    assert urlopen(authorized, timeout=60).status == 200
+    assert "sh=1" not in command_lines(process)
+    assert "request.interval" not in command_lines(process), "the broker's own timers are in charge without Dagster"
+    logs = "".join(path.read_text() for path in (tmp_path / "state" / "logs").iterdir())
+    assert "sh=1" not in logs
+    [secrets] = (tmp_path / "state" / "secrets").iterdir()
+    assert secrets.stat().st_mode & 0o077 == 0
 
 
 def test_a_second_start_finds_the_topics_of_the_first(up):

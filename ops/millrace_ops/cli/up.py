@@ -38,7 +38,9 @@ def up(
     ] = None,
     master: Annotated[str, typer.Option(help="The Spark master that loads run on.")] = "local[*,3]",
 ) -> None:
-    """Run ZooKeeper, a broker and Dagster, until Ctrl-C."""
+    """Run ZooKeeper, a broker and Dagster, until Ctrl-C. MILLRACE_ADMIN_TOKEN gives the admin endpoint a token."""
+    import os
+
     from millrace.clock import SystemClock
     from millrace.fs import OsFileSystem
     from millrace_ops.platform.platform import Platform, PlatformOptions
@@ -51,6 +53,7 @@ def up(
         dagster_port=dagster_port if dagster else None,
         zookeeper=zookeeper,
         master=master,
+        admin_token=os.environ.get("MILLRACE_ADMIN_TOKEN", "").strip(),
     )
     console = Console()
     try:

@@ -3,7 +3,7 @@
     DIR/zookeeper/   ZooKeeper's snapshots and log       DIR/dagster/   Dagster's instance (SQLite, run logs)
     DIR/broker/      the broker's segments               DIR/schemas/   declared schemas, TOPIC.json
     DIR/warehouse/   one Delta table per topic           DIR/logs/      what each process wrote
-    DIR/.lock        held while a platform runs here
+    DIR/.lock        held while a platform runs here     DIR/secrets/   broker.properties, readable by its owner alone
 
 A platform that was killed at any point goes on where it was when it is started again on the same folder: each part
 recovers its own state.
@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
+
+import javaproperties
 
 from millrace.addresses import parse_listen_address
 from millrace.clock import Clock
@@ -34,6 +36,7 @@ from millrace_ops.platform.services import (
     zookeeper_service,
 )
 from millrace_ops.platform.supervisor import Supervisor
+from millrace_pipelines.defs.request_interval import REQUEST_INTERVAL_MS
 
 LOCK = ".lock"
 
@@ -50,7 +53,8 @@ class PlatformOptions:
         dagster_port: The UI's port, 0 for a free one; None leaves Dagster out.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
         master: The Spark master that loads run on.
-        broker_properties: Further properties of the broker.
+        broker_properties: Further properties of the broker; processes of the machine can see them.
+        admin_token: The token of the admin endpoint, which no process list shows; "" for none.
     """
 
     directory: str
@@ -61,6 +65,7 @@ class PlatformOptions:
     zookeeper: str | None = None
     master: str = "local[*,3]"
     broker_properties: Mapping[str, str] = field(default_factory=dict)
+    admin_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +132,7 @@ class Platform:
             admin=self._options.admin,
             data_dir=self.path("broker"),
             zookeeper=zookeeper,
+            config=self._write_secrets(),
             properties=self._broker_properties(),
         )
         [child] = self.supervisor.start(service)
@@ -167,7 +173,19 @@ class Platform:
     def _broker_properties(self) -> dict[str, str]:
         advertised = self._options.advertised
         told = {} if advertised is None else {"advertised.listeners": f"PLAINTEXT://{advertised}"}
+        if self._options.dagster_port is not None:
+            told["maintenance.request.interval.ms"] = str(REQUEST_INTERVAL_MS)
         return {**told, **self._options.broker_properties}
+
+    def _write_secrets(self) -> str | None:
+        """Writes the broker's secrets to a file that no other user can read; returns its path, None without any."""
+        if not self._options.admin_token:
+            return None
+        os.makedirs(self.path("secrets"), mode=0o700, exist_ok=True)
+        path = os.path.join(self.path("secrets"), "broker.properties")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            javaproperties.dump({"admin.token": self._options.admin_token}, file, timestamp=False)
+        return path
 
     def _check_advertised(self) -> None:
         listen = self._options.listen
@@ -191,4 +209,5 @@ class Platform:
             "MILLRACE_WAREHOUSE_DIR": self.path("warehouse"),
             "MILLRACE_SCHEMA_DIR": self.path("schemas"),
             "MILLRACE_SPARK_MASTER": self._options.master,
+            "MILLRACE_ADMIN_TOKEN": self._options.admin_token,
         }

@@ -36,13 +36,19 @@ def zookeeper_service(directory: str, port: int) -> Service:
     )
 
 
-def broker_service(*, listen: str, admin: str, data_dir: str, zookeeper: str, properties: Mapping[str, str]) -> Service:
-    """Returns the service of a broker; its addresses are in its log as soon as it is ready."""
+def broker_service(
+    *, listen: str, admin: str, data_dir: str, zookeeper: str, config: str | None, properties: Mapping[str, str]
+) -> Service:
+    """Returns the service of a broker; its addresses are in its log as soon as it is ready.
+
+    `config` is the path of a file of further properties, such as secrets, which a process list must not show.
+    """
     assignments = [f"--set={name}={value}" for name, value in properties.items()]
+    file = [] if config is None else ["--config", config]
     places = ["--listen", listen, "--admin", admin, "--data", data_dir, "--zookeeper", zookeeper, "--id", BROKER_ID]
     return Service(
         name="broker",
-        command=(sys.executable, "-u", "-m", "millrace_broker", *places, *assignments),
+        command=(sys.executable, "-u", "-m", "millrace_broker", *places, *file, *assignments),
         is_ready=lambda child: all(pattern.search(child.read_log()) for pattern in (LISTENING, ADMIN_ENDPOINT)),
     )
 
