@@ -9,6 +9,7 @@ from millrace.client.consumer.group_offsets import describe_zookeeper_group, ope
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
 from millrace.testing.kafka import KafkaBroker, find_kafka
+from millrace_support.await_brokers import await_brokers
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 PROPERTIES = {"zookeeper.session.timeout.ms": "6000", "offsets.topic.num.partitions": "1"}
@@ -37,6 +38,7 @@ def brokers(kafka, connect, tmp_path_factory):
         KafkaBroker(kafka, folder / "1", broker_id=1, **settings) as first,
         KafkaBroker(kafka, folder / "2", broker_id=2, **settings) as second,
     ):
+        await_brokers({1, 2}, first, second)
         with Cluster(first.bootstrap) as cluster:
             Admin(cluster).create_topic(TOPIC, PARTITIONS, 2)
         yield first, second

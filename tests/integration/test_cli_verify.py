@@ -19,6 +19,7 @@ from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.verify_broker import check_topics
+from millrace_support.await_brokers import await_brokers
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 BATCHES = 30
@@ -228,14 +229,13 @@ def test_a_partition_without_a_leader_is_a_finding_and_the_others_are_read(tmp_p
         BrokerProcess(tmp_path / "2", zookeeper=chroot, broker_id=2) as second,
         Cluster(f"{first.bootstrap},{second.bootstrap}") as cluster,
     ):
+        await_brokers({1, 2}, first, second)
         Admin(cluster).create_topic("spread", 2)
         for partition in (0, 1):
             SyncProducer(cluster).send("spread", partition, [NewRecord(b"value")])
         leaders = {one: cluster.metadata(["spread"]).topic("spread").partitions[one].leader for one in (0, 1)}
         second.stop()
-        with Cluster(first.bootstrap) as left:
-            while 2 in left.metadata(["spread"]).brokers:
-                pass
+        await_brokers({1}, first)
         found = {row["partition"]: row for row in rows("--bootstrap", first.bootstrap, "spread", status=1)}
     [lost], [kept] = [[one for one in leaders if leaders[one] == broker] for broker in (2, 1)]
     [finding] = found[lost]["findings"]

@@ -34,6 +34,7 @@ from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
 from millrace_ops.cli.app import app
+from millrace_support.await_brokers import await_brokers
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,7 @@ def brokers(connect, tmp_path_factory):
         BrokerProcess(folder / "1", zookeeper=connect, broker_id=1) as first,
         BrokerProcess(folder / "2", zookeeper=connect, broker_id=2) as second,
     ):
+        await_brokers({1, 2}, first, second)
         yield first, second
 
 

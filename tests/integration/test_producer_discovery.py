@@ -11,6 +11,7 @@ from millrace.client.producer.discovery import BrokerWatch
 from millrace.clock import SystemClock
 from millrace.errors import BrokerUnreachableError
 from millrace.testing.broker import BrokerProcess
+from millrace_support.await_brokers import await_brokers
 
 DEADLINE_S = 60
 
@@ -38,9 +39,7 @@ def second(connect, tmp_path, first):
 
     def start():
         started.append(BrokerProcess(tmp_path / "2", zookeeper=connect, broker_id=2))
-        for one in (first, *started):
-            with Cluster(one.bootstrap) as cluster:
-                await_(lambda cluster=cluster: len(cluster.metadata([]).brokers) == 2)
+        await_brokers({1, 2}, first, *started)
         return started[0]
 
     yield start
@@ -75,21 +74,21 @@ def await_(condition):
         time.sleep(0.01)
 
 
-def await_brokers(changes, *brokers):
+def await_told(changes, *brokers):
     while changes.get(timeout=DEADLINE_S) != {broker.bootstrap for broker in brokers}:
         pass
 
 
 def test_a_new_broker_and_a_lost_one_are_told(first, second, changes):
     broker = second()
-    await_brokers(changes, first, broker)
+    await_told(changes, first, broker)
     broker.stop()
-    await_brokers(changes, first)
+    await_told(changes, first)
 
 
 def test_a_new_topic_is_told(first, admin, changes):
     admin.create_topic("told", 1)
-    await_brokers(changes, first)
+    await_told(changes, first)
 
 
 def test_a_topic_that_a_broker_takes_on_is_told(first, admin, request):
@@ -97,7 +96,7 @@ def test_a_topic_that_a_broker_takes_on_is_told(first, admin, request):
     changes = request.getfixturevalue("changes")  # once the topic is there
     assert changes.empty()
     admin.create_partitions("taken", 2)
-    await_brokers(changes, first)
+    await_told(changes, first)
 
 
 @pytest.fixture

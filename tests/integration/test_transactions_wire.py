@@ -11,6 +11,7 @@ from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
+from millrace_support.await_brokers import await_brokers
 from millrace_support.raw import RawConnection
 
 NOT_SEEN_YET = (
@@ -98,8 +99,7 @@ def test_a_transaction_spans_the_partitions_of_one_broker(tmp_path, zookeeper):
         BrokerProcess(tmp_path / "2", zookeeper=place, broker_id=2) as second,
         Cluster(first.bootstrap) as cluster,
     ):
-        while len(cluster.metadata([]).brokers) < 2:
-            pass
+        await_brokers({1, 2}, first, second)
         Admin(cluster).create_topic("events", 2)
         Admin(cluster).create_topic("__transaction_state", 1)
         partitions = cluster.metadata(["events", "__transaction_state"]).topics

@@ -8,6 +8,7 @@ from millrace.errors import ErrorCode
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
+from millrace_support.await_brokers import await_brokers
 from millrace_support.raw import RawConnection
 
 TOPIC = "elsewhere"
@@ -21,6 +22,7 @@ def two_brokers(tmp_path_factory, zookeeper):
         BrokerProcess(folder / "1", zookeeper=chroot, broker_id=1) as first,
         BrokerProcess(folder / "2", zookeeper=chroot, broker_id=2) as second,
     ):
+        await_brokers({1, 2}, first, second)
         with RawConnection(second.bootstrap) as raw:
             topic = {
                 "name": TOPIC, "num_partitions": -1, "replication_factor": -1, "configs": [],

@@ -1,0 +1,36 @@
+"""Waits until the brokers of a cluster have heard of each other, or of an end.
+
+A topic that is created earlier is spread over fewer brokers.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from millrace.client import Cluster
+
+DEADLINE_S = 60.0
+PAUSE_S = 0.01
+
+
+class Serving(Protocol):
+    """A broker that clients reach: Millrace's or Kafka's."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The address, `HOST:PORT`."""
+
+
+def await_brokers(ids: set[int], *told: Serving) -> None:
+    """Waits until each of the brokers `told` answers that exactly the brokers `ids` are alive.
+
+    Raises:
+        AssertionError: It does not within a minute.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    for broker in told:
+        with Cluster(broker.bootstrap) as cluster:
+            while (found := set(cluster.metadata([]).brokers)) != ids:
+                assert time.monotonic() < deadline, f"{broker.bootstrap} knows of {sorted(found)}, not {sorted(ids)}"
+                time.sleep(PAUSE_S)
