@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from urllib.request import Request, urlopen
 
 import dagster as dg
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 import pytest
 from typer.testing import CliRunner
 
@@ -22,13 +24,19 @@ from millrace_ops.cli.app import app
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.upkeep.assets import table_upkeep
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
+from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.preview import preview_load, preview_reload
 from millrace_pipelines.warehouse.tables.find import find_tables
 from millrace_pipelines.warehouse.tables.query import query
+from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
@@ -102,6 +110,34 @@ def test_a_topic_is_loaded_into_a_bucket(environment, broker):
     rows = ds.dataset(table.files(), filesystem=table.filesystem).to_table().sort_by("offset")
     assert rows.column("value").to_pylist() == [b"%d" % number for number in range(100)]
     assert ledger_of(table).next_offset(1) == 100
+
+
+def test_dry_runs_write_nothing_into_a_bucket(environment, broker):
+    location = "s3://warehouse/dry/events"
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("dry", 1)
+        SyncProducer(cluster).send("dry", 0, [NewRecord(b"v")] * 3)
+    options = LoadOptions(topic="dry", table=location, bootstrap=broker.bootstrap, accept_recreated_topic=True)
+    before = objects()
+    assert preview_load(options).changes.created == (location,)
+    assert objects() == before
+    properties = {"millrace.topic": "dry", "millrace.topicId": "of another topic"}
+    table = Table.load_or_create(location, FS, schema=ENVELOPE_SCHEMA, name="dry", configuration=properties)
+    commit(table, 0)
+    before = objects()
+    would = preview_load(options)
+    assert (would.version, would.ranges, would.new_ledger is None) == (1, ((0, 0, 3),), False)
+    with pytest.raises(TopicRecreatedError):
+        preview_reload(replace(options, accept_recreated_topic=False), Selection())
+    assert erase(location, [b"k"], FS, dry_run=True).files == 0
+    assert vacuum(location, FS, retention_hours=24, dry_run=True).files == ()
+    assert objects() == before
+
+
+def objects():
+    """Everything in the bucket, with sizes and times."""
+    files = store_at("s3://warehouse/any", FS).filesystem.get_file_info(pafs.FileSelector("warehouse", recursive=True))
+    return sorted((info.path, info.size, info.mtime_ns) for info in files)
 
 
 @pytest.mark.parametrize("location", ["gs://bucket/table", "s3://bucket", "s3://", "hdfs://host/table"])

@@ -12,8 +12,9 @@ import typer
 
 from millrace.config import MAX_INT, MAX_LONG
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import Json
+from millrace_ops.cli.options import DryRun, Json
 from millrace_ops.cli.output import json_bytes, print_json, print_table
+from millrace_ops.cli.warehouse_preview import print_changes
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.dead_letters.letters import Selection
@@ -100,7 +101,7 @@ def replay(
     partition: OfPartition = None,
     from_offset: FromOffset = None,
     until_offset: UntilOffset = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decode only, and say what a replay would do.")] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Append the letters that decode now to the rows, each exactly once; exit status 1 where some stay letters."""
@@ -175,6 +176,8 @@ def _hex_lines(value: bytes) -> Iterator[str]:
 def _print_report(report: ReplayReport) -> None:
     if report.finished is not None:
         print(f"{report.table}: replay {report.finished} had stopped before its marks; they are made now")
+    if report.dry_run:
+        print_changes(report.changes)
     done = "would become rows" if report.dry_run else "are rows now"
     print(f"{report.table}: {report.replayed:,} of {report.selected:,} dead letters {done}")
     if report.staying:

@@ -24,4 +24,5 @@ ZooKeeper = Annotated[
         help="ZooKeeper, for groups that it coordinates.",
     ),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and change nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs instead of text for people.")]

@@ -13,13 +13,15 @@ import typer
 from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.warehouse_preview import show_load
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.warehouse.delta.compression import Compression
 from millrace_pipelines.warehouse.tables.choices import Mode
 
 if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.load.options import LoadOptions
     from millrace_pipelines.warehouse.load.progress import LoadListener
     from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
 
@@ -99,10 +101,10 @@ def load(
     continuous: Continuous = False,
     interval: Interval = 10.0,
     metrics: Metrics = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Load what the topic has and the table doesn't, up to where the topic ends now, in one commit."""
-    from millrace_pipelines.warehouse.load.load import load_topic
     from millrace_pipelines.warehouse.load.options import LoadOptions
 
     options = LoadOptions(
@@ -125,14 +127,14 @@ def load(
         accept_keyless_records=accept_keyless_records,
         compression=compression,
     )
+    if dry_run and continuous:
+        raise typer.BadParameter("a dry run is of one load", param_hint="--continuous")
     if continuous:
         from millrace_ops.cli.warehouse_continuous import LoopOptions, run_continuously
 
         run_continuously(options, LoopOptions(interval_s=interval, metrics=metrics, as_json=as_json))
         return
-    with shown_listener() as listener:
-        report = load_topic(options, listener=listener)
-    print_json(asdict(report)) if as_json else _print_report(report)
+    _run(options, dry_run=dry_run, as_json=as_json)
 
 
 for command in warehouse_read.COMMANDS:
@@ -148,6 +150,17 @@ def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
         settings[name] = value
     return settings
+
+
+def _run(options: LoadOptions, *, dry_run: bool, as_json: bool) -> None:
+    from millrace_pipelines.warehouse.load.load import load_topic
+
+    if dry_run:
+        show_load(options, as_json=as_json)
+        return
+    with shown_listener() as listener:
+        report = load_topic(options, listener=listener)
+    print_json(asdict(report)) if as_json else _print_report(report)
 
 
 def _print_report(report: LoadReport) -> None:

@@ -6,13 +6,13 @@ import base64
 import binascii
 import os
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
     AcceptKeyless,
@@ -25,9 +25,11 @@ from millrace_ops.cli.warehouse import (
     shown_listener,
     spark_settings,
 )
+from millrace_ops.cli.warehouse_preview import show_reload
 from millrace_pipelines.spark.choices import Isolation, Reader
 
 if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.keys.erase import EraseReport
     from millrace_pipelines.warehouse.ledger.selection import Selection
     from millrace_pipelines.warehouse.load.options import LoadOptions
     from millrace_pipelines.warehouse.load.report import ReloadReport
@@ -62,6 +64,7 @@ def erase(
         typer.FileBinaryRead | None, typer.Option(metavar="FILE", help="Keys to erase, one on a line; - for stdin.")
     ] = None,
     key_format: Annotated[KeyFormat, typer.Option(help="How the keys are written.")] = KeyFormat.TEXT,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Erase all records of some keys from a table and its dead letters.
@@ -75,16 +78,8 @@ def erase(
     keys = [key_bytes(text, key_format) for text in [*(key or []), *filter(None, lines)]]
     if not keys:
         raise typer.BadParameter("name at least one key, by --key or --keys-file")
-    report = run(directory, keys, OsFileSystem())
-    if as_json:
-        print_json(asdict(report))
-        return
-    print(
-        f"{report.table}: {report.keys} keys, {report.rows:,} rows and {report.dead_letters:,} dead letters erased; "
-        f"{report.files} files that had them go with `millrace warehouse vacuum {directory} --retain 0`"
-    )
-    if report.left:
-        print(f"{report.left:,} dead letters of a load that has not ended are left: load, and erase again")
+    report = run(directory, keys, OsFileSystem(), dry_run=dry_run)
+    print_json(asdict(report)) if as_json else _print_erasure(report)
 
 
 def reload(
@@ -108,6 +103,7 @@ def reload(
     accept_keyless_records: AcceptKeyless = False,
     group: GroupOption = None,
     commit_group: CommitGroup = True,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Read a part of a topic again, and replace what the table has of it, in one commit."""
@@ -135,7 +131,7 @@ def reload(
         commit_group=commit_group,
         group=group,
     )
-    _run(options, selection, as_json=as_json)
+    _run(options, selection, dry_run=dry_run, as_json=as_json)
 
 
 def backfill(
@@ -152,6 +148,7 @@ def backfill(
     accept_lost_offsets: AcceptLost = False,
     group: GroupOption = None,
     commit_group: CommitGroup = True,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Load what lies below the table's first offsets, such as logs that were imported after its first load."""
@@ -173,7 +170,7 @@ def backfill(
         commit_group=commit_group,
         group=group,
     )
-    _run(options, selection, as_json=as_json)
+    _run(options, selection, dry_run=dry_run, as_json=as_json)
 
 
 def key_bytes(text: str, key_format: KeyFormat) -> bytes:
@@ -192,19 +189,40 @@ def time_ms(text: str | None) -> int | None:
     """Returns the milliseconds since the epoch of an ISO 8601 time, which is UTC if it has no offset."""
     if text is None:
         return None
+    from millrace_pipelines.warehouse.ledger.selection import epoch_ms
+
     try:
-        moment = datetime.fromisoformat(text)
+        return epoch_ms(datetime.fromisoformat(text))
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not a time in ISO 8601: {error}") from error
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _run(options: LoadOptions, selection: Selection, *, as_json: bool) -> None:
+def _run(options: LoadOptions, selection: Selection, *, dry_run: bool, as_json: bool) -> None:
     from millrace_pipelines.warehouse.load.reload import reload_topic
 
+    if dry_run:
+        show_reload(options, selection, as_json=as_json)
+        return
     with shown_listener() as listener:
         report = reload_topic(options, selection, listener=listener)
     print_json(asdict(report)) if as_json else _print_report(report)
+
+
+def _print_erasure(report: EraseReport) -> None:
+    erased = f"{report.table}: {report.keys} keys, {report.rows:,} rows and {report.dead_letters:,} dead letters"
+    if report.dry_run:
+        print(
+            f"{erased} would be erased; {report.files} files of {report.bytes / 2**20:,.1f} MiB with "
+            f"{report.file_rows:,} rows and letters would be rewritten"
+        )
+    else:
+        print(
+            f"{erased} erased; {report.files} files that had them go with "
+            f"`millrace warehouse vacuum {report.table} --retain 0`"
+        )
+    if report.left:
+        left = "would be" if report.dry_run else "are"
+        print(f"{report.left:,} dead letters of a load that has not ended {left} left: load, and erase again")
 
 
 def _print_report(report: ReloadReport) -> None:

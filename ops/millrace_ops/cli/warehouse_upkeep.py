@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.config import MAX_INT
-from millrace_ops.cli.options import Json
+from millrace_ops.cli.options import DryRun, Json
 from millrace_ops.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def vacuum(
     directory: Directory,
     *,
     retain_hours: RetainHours = DEFAULT_RETAIN_HOURS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Remove files that no version names any more, or never did; those of running loads stay.

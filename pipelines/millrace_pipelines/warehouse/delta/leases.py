@@ -54,8 +54,8 @@ def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[None]:
         fs.close(fd)
 
 
-def held_leases(location: str, fs: FileSystem) -> set[str]:
-    """Returns the ids of the operations that run on a table, and removes the leases of crashed ones.
+def held_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> set[str]:
+    """Returns the ids of the operations that run on a table, and, but for a dry run, removes leases of crashed ones.
 
     An operation that writes dead letters may hold the lease of the table of rows.
     """
@@ -63,26 +63,27 @@ def held_leases(location: str, fs: FileSystem) -> set[str]:
     if not is_leased(store):
         return set()
     rows = store.root.removesuffix(DEAD_LETTERS_SUFFIX)
-    return {operation_id for root in {store.root, rows} for operation_id in _held_in(root, fs)}
+    return {operation_id for root in {store.root, rows} for operation_id in _held_in(root, fs, dry_run)}
 
 
-def _held_in(root: str, fs: FileSystem) -> set[str]:
+def _held_in(root: str, fs: FileSystem, dry_run: bool) -> set[str]:
     leases = os.path.join(root, LEASES_DIRECTORY)
     if not fs.exists(leases):
         return set()
     names = [name for name in fs.listdir(leases) if name.endswith(LEASE_SUFFIX)]
-    return {name.removesuffix(LEASE_SUFFIX) for name in names if _is_held(os.path.join(leases, name), fs)}
+    return {name.removesuffix(LEASE_SUFFIX) for name in names if _is_held(os.path.join(leases, name), fs, dry_run)}
 
 
-def _is_held(path: str, fs: FileSystem) -> bool:
+def _is_held(path: str, fs: FileSystem, dry_run: bool) -> bool:
     try:
         fd = fs.open(path)
     except FileNotFoundError:
         return False
     try:
         fs.lock(fd)
-        with suppress(FileNotFoundError):
-            fs.unlink(path)
+        if not dry_run:
+            with suppress(FileNotFoundError):
+                fs.unlink(path)
     except BlockingIOError:
         return True
     finally:

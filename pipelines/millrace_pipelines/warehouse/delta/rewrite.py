@@ -16,7 +16,7 @@ made again on the version after.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -176,12 +176,15 @@ def open_file(table: Table, name: str) -> pq.ParquetFile:
     return pq.ParquetFile(f"{table.root}/{name}", filesystem=table.filesystem)
 
 
-def read_rows(table: Table, name: str) -> Iterator[pa.Table]:
-    """Yields a data file's rows in blocks, with the columns that files have now: null where the file is older."""
-    schema = file_schema(table)
+def read_rows(table: Table, name: str, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
+    """Yields a data file's rows in blocks, with the columns that files have now: null where the file is older.
+
+    With `columns` it reads only those of them that files have now.
+    """
+    schema = pa.schema([column for column in file_schema(table) if columns is None or column.name in columns])
     with open_file(table, name) as file:
-        columns = [column for column in schema.names if column in file.schema_arrow.names]
-        for batch in row_blocks(file, BATCH_ROWS, columns):
+        present = [column for column in schema.names if column in file.schema_arrow.names]
+        for batch in row_blocks(file, BATCH_ROWS, present):
             yield as_schema(pa.Table.from_batches([batch]), schema)
 
 

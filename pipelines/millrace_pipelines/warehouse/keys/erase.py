@@ -13,18 +13,18 @@ table's history that they are there. Erase again after it.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters.letters import is_reached
-from millrace_pipelines.warehouse.dead_letters.marks import finish_replay
-from millrace_pipelines.warehouse.delta.rewrite import Rewrite, current_files, rewrite
+from millrace_pipelines.warehouse.dead_letters.marks import finish_replay, pending_replay
+from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, rewrite
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ERASE, ErasedKeys
 from millrace_pipelines.warehouse.keys.removal import (
@@ -32,6 +32,8 @@ from millrace_pipelines.warehouse.keys.removal import (
     Mask,
     Removal,
     absent_offsets,
+    count_gone,
+    every_row,
     files_with,
     write_remainders,
 )
@@ -41,9 +43,11 @@ from millrace_pipelines.warehouse.tables.companions import companions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseReport:
-    """What was erased: rows and dead letters, and the number of replaced files, which vacuum is to remove.
+    """What was erased, or would be: rows, dead letters, and the number of replaced files, which vacuum is to remove.
 
-    `left` counts dead letters of a load that has not ended: load, then erase again.
+    `bytes` is the size of these files, and `file_rows` the number of all their rows and letters: the files are read
+    whole, and what is not erased is written again. `left` counts dead letters of a load that has not ended: load, then
+    erase again. `version` is None for a dry run.
     """
 
     table: str
@@ -51,12 +55,21 @@ class EraseReport:
     rows: int
     dead_letters: int
     files: int
+    bytes: int
+    file_rows: int
     version: int | None
     left: int = 0
+    dry_run: bool = False
 
 
-def erase(location: str, keys: Collection[bytes], fs: FileSystem) -> EraseReport:
+def erase(location: str, keys: Collection[bytes], fs: FileSystem, *, dry_run: bool = False) -> EraseReport:
     """Erases all records of some keys.
+
+    Args:
+        location: The table of rows.
+        keys: The keys' bytes.
+        fs: The disk.
+        dry_run: Whether the files are read only, and nothing is changed.
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
@@ -64,59 +77,93 @@ def erase(location: str, keys: Collection[bytes], fs: FileSystem) -> EraseReport
     """
     table = Table.load(location, fs)
     ledger_of(table)
-    erasure = _Erasure(table.location, frozenset(keys), fs)
-    dead_letters = 0
-    for companion in companions(table.location, fs):
-        finish_replay(table, Table.load(companion, fs), fs)
-        dead_letters += erasure.run(companion)[0]
-    rows, version = erasure.run(table.location)
+    erasure = _Erasure(table, frozenset(keys), fs)
+    act = erasure.look if dry_run else erasure.run
+    letters = [act(companion) for companion in companions(table.location, fs)]
+    rows = act(table.location)
+    files = [file for erased in (*letters, rows) for file in erased.files]
     return EraseReport(
         table=location,
         keys=len(keys),
-        rows=rows,
-        dead_letters=dead_letters,
-        files=erasure.files,
-        version=version,
+        rows=rows.records,
+        dead_letters=sum(erased.records for erased in letters),
+        files=len(files),
+        bytes=sum(file.size_bytes for file in files),
+        file_rows=sum(file.rows for file in files),
+        version=rows.version,
         left=erasure.left,
+        dry_run=dry_run,
     )
+
+
+class _Erased(NamedTuple):
+    """What one table loses: the files that are replaced, how many of their records go, and the version without them."""
+
+    files: Sequence[CurrentFile]
+    records: int
+    version: int | None = None
 
 
 class _Erasure:
     """One erasure, table after table."""
 
-    def __init__(self, location: str, keys: frozenset[bytes], fs: FileSystem) -> None:
-        self._location = location
+    def __init__(self, rows: Table, keys: frozenset[bytes], fs: FileSystem) -> None:
+        self._rows = rows
         self._keys = pa.array(sorted(keys), pa.binary())
         self._fs = fs
-        self._erased: Counter[int] = Counter()
+        self._erased = _Erased((), 0)
         self._left: list[int] = []
-        self.files = 0
 
     @property
     def left(self) -> int:
         """Letters that could not be erased yet."""
         return sum(self._left)
 
-    def run(self, location: str) -> tuple[int, int | None]:
-        """Erases from one table; returns the number of records erased, and the table's version after it."""
+    def run(self, location: str) -> _Erased:
+        """Erases from one table."""
+        if self._has_letters(location):
+            finish_replay(self._rows, Table.load(location, self._fs), self._fs)
         version = rewrite(location, self._fs, self._make)
-        return self._erased.total(), version
+        return self._erased._replace(version=version)
+
+    def look(self, location: str) -> _Erased:
+        """Returns what `run` would erase from one table, and changes nothing."""
+        table = Table.load(location, self._fs)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            touched = self._touched(table, pool)
+            removals = self._removals(table, touched, self._waiting(table))
+            return _Erased(touched, count_gone(table, removals, pool).total())
 
     def _make(self, table: Table, operation_id: str) -> Rewrite | None:
-        is_erased = self._is_erased if table.location == self._location else self._letters()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            touched = files_with(table, current_files(table), ["key"], self._is_erased, pool)
-            removals = [Removal(task, file, is_erased) for task, file in enumerate(touched)]
+            touched = self._touched(table, pool)
+            removals = self._removals(table, touched)
             remainder = write_remainders(table, operation_id, self._fs, removals, pool)
-        self._erased = remainder.gone
-        self.files += len(touched)
-        if not touched and table.location != self._location:
+        self._erased = _Erased(touched, remainder.gone.total())
+        if not touched and self._has_letters(table.location):
             return None
-        return Rewrite(added=remainder.files, removed=touched, lineage=self._lineage(table))
+        return Rewrite(added=remainder.files, removed=touched, lineage=self._lineage(table, remainder.gone))
+
+    def _has_letters(self, location: str) -> bool:
+        return location != self._rows.location
+
+    def _touched(self, table: Table, pool: Executor) -> list[CurrentFile]:
+        return files_with(table, current_files(table), ["key"], self._is_erased, pool)
+
+    def _removals(
+        self, table: Table, touched: Sequence[CurrentFile], is_counted: FindRows = every_row
+    ) -> list[Removal]:
+        is_erased = self._letters() if self._has_letters(table.location) else self._is_erased
+        return [Removal(task, file, is_erased, is_counted) for task, file in enumerate(touched)]
+
+    def _waiting(self, table: Table) -> FindRows:
+        """Returns a test for records that count: all but letters that a replay has not marked yet, which `run` does."""
+        pending = pending_replay(self._rows, table) if self._has_letters(table.location) else None
+        return every_row if pending is None else lambda letters: ~pending.mask(letters)
 
     def _letters(self) -> FindRows:
         """Returns a test for letters to erase: those that the rows' ledger has reached, for no load claims others."""
-        rows = ledger_of(Table.load(self._location, self._fs))
+        rows = ledger_of(Table.load(self._rows.location, self._fs))
         self._left = []
 
         def is_erased(letters: pa.Table) -> Mask:
@@ -130,7 +177,7 @@ class _Erasure:
         erased: Mask = pc.is_in(rows.column("key"), value_set=self._keys).to_numpy(zero_copy_only=False)
         return erased
 
-    def _lineage(self, table: Table) -> dict[str, object]:
+    def _lineage(self, table: Table, gone: Mapping[int, int]) -> dict[str, object]:
         known = ErasedKeys.of(table.lineage())
         entries = ledger_of(table).partitions
         return {
@@ -138,5 +185,5 @@ class _Erasure:
             "salt": known.salt.hex(),
             "keys": [known.hash_of(key) for key in self._keys.to_pylist() if key is not None],
             "below": {partition: entry.next_offset for partition, entry in entries.items()},
-            "absent": list(absent_offsets(self._erased)),
+            "absent": list(absent_offsets(gone)),
         }

@@ -21,6 +21,9 @@ from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.rewrite import BATCH_ROWS, CurrentFile, open_file, read_rows, writer
 from millrace_pipelines.warehouse.delta.table import Table
 
+ASKED_COLUMNS = frozenset({"key", "partition", "offset", "ledger", "replay"})
+"""What the tests of rows look at, in a table of rows or of dead letters."""
+
 Mask = np.typing.NDArray[np.bool_]
 FindRows = Callable[[pa.Table], Mask]
 """Says of each row of a block whether it is meant."""
@@ -55,6 +58,11 @@ def files_with(
     return [file for file, has in zip(files, has_rows, strict=True) if has]
 
 
+def count_gone(table: Table, removals: Iterable[Removal], pool: Executor) -> Counter[int]:
+    """Counts, by partition, the claimed rows that `write_remainders` would leave out; writes nothing."""
+    return sum(pool.map(partial(_count_gone, table), removals), Counter())
+
+
 def write_remainders(
     table: Table, operation_id: str, fs: FileSystem, removals: Iterable[Removal], pool: Executor
 ) -> Remainder:
@@ -81,6 +89,11 @@ def _has_rows(table: Table, columns: Sequence[str], is_meant: FindRows, file: Cu
         return any(bool(is_meant(pa.Table.from_batches([batch])).any()) for batch in batches)
 
 
+def _count_gone(table: Table, removal: Removal) -> Counter[int]:
+    blocks = read_rows(table, removal.file.name, ASKED_COLUMNS)
+    return sum((_claimed_of(removal, rows, removal.is_gone(rows)) for rows in blocks), Counter())
+
+
 def _write_remainder(
     table: Table, operation_id: str, fs: FileSystem, removal: Removal
 ) -> tuple[DataFile | None, Counter[int]]:
@@ -88,10 +101,15 @@ def _write_remainder(
     with writer(table, operation_id, removal.task, fs, removal.file) as output:
         for rows in read_rows(table, removal.file.name):
             gone = removal.is_gone(rows)
-            counted = gone & _gives_a_row(rows) & removal.is_counted(rows)
-            counts.update(rows.column("partition").to_numpy()[counted].tolist())
+            counts += _claimed_of(removal, rows, gone)
             output.write(rows.filter(pa.array(~gone)))
         return output.finish(), counts
+
+
+def _claimed_of(removal: Removal, rows: pa.Table, gone: Mask) -> Counter[int]:
+    """Returns how many claimed rows of each partition are among those of a block that are gone."""
+    counted = gone & _gives_a_row(rows) & removal.is_counted(rows)
+    return Counter(rows.column("partition").to_numpy()[counted].tolist())
 
 
 def _gives_a_row(rows: pa.Table) -> Mask:

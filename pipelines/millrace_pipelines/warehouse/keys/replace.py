@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, current_files
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ErasedKeys
-from millrace_pipelines.warehouse.keys.removal import Mask, Removal, files_with, write_remainders
+from millrace_pipelines.warehouse.keys.removal import Mask, Removal, count_gone, files_with, write_remainders
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 
 
@@ -40,11 +40,8 @@ def replace_ranges(
 ) -> Replaced:  # fmt: skip
     """Writes what the table is to have instead of its rows in the ranges, of which loads claim those in `claimed`."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        candidates = [file for file in current_files(table) if _may_have(file, ranges)]
-        touched = files_with(table, candidates, ["partition", "offset"], partial(_inside, ranges), pool)
-        is_gone, is_claimed = partial(_inside, ranges), partial(_inside, claimed)
-        removals = [Removal(task, file, is_gone, is_claimed) for task, file in enumerate(touched)]
-        kept = write_remainders(table, operation_id, fs, removals, pool)
+        touched = _files_inside(table, ranges, pool)
+        kept = write_remainders(table, operation_id, fs, _removals(touched, ranges, claimed), pool)
         cleaned = staged if erased.below else ()
         erasures = [Removal(task, file, erased.is_erased) for task, file in enumerate(cleaned, len(touched))]
         clean = write_remainders(table, operation_id, fs, erasures, pool)
@@ -54,6 +51,26 @@ def replace_ranges(
         removed_rows=kept.gone,
         erased_rows=clean.gone,
     )
+
+
+def count_rows(table: Table, ranges: Sequence[OffsetRange]) -> int:
+    """Returns how many rows `replace_ranges` would remove if loads claim all of these ranges; writes nothing."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        removals = _removals(_files_inside(table, ranges, pool), ranges, ranges)
+        return count_gone(table, removals, pool).total()
+
+
+def _files_inside(table: Table, ranges: Sequence[OffsetRange], pool: Executor) -> list[CurrentFile]:
+    """Returns the files that have rows in the ranges."""
+    candidates = [file for file in current_files(table) if _may_have(file, ranges)]
+    return files_with(table, candidates, ["partition", "offset"], partial(_inside, ranges), pool)
+
+
+def _removals(
+    files: Iterable[CurrentFile], ranges: Sequence[OffsetRange], claimed: Sequence[OffsetRange]
+) -> list[Removal]:
+    is_gone, is_claimed = partial(_inside, ranges), partial(_inside, claimed)
+    return [Removal(task, file, is_gone, is_claimed) for task, file in enumerate(files)]
 
 
 def _may_have(file: CurrentFile, ranges: Iterable[OffsetRange]) -> bool:

@@ -123,9 +123,11 @@ def next_ledger(
 
 
 def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: int) -> None:
-    """Lets the table go on with another ledger; raises StaleLedgerError where a load commits first."""
+    """Lets the table go on with another ledger; raises StaleLedgerError where a load moves the present one first."""
     following, present = change.ledger, ledger_of(table)
     expected, transactions = swap(replace(following, partitions={}), following.partitions)
+    unmoved, ends = swap(present, present.partitions)
+    expected, transactions = expected | unmoved, transactions | ends
     if change.given_up:
         counted, counts = count_skips(table)
         expected, transactions = expected | counted, transactions | counts

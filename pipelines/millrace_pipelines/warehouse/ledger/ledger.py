@@ -23,7 +23,7 @@ from itertools import count
 from millrace.fs import OsFileSystem
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 
 TOPIC_PROPERTY = "millrace.topic"
 TOPIC_ID_PROPERTY = "millrace.topicId"
@@ -88,6 +88,14 @@ def ledger_of(table: Table) -> Ledger:
         raise TableNotFoundError(f"{table.location}: a Delta table, but not one that Millrace loads") from None
     generation = int(table.configuration.get(GENERATION_PROPERTY, "0"))
     return Ledger(topic, topic_id, entries_of(table, ledger_name(topic_id, generation)), generation)
+
+
+def check_ledger(table: Table, planned: Ledger) -> None:
+    """Raises StaleLedgerError unless a table's ledger is the one that a plan was made from."""
+    if ledger_of(table) != planned:
+        raise StaleLedgerError(
+            f"{table.location}: another load committed between this one's plan and its tables; run again"
+        )
 
 
 def entries_of(table: Table, ledger: str) -> dict[int, LedgerEntry]:

@@ -4,35 +4,40 @@
                          ├─ plan ─► the loader of ranges writes and verifies ─► rows and ledger in one commit
     ends of the logs ────┘
 
-Before anything is planned, the ledger is settled: where the topic was deleted and created again, or a log was cut, the
-load stops, or begins another ledger if that is accepted.
+Where the topic was deleted and created again, or a log was cut, the load stops, or begins another ledger if that is
+accepted. A load that is refused has changed nothing: it plans before its first write.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.dead_letters.letters import known_letters
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
-from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger
+from millrace_pipelines.warehouse.ledger.generation import LedgerChange
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, plan_load
 from millrace_pipelines.warehouse.load.append import Append
 from millrace_pipelines.warehouse.load.lineage import lineage_of_load
 from millrace_pipelines.warehouse.load.loader import Opened, RangeLoader
+from millrace_pipelines.warehouse.load.look import Found
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.same_log import ledger_change
 from millrace_pipelines.warehouse.load.verify import Written
-from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
-from millrace_pipelines.warehouse.tables.open import LoadTables, open_tables
+
+
+class PlannedLoad(NamedTuple):
+    """The ledger that the table begins first, None for none, and what is read after that."""
+
+    change: LedgerChange | None
+    plan: LoadPlan
 
 
 def load_topic(
@@ -58,18 +63,40 @@ def load_topic(
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
     """
     loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock())
-    opened = _settled(loader, loader.open())
-    plan = plan_load(
-        ledger_of(opened.tables.rows),
-        opened.log,
-        accept_lost_offsets=options.accept_lost_offsets,
-        max_records=options.max_records_per_run,
-    )
+    found = loader.look()
+    change, plan = planned_load(options, found)
+    opened = loader.open(found, change)
     report = LoadReport(topic=options.topic, table=options.table, lost=plan.lost, lag=plan.lag)
     if plan.ranges or plan.lost:
         with loader.working(spark, "load") as session:
             report = _loaded(loader, session, opened, plan, report)
     return replace(report, **loader.publish()._asdict())
+
+
+def planned_load(options: LoadOptions, found: Found) -> PlannedLoad:
+    """Plans a load, which changes nothing.
+
+    Raises:
+        TopicRecreatedError, LogTruncatedError: The topic, or a log, is not the one that the table was loaded from, and
+            that is not accepted.
+        OffsetsLostError: Retention deleted offsets that the table doesn't have, and that is not accepted.
+        ModeError: The table has one row for each key, and can't go on with another log.
+    """
+    tables = found.tables
+    change = ledger_change(options.source, tables, found.description, found.log, options)
+    if change is not None and tables.is_upserted:
+        raise ModeError(
+            f"{tables.location} has the newest record of each key: rows of the former log may have higher offsets than "
+            "newer records of this one, which would be left out; load into another table"
+        )
+    ledger = tables.ledger if change is None else change.ledger
+    plan = plan_load(
+        ledger,
+        found.log,
+        accept_lost_offsets=options.accept_lost_offsets,
+        max_records=options.max_records_per_run,
+    )
+    return PlannedLoad(change, plan)
 
 
 def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: LoadPlan, report: LoadReport) -> LoadReport:
@@ -84,35 +111,6 @@ def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: Load
     )  # fmt: skip
     committed = loader.commit(opened.tables, append)
     return replace(report, version=committed.version, upserted=committed.upserted, seconds=loader.seconds())
-
-
-def _settled(loader: RangeLoader, opened: Opened) -> Opened:
-    """Returns the tables at the ledger of this topic and these logs: the present one, or a new one if accepted."""
-    options, tables = loader.options, opened.tables
-    change = ledger_change(options.source, tables, opened.description, opened.log, options)
-    if change is not None:
-        _check_appended(tables.rows)
-        _begin(loader, tables.rows, change)
-    ledger = ledger_of(tables.rows) if change is None else change.ledger
-    if tables.dead_letters is not None and ledger_of(tables.dead_letters).name != ledger.name:
-        _begin(loader, tables.dead_letters, LedgerChange(replace(ledger, partitions={}), ()))
-    elif change is None:
-        return opened
-    reopened: LoadTables = open_tables(tables.rows.location, ledger.topic, ledger.topic_id, opened.schema, loader.fs)
-    return opened._replace(tables=reopened)
-
-
-def _begin(loader: RangeLoader, table: Table, change: LedgerChange) -> None:
-    begin_ledger(table, change, load_id=loader.load_id, time_ms=loader.clock.now_ms())
-
-
-def _check_appended(table: Table) -> None:
-    """Raises ModeError where rows of a former ledger would be held against records of the next, by their offsets."""
-    if mode_of(table) is Mode.UPSERT:
-        raise ModeError(
-            f"{table.location} has the newest record of each key: rows of the former log may have higher offsets than "
-            "newer records of this one, which would be left out; load into another table"
-        )
 
 
 def _counted(report: LoadReport, written: Written) -> LoadReport:

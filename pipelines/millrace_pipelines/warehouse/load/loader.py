@@ -1,6 +1,9 @@
 """The loader of offset ranges, which loads and reloads share: it reads what a plan names, and has it committed.
 
-    open ─ the caller's plan ─► Spark tasks: fetch, decode, write Parquet ─► verify ─► the caller's commit ─► publish
+    look ─ the caller's plan ─► open ─► Spark tasks: fetch, decode, write Parquet ─► verify ─► the caller's commit
+                                                                                     publish ◄─┘
+
+Looking and planning change nothing (`load.look`); opening creates the tables that are missing, and changes others.
 
 A crash at any point leaves each table as it was, or with the whole commit; files that no commit names are garbage. Of
 two operations that exclude each other one commits, and the other raises StaleLedgerError, its files removed. What is
@@ -13,6 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -21,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock
 from millrace.fs import FileSystem
-from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, describe_topic, log_offsets
+from millrace_pipelines.spark.brokers import TopicDescription
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import cores_of, spark_session
@@ -33,30 +37,29 @@ from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.ledger.ledger import ledger_of
+from millrace_pipelines.warehouse.ledger.generation import LedgerChange, begin_ledger
+from millrace_pipelines.warehouse.ledger.ledger import check_ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import RangePlan, records_per_task, split_ranges
 from millrace_pipelines.warehouse.ledger.skipped import publish_skipped
 from millrace_pipelines.warehouse.load.commit import Commit, Committed
 from millrace_pipelines.warehouse.load.jobs import run_tasks
 from millrace_pipelines.warehouse.load.kafka_reader import run_kafka_tasks
+from millrace_pipelines.warehouse.load.look import Found, look
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, Step
 from millrace_pipelines.warehouse.load.published_offsets import commit_group, group_name
 from millrace_pipelines.warehouse.load.same_log import check_same_logs
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.load.verify import Written, verify_results
-from millrace_pipelines.warehouse.payload.schema import PayloadSchema, read_payload_schema
-from millrace_pipelines.warehouse.tables.open import LoadTables, open_tables
+from millrace_pipelines.warehouse.tables.open import LoadTables, make_tables
 
 NO_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
 
 
 class Opened(NamedTuple):
-    """What a plan is made from: the topic, where its logs start and end, the declared schema, and the tables."""
+    """The topic as it was when the load was planned, and the tables as they are for its rows."""
 
     description: TopicDescription
-    log: Mapping[int, LogOffsets]
-    schema: PayloadSchema | None
     tables: LoadTables
 
 
@@ -86,24 +89,34 @@ class RangeLoader:
         self._location = store_at(options.table, fs).location
         self._started_ms = clock.monotonic_ms()
 
-    def open(self) -> Opened:
-        """Opens the tables, or creates them, and asks the cluster for the topic and its logs.
+    def look(self) -> Found:
+        """Returns what a plan is made from, once the end of the table's log is repaired and synced."""
+        return look(self.options, self.fs, load=Table.load_to_write)
 
-        The ledger is read before the logs' ends, so that a log that ends below it was truncated: it was not overtaken.
+    def open(self, found: Found, change: LedgerChange | None = None) -> Opened:
+        """Makes the tables as the plan takes them: created or evolved, and at the ledger that it was made for.
+
+        Args:
+            found: What the plan was made from.
+            change: The ledger that the table goes on with; None for the one that was found.
 
         Raises:
-            UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
-            WarehouseError: The tables can't be used (`open_tables` names the errors).
+            StaleLedgerError: Another load came between; run again.
+            WarehouseError: The tables can't be made (`make_tables` names the errors).
         """
-        options = self.options
-        schema = None if options.schema is None else read_payload_schema(options.schema)
-        description = describe_topic(options.source)
-        tables = open_tables(
-            self._location, options.topic, description.topic_id, schema, self.fs,
-            mode=options.mode, compression=options.compression,
-        )  # fmt: skip
+        tables, ledger = make_tables(found.tables, self.fs), found.tables.ledger
+        check_ledger(tables.rows, ledger)
+        if change is not None:
+            ledger = change.ledger
+            self._begin(tables.rows, change)
+            check_ledger(tables.rows, ledger)
+        if tables.dead_letters is not None and ledger_of(tables.dead_letters).name != ledger.name:
+            self._begin(tables.dead_letters, LedgerChange(replace(ledger, partitions={}), ()))
         publish_skipped(tables.rows, self.fs)
-        return Opened(description, log_offsets(options.source, description.partitions), schema, tables)
+        return Opened(found.description, tables)
+
+    def _begin(self, table: Table, change: LedgerChange) -> None:
+        begin_ledger(table, change, load_id=self.load_id, time_ms=self.clock.now_ms())
 
     @contextmanager
     def working(self, spark: SparkSession | None, what: str) -> Iterator[SparkSession]:
@@ -126,7 +139,7 @@ class RangeLoader:
 
         Args:
             spark: Where the tasks run.
-            opened: What the plan was made from.
+            opened: The tables, and the topic that the plan was made for.
             plan: What to read.
             known: By partition, offsets whose dead letters are in their table already, and stay there.
 

@@ -22,20 +22,19 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
-from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, ledger_of
+from millrace_pipelines.warehouse.ledger.ledger import former_ledgers
 from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan, plan_reload
 from millrace_pipelines.warehouse.ledger.selection import Selection, requested_ranges
 from millrace_pipelines.warehouse.load.lineage import lineage_of_reload
 from millrace_pipelines.warehouse.load.loader import Opened, RangeLoader
+from millrace_pipelines.warehouse.load.look import Found
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadOptions
 from millrace_pipelines.warehouse.load.progress import LoadListener, SilentListener
 from millrace_pipelines.warehouse.load.replacement import Replacement
 from millrace_pipelines.warehouse.load.report import ReloadReport
 from millrace_pipelines.warehouse.load.same_log import ledger_change
-from millrace_pipelines.warehouse.tables.choices import Mode
-from millrace_pipelines.warehouse.tables.mode import mode_of
+from millrace_pipelines.warehouse.tables.open import FoundTables
 
 REFUSED_OPTIONS = {
     "max_records_per_run": "a reload takes its whole range in one commit; ask for a smaller range",
@@ -71,13 +70,9 @@ def reload_topic(
     """
     check_options(options)
     loader = RangeLoader(options, listener or SilentListener(), fs or OsFileSystem(), clock or SystemClock())
-    opened = loader.open()
-    ledger = ledger_of(opened.tables.rows)
-    nothing_accepted = AcceptOptions()
-    ledger_change(options.source, opened.tables, opened.description, opened.log, nothing_accepted)
-    requested = requested_ranges(selection, options.source, opened.log, ledger)
-    plan = plan_reload(ledger, opened.log, requested, accept_lost_offsets=options.accept_lost_offsets)
-    _check_reloadable(opened.tables.rows, plan)
+    found = loader.look()
+    plan = planned_reload(options, selection, found)
+    opened = loader.open(found)
     report = ReloadReport(topic=options.topic, table=options.table, lost=plan.lost)
     if plan.ranges:
         with loader.working(spark, "reload") as session:
@@ -90,6 +85,16 @@ def check_options(options: LoadOptions) -> None:
     for name, reason in REFUSED_OPTIONS.items():
         if getattr(options, name):
             raise ModeError(f"{name} is not for a reload: {reason}")
+
+
+def planned_reload(options: LoadOptions, selection: Selection, found: Found) -> ReloadPlan:
+    """Plans a reload, which changes nothing; raises what `reload_topic` raises before its first write."""
+    tables, nothing_accepted = found.tables, AcceptOptions()
+    ledger_change(options.source, tables, found.description, found.log, nothing_accepted)
+    requested = requested_ranges(selection, options.source, found.log, tables.ledger)
+    plan = plan_reload(tables.ledger, found.log, requested, accept_lost_offsets=options.accept_lost_offsets)
+    _check_reloadable(tables, plan)
+    return plan
 
 
 def _reloaded(
@@ -112,19 +117,19 @@ def _reloaded(
     return replace(report, version=committed.version, removed_rows=committed.removed_rows, seconds=loader.seconds())
 
 
-def _check_reloadable(table: Table, plan: ReloadPlan) -> None:
+def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
     """Raises ModeError where replacing ranges would not leave the table as the topic says."""
-    if former_ledgers(table) and plan.ranges:
+    if tables.rows is not None and former_ledgers(tables.rows) and plan.ranges:
         raise ModeError(
-            f"{table.location} has rows of former logs too, at offsets of their own: load into another table"
+            f"{tables.location} has rows of former logs too, at offsets of their own: load into another table"
         )
-    if mode_of(table) is not Mode.UPSERT:
+    if not tables.is_upserted:
         return
-    ledger = ledger_of(table)
+    ledger = tables.ledger
     for span in plan.ranges:
         entry = ledger.partitions.get(span.partition)
         if entry is not None and (span.until_offset < entry.next_offset or plan.backfill):
             raise ModeError(
-                f"{table.location} has the newest record of each key: older ones can't be put in without those "
+                f"{tables.location} has the newest record of each key: older ones can't be put in without those "
                 "that follow, and deleted ones would come back; reload up to the end, or into another table"
             )

@@ -20,6 +20,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,7 +58,7 @@ from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.payload.split import Splitter
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
-from millrace_pipelines.warehouse.tables.open import open_tables, own_schema, wanted_columns
+from millrace_pipelines.warehouse.tables.open import TableChanges, look_at_tables, make_tables
 
 MAX_LETTERS_PER_COMMIT = 50_000
 WRITTEN, ROWS_COMMITTED, LETTERS_MARKED = "written", "rows committed", "letters marked"
@@ -85,6 +86,7 @@ class ReplayReport:
     """What a replay did: of `selected` letters `replayed` became rows, or would; `staying` counts the others by reason.
 
     `finished` is the number of an earlier replay whose letters were marked only now; None where there was none.
+    `changes` are those of the table's columns, for a corrected schema.
     """
 
     table: str
@@ -94,6 +96,7 @@ class ReplayReport:
     dry_run: bool = False
     finished: int | None = None
     versions: tuple[int, ...] = ()
+    changes: TableChanges = field(default_factory=TableChanges)
 
 
 class ReplayListener(Protocol):
@@ -133,7 +136,7 @@ def replay(
         StaleLedgerError: Another replay committed first; run again.
     """
     fs, replay_id = fs or OsFileSystem(), uuid.uuid4().hex
-    with lease(options.table, replay_id, fs):
+    with nullcontext() if options.dry_run else lease(options.table, replay_id, fs):
         return _Replay(options, replay_id, listener or SilentReplay(), fs, clock or SystemClock()).run()
 
 
@@ -153,6 +156,7 @@ class _Replay:
         self._number = self._selected = self._replayed = 0
         self._rewrites: int | None = None
         self._compression = LOADED
+        self._changes = TableChanges()
         self._staying: Counter[str] = Counter()
 
     def run(self) -> ReplayReport:
@@ -177,6 +181,7 @@ class _Replay:
             dry_run=options.dry_run,
             finished=finished,
             versions=tuple(versions),
+            changes=self._changes,
         )
 
     def _payload(self) -> Payload:
@@ -188,14 +193,14 @@ class _Replay:
             )
         ledger = ledger_of(rows)
         given = None if self._options.schema is None else read_payload_schema(self._options.schema)
-        schema = given or own_schema(rows)
-        if schema is None:
+        load = Table.load if self._options.dry_run else Table.load_to_write
+        found = look_at_tables(self._location, ledger.topic, ledger.topic_id, given, self._fs, load=load)
+        if found.wanted is None:
             raise SchemaError(f"{self._location} has no declared schema")
-        if self._options.dry_run:
-            return wanted_columns(schema, rows, ledger.topic).payload
-        payload = open_tables(self._location, ledger.topic, ledger.topic_id, schema, self._fs).payload
-        assert payload is not None  # a schema was given
-        return payload
+        self._changes = found.changes()
+        if not self._options.dry_run:
+            make_tables(found, self._fs)
+        return found.wanted.payload
 
     def _parts(self, dead_letters: Table) -> Iterator[list[pa.Table]]:
         """Yields the selected letters, as many at a time as a commit takes."""

@@ -1,4 +1,4 @@
-"""What a load, and a reload, answers."""
+"""What a load, and a reload, answers; and what their dry runs do."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millrace_pipelines.warehouse.keys.counts import UpsertCounts
-from millrace_pipelines.warehouse.ledger.plan import LostRange
+from millrace_pipelines.warehouse.ledger.generation import GivenUp
+from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.verify import LoadedRange
+from millrace_pipelines.warehouse.tables.open import TableChanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +62,62 @@ class ReloadReport:
     version: int | None = None
     group: str | None = None
     group_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPreview:
+    """What a load would do now.
+
+    Attributes:
+        topic: The topic's name.
+        table: The table, as it was given.
+        version: The table's version that was looked at; None where there is none yet.
+        changes: What is created, and which columns are added or widened, before rows are written.
+        new_ledger: The name of the ledger that would begin first; None for the present one.
+        given_up: Offsets of the present ledger that the log has no longer, where a new one would begin.
+        ranges: What would be read. Each offset is a record, or a transaction marker, or of an aborted transaction, or
+            compacted.
+        lost: Offsets that the load would go on without.
+        lag: By partition, how many readable offsets the table would lack afterwards.
+    """
+
+    topic: str
+    table: str
+    version: int | None
+    changes: TableChanges
+    new_ledger: str | None
+    given_up: tuple[GivenUp, ...]
+    ranges: tuple[OffsetRange, ...]
+    lost: tuple[LostRange, ...]
+    lag: Mapping[int, int]
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets would be read."""
+        return sum(span.offsets for span in self.ranges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadPreview:
+    """What a reload would do now; `topic`, `table`, `version` and `changes` are as in a `LoadPreview`.
+
+    Attributes:
+        replaced: What would be read in place of what the table has.
+        backfilled: What would be read and is new to the table.
+        lost: Requested offsets that can't be read any more; the rows that the table has of them stay.
+        removed_rows: How many rows the table has in the replaced ranges; 0 for a table with one row for each key.
+    """
+
+    topic: str
+    table: str
+    version: int | None
+    changes: TableChanges
+    replaced: tuple[OffsetRange, ...]
+    backfilled: tuple[OffsetRange, ...]
+    lost: tuple[LostRange, ...]
+    removed_rows: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets would be read."""
+        return sum(span.offsets for span in (*self.replaced, *self.backfilled))

@@ -16,12 +16,12 @@ from millrace_pipelines.warehouse.ledger.generation import AgreedEnd, LedgerChan
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import RangePlan
 from millrace_pipelines.warehouse.load.options import AcceptOptions
-from millrace_pipelines.warehouse.tables.open import LoadTables
+from millrace_pipelines.warehouse.tables.open import FoundTables
 
 
 def ledger_change(
     source: TopicSource,
-    tables: LoadTables,
+    tables: FoundTables,
     description: TopicDescription,
     log: Mapping[int, LogOffsets],
     accepted: AcceptOptions,
@@ -32,7 +32,7 @@ def ledger_change(
         TopicRecreatedError: The topic was deleted and created again, and that is not accepted.
         LogTruncatedError: A log has less, or something else, than was loaded of it, and that is not accepted.
     """
-    ledger = ledger_of(tables.rows)
+    ledger = tables.ledger
     is_same_topic = ledger.topic_id == description.topic_id
     ahead = {} if tables.dead_letters is None else ledger_of(tables.dead_letters).partitions
     return next_ledger(

@@ -1,7 +1,15 @@
-"""The tables of a load: created by the first load, kept to their topic, and brought to the declared schema."""
+"""The tables of a load: created by the first load, kept to their topic, and brought to the declared schema.
+
+    look_at_tables     what is there, and what it is to become; nothing is changed
+    make_tables        what is missing is created, and what differs is changed
+
+A load plans between the two, so that a load that is refused, and a dry run, leave everything as it was.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,7 +21,7 @@ from millrace_pipelines.warehouse.delta.compression import COMPRESSION_PROPERTY,
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import SchemaError, StaleLedgerError, TableNotFoundError
-from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY, ledger_of
+from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY, Ledger, ledger_of
 from millrace_pipelines.warehouse.payload.dead_letter import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.evolution import Evolution, evolve
 from millrace_pipelines.warehouse.payload.payload import Payload
@@ -26,7 +34,7 @@ from millrace_pipelines.warehouse.tables.evolve import (
     apply_evolution,
     payload_columns,
 )
-from millrace_pipelines.warehouse.tables.mode import check_mode, mode_properties
+from millrace_pipelines.warehouse.tables.mode import check_mode, mode_of, mode_properties
 
 COMPRESSION_KIND = "compression"
 
@@ -46,6 +54,76 @@ class Wanted(NamedTuple):
     evolution: Evolution
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChanges:
+    """What `make_tables` does.
+
+    `created` has the locations of new tables, `added` and `widened` the paths of typed columns; `rewritten_files` is
+    the number of files that are written again under wider columns.
+    """
+
+    created: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    rewritten_files: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTables:
+    """The tables of a load as they are, and what they are to become.
+
+    Attributes:
+        location: The table's.
+        topic: The topic's name.
+        topic_id: The topic's current id.
+        mode: The mode that is asked for; None for the table's own.
+        compression: The codec that is asked for; None for the table's own choice.
+        rows: The table of rows; None where there is none yet.
+        dead_letters: The table of dead letters; None where there is none yet, or no typed column.
+        ledger: The ledger of the rows as it was found; that of a new table is empty.
+        wanted: What the declared schema, or the table's own, makes of the table; None for raw envelopes.
+    """
+
+    location: str
+    topic: str
+    topic_id: str
+    mode: Mode | None
+    compression: Compression | None
+    rows: Table | None
+    dead_letters: Table | None
+    ledger: Ledger
+    wanted: Wanted | None
+
+    @property
+    def version(self) -> int | None:
+        """The version of the table of rows; None where there is none yet."""
+        return None if self.rows is None else self.rows.version
+
+    @property
+    def is_upserted(self) -> bool:
+        """Whether the table has, or gets, one row for each key."""
+        return (self.mode if self.rows is None else mode_of(self.rows)) is Mode.UPSERT
+
+    def changes(self) -> TableChanges:
+        """Returns what is created and added before rows can be written."""
+        missing = [self.location] if self.rows is None else []
+        if self.wanted is None:
+            return TableChanges(created=tuple(missing))
+        if self.dead_letters is None:
+            missing.append(dead_letters_dir(self.location))
+        evolution = self.wanted.evolution
+        return TableChanges(
+            created=tuple(missing),
+            added=evolution.added,
+            widened=evolution.widened,
+            rewritten_files=len(self.rows.file_names()) if self.rows is not None and evolution.widened else 0,
+        )
+
+
+LoadTable = Callable[[str, FileSystem], Table]
+"""Loads an existing table: `Table.load` changes nothing, `Table.load_to_write` repairs and syncs the log's end."""
+
+
 def open_tables(
     location: str,
     topic: str,
@@ -56,7 +134,25 @@ def open_tables(
     mode: Mode | None = None,
     compression: Compression | None = None,
 ) -> LoadTables:
-    """Loads the tables, or creates them, and brings them to the declared schema; without one, to the table's own.
+    """Looks at the tables and makes what is missing; raises what `look_at_tables` and `make_tables` raise."""
+    found = look_at_tables(
+        location, topic, topic_id, payload, fs, mode=mode, compression=compression, load=Table.load_to_write
+    )
+    return make_tables(found, fs)
+
+
+def look_at_tables(
+    location: str,
+    topic: str,
+    topic_id: str,
+    payload: PayloadSchema | None,
+    fs: FileSystem,
+    *,
+    mode: Mode | None = None,
+    compression: Compression | None = None,
+    load: LoadTable = Table.load,
+) -> FoundTables:
+    """Returns which tables are there, and what brings them to the declared schema; without one, to the table's own.
 
     It does not check whether the ledger belongs to the topic's current id; `ledger.generation` does.
 
@@ -66,21 +162,41 @@ def open_tables(
         SchemaError: The declared schema can't be used, or asks for other partitions than the table has.
         RegistryError: The schema registry can't be asked.
         ModeError: The table was created for another mode.
+    """
+    rows = _existing(location, topic, fs, load)
+    schema = payload or own_schema(rows)
+    wanted = None if schema is None else wanted_columns(schema, rows, topic)
+    if rows is not None:
+        check_mode(rows, mode)
+    return FoundTables(
+        location=location,
+        topic=topic,
+        topic_id=topic_id,
+        mode=mode,
+        compression=compression,
+        rows=rows,
+        dead_letters=None if wanted is None else _existing(dead_letters_dir(location), topic, fs, load),
+        ledger=Ledger(topic, topic_id, {}) if rows is None else ledger_of(rows),
+        wanted=wanted,
+    )
+
+
+def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
+    """Creates the tables that are missing, and brings the others to the declared schema and the chosen compression.
+
+    Raises:
+        TopicRecreatedError, ModeError: Another load created the table meanwhile, for another topic or mode.
         StaleLedgerError: Another commit came between; run again.
     """
-    there = _existing(location, topic, fs)
-    schema = payload or own_schema(there)
-    wanted = None if schema is None else wanted_columns(schema, there, topic)
-    properties = {TOPIC_PROPERTY: topic, TOPIC_ID_PROPERTY: topic_id}
-    chosen = {**mode_properties(mode), **compression_properties(compression)}
-    rows = there or _made(location, topic, {**properties, **chosen}, wanted, fs)
-    check_mode(rows, mode)
-    _choose_compression(rows, compression)
+    rows = found.rows or _made(found, fs)
+    check_mode(rows, found.mode)
+    _choose_compression(rows, found.compression)
+    wanted = found.wanted
     if wanted is None:
         return LoadTables(rows, None, None)
-    if there is not None:  # a table that was made just now has its columns
+    if found.rows is not None:  # a table that was made just now has its columns
         apply_evolution(rows, wanted.payload.schema, wanted.evolution, fs)
-    return LoadTables(rows, wanted.payload, _dead_letters(rows, topic, properties, fs))
+    return LoadTables(rows, wanted.payload, _with_dead_letters(found, fs))
 
 
 def _choose_compression(table: Table, compression: Compression | None) -> None:
@@ -91,9 +207,9 @@ def _choose_compression(table: Table, compression: Compression | None) -> None:
         table.configure(properties, expected={}, transactions={}, lineage=lineage)
 
 
-def _existing(location: str, topic: str, fs: FileSystem) -> Table | None:
+def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Table | None:
     try:
-        table = Table.load_to_write(location, fs)
+        table = load(location, fs)
     except TableNotFoundError:
         return None
     _check_topic(table, topic)
@@ -107,7 +223,7 @@ def own_schema(table: Table | None) -> PayloadSchema | None:
 
 
 def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> Wanted:
-    """Returns what a schema makes of a table, or of one that is to be created; raises as `open_tables` does."""
+    """Returns what a schema makes of a table, or of one that is to be created; raises as `look_at_tables` does."""
     if table is not None:
         _check_partitions(schema, table)
     versions = versions_of(schema, topic)
@@ -131,39 +247,52 @@ def _check_partitions(schema: PayloadSchema, table: Table) -> None:
         )
 
 
-def _made(location: str, topic: str, properties: dict[str, str], wanted: Wanted | None, fs: FileSystem) -> Table:
-    """Creates the table; returns what another load created if that was first."""
+def _made(found: FoundTables, fs: FileSystem) -> Table:
+    """Creates the table of rows; returns what another load created if that was first."""
+    properties = _topic_properties(found) | mode_properties(found.mode) | compression_properties(found.compression)
     columns: list[pa.Field[pa.DataType]] = list(ENVELOPE_FIELDS)
     partition_by: list[str] = []
-    if wanted is not None:
-        properties = properties | {PAYLOAD_SCHEMA_PROPERTY: wanted.payload.schema.to_json()}
-        columns += list(wanted.payload.columns)
-        if (event_time := wanted.payload.schema.event_time) is not None:
+    schema = found.wanted and found.wanted.payload.schema
+    if found.wanted is not None:
+        payload = found.wanted.payload
+        properties = properties | {PAYLOAD_SCHEMA_PROPERTY: payload.schema.to_json()}
+        columns += list(payload.columns)
+        if (event_time := payload.schema.event_time) is not None:
             columns.append(event_time.partition_field)
             partition_by.append(event_time.partition_field.name)
     table = Table.load_or_create(
-        location, fs, schema=pa.schema(columns), name=topic, configuration=properties, partition_by=partition_by
+        found.location,
+        fs,
+        schema=pa.schema(columns),
+        name=found.topic,
+        configuration=properties,
+        partition_by=partition_by,
     )
-    _check_topic(table, topic)
-    if own_schema(table) != (wanted and wanted.payload.schema):
+    _check_topic(table, found.topic)
+    if own_schema(table) != schema:
         raise StaleLedgerError(f"{table.location} was created by another load just now, for another schema; run again")
     return table
 
 
-def _dead_letters(rows: Table, topic: str, properties: dict[str, str], fs: FileSystem) -> Table:
-    table = Table.load_or_create(
-        dead_letters_dir(rows.location),
+def _with_dead_letters(found: FoundTables, fs: FileSystem) -> Table:
+    """Returns the table of dead letters, which is created where it is missing, with all columns of today."""
+    table = found.dead_letters or Table.load_or_create(
+        dead_letters_dir(found.location),
         fs,
         schema=DEAD_LETTER_SCHEMA,
-        name=f"{topic} dead letters",
-        configuration=properties,
+        name=f"{found.topic} dead letters",
+        configuration=_topic_properties(found),
     )
-    _check_topic(table, topic)
+    _check_topic(table, found.topic)
     missing = [field for field in DEAD_LETTER_FIELDS if field.name not in table.schema.names]
     if missing:
         added = [field.name for field in missing]
         table.add_columns(pa.schema(missing), lineage={"kind": SCHEMA_KIND, "added": added, "widened": []})
     return table
+
+
+def _topic_properties(found: FoundTables) -> dict[str, str]:
+    return {TOPIC_PROPERTY: found.topic, TOPIC_ID_PROPERTY: found.topic_id}
 
 
 def _check_topic(table: Table, topic: str) -> None:

@@ -50,7 +50,7 @@ def vacuum(
                         f"{MIN_UNLEASED_RETENTION_HOURS} h may be a running load's")  # fmt: skip
     there = set(store.names())
     unneeded = [name for name in Table.load(location, fs).unneeded_files(retention_hours) if name in there]
-    running = held_leases(location, fs)
+    running = held_leases(location, fs, dry_run=dry_run)
     table = Table.load(location, fs)
     named = set(table.file_names())
     candidates = [name for name in unneeded if name not in named]

@@ -24,7 +24,7 @@ def test_keys_and_times_as_users_write_them():
 def test_keys_of_a_file_are_the_bytes_of_its_lines(tmp_path, monkeypatch):
     erased = []
 
-    def erase(_directory, keys, _fs):
+    def erase(_directory, keys, _fs, **_how):
         erased.extend(keys)
         raise TableNotFoundError("enough")
 

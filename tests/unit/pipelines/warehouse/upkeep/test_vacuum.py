@@ -1,6 +1,7 @@
 """Vacuum of tables whose folders have names that are written with percent signs."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,9 +11,11 @@ from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.envelope import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.leases import LEASE_SUFFIX, LEASES_DIRECTORY, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_support.unchanged import unchanged
 
 FS = OsFileSystem()
 HOURS = {"event_hour": "2026-01-01 00:00:00"}
@@ -54,3 +57,16 @@ def test_orphans_of_such_folders_go(table):
     orphan.touch()
     os.utime(orphan, (0, 0))
     assert [name.rpartition("/")[2] for name in vacuum(table, FS, retention_hours=1).files] == [orphan.name]
+
+
+def test_a_dry_run_removes_neither_files_nor_leases_of_crashed_operations(table, tmp_path):
+    leases = Path(table, LEASES_DIRECTORY)
+    leases.mkdir(exist_ok=True)
+    (leases / f"crashed{LEASE_SUFFIX}").touch()
+    with lease(table, "running", FS), unchanged(tmp_path):
+        would = vacuum(table, FS, retention_hours=0, dry_run=True)
+    with lease(table, "running", FS):
+        done = vacuum(table, FS, retention_hours=0)
+        assert os.listdir(leases) == [f"running{LEASE_SUFFIX}"]
+    assert would == replace(done, dry_run=True)
+    assert len(would.files) == 2

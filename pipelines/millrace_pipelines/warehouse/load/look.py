@@ -1,0 +1,50 @@
+"""What a load finds before it changes anything: the topic, its logs, and the tables.
+
+    declared schema ─► topic ─► tables, and with them the ledger ─► ends of the logs
+
+The ledger is read before the logs' ends, so that a log that ends below it was truncated: it was not overtaken. Plans
+are made from this alone, those of a load and a reload as well as their dry runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from millrace.fs import FileSystem
+from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, describe_topic, log_offsets
+from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.payload.schema import read_payload_schema
+from millrace_pipelines.warehouse.tables.open import FoundTables, LoadTable, look_at_tables
+
+
+class Found(NamedTuple):
+    """What a plan is made from: the topic, where its logs start and end, and the tables."""
+
+    description: TopicDescription
+    log: Mapping[int, LogOffsets]
+    tables: FoundTables
+
+
+def look(options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load) -> Found:
+    """Looks at what a load reads and writes.
+
+    Args:
+        options: What is to be loaded where.
+        fs: The disk.
+        load: How an existing table is loaded; by default nothing is changed by it.
+
+    Raises:
+        UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
+        WarehouseError: The tables can't be used (`look_at_tables` names the errors).
+    """
+    location = store_at(options.table, fs).location
+    schema = None if options.schema is None else read_payload_schema(options.schema)
+    description = describe_topic(options.source)
+    tables = look_at_tables(
+        location, options.topic, description.topic_id, schema, fs,
+        mode=options.mode, compression=options.compression, load=load,
+    )  # fmt: skip
+    return Found(description, log_offsets(options.source, description.partitions), tables)
