@@ -19,7 +19,7 @@ from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import table_checks
 from millrace_pipelines.defs.loads.history import table_history
 from millrace_pipelines.defs.loads.schedules import audit, nightly_audit
-from millrace_pipelines.defs.loads.sensors import load, new_records
+from millrace_pipelines.defs.loads.sensors import load, new_records, table_lag
 from millrace_pipelines.defs.recovery.assets import recovery_check
 from millrace_pipelines.defs.recovery.schedules import nightly_recovery_check
 from millrace_pipelines.defs.resources import MillraceResource
@@ -35,7 +35,7 @@ defs = dg.Definitions(
     assets=linked([topic, warehouse_table, retention, compaction, recovery_check, table_upkeep]),
     asset_checks=[table_checks],
     jobs=[load, audit],
-    sensors=[topics, new_records, table_history],
+    sensors=[topics, new_records, table_lag, table_history],
     schedules=[hourly_retention, hourly_compaction, nightly_audit, nightly_recovery_check, nightly_table_upkeep],
     resources={
         "millrace": MillraceResource(

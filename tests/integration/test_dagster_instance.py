@@ -4,8 +4,12 @@ import json
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from millrace_ops.platform.dagster_instance import fail_lost_runs, write_instance
+from millrace_pipelines.defs.loads.sensors import BEHIND_PEOPLE
 
 
 @dg.job
@@ -53,3 +57,20 @@ def test_runs_under_way_when_the_platform_ended_have_failed(home):
 def test_a_first_start_has_no_runs_to_fail(tmp_path):
     fail_lost_runs(str(tmp_path / "nothing"))
     assert not (tmp_path / "nothing").exists()
+
+
+def test_the_queue_starts_runs_of_people_before_those_of_the_sensor(home):
+    location = InProcessCodeLocationOrigin(LoadableTargetOrigin(python_file=__file__), location_name="here")
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "repository"), "noop")
+    with dg.DagsterInstance.from_config(home) as instance:
+        for name in ("sensor 1", "sensor 2", "person 1", "person 2"):
+            instance.create_run_for_job(
+                noop,
+                status=dg.DagsterRunStatus.QUEUED,
+                tags={"name": name} | (BEHIND_PEOPLE if name.startswith("sensor") else {}),
+                remote_job_origin=origin,
+                job_code_origin=dg.reconstructable(noop).get_python_origin(),
+            )
+        daemon = QueuedRunCoordinatorDaemon(interval_seconds=1)
+        runs = daemon._get_runs_to_dequeue(instance, instance.get_concurrency_config(), fixed_iteration_time=None)
+    assert [run.tags["name"] for run in runs] == ["person 1", "person 2", "sensor 1", "sensor 2"]

@@ -3,8 +3,10 @@
 import json
 from dataclasses import replace
 
+import confluent_kafka
 import dagster as dg
 import pytest
+from dagster_shared.error import DagsterError
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.clock import SystemClock
@@ -12,9 +14,11 @@ from millrace.records.record import NewRecord
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import table_checks
 from millrace_pipelines.defs.loads.history import table_history
-from millrace_pipelines.defs.loads.sensors import RETRY_AFTER_MS, UNFINISHED, has_just_failed, new_records
+from millrace_pipelines.defs.loads.runs import RETRY_AFTER_MS, load_runs
+from millrace_pipelines.defs.loads.sensors import new_records, table_lag
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.tables.checks.results import Check
+from millrace_pipelines.defs.tables.runs import UNFINISHED
 from millrace_pipelines.defs.topics.assets import topic
 from millrace_pipelines.warehouse import LoadOptions, load_topic
 
@@ -61,16 +65,27 @@ def materialize(instance, millrace):
     return materialization, {check.check_name: check for check in result.get_asset_check_evaluations()}
 
 
+def decided(instance, millrace):
+    return new_records(dg.build_sensor_context(instance=instance), millrace=millrace)
+
+
 def requested(instance, millrace):
-    context = dg.build_sensor_context(instance=instance)
-    return [request.partition_key for request in new_records(context, millrace=millrace)]
+    return [request.partition_key for request in decided(instance, millrace).run_requests]
 
 
-def test_two_loads_and_the_sensor_that_asks_for_them(tmp_path, instance, millrace, send):
+def observed(instance, millrace, cursor=None):
+    """The lags that a look reports, and what the sensor says."""
+    result = table_lag(dg.build_sensor_context(instance=instance, cursor=cursor), millrace=millrace)
+    lags = {event.partition: event.metadata["lag"].value for event in result.asset_events}
+    return lags, result.skip_reason.skip_message, result.cursor
+
+
+def test_two_loads_and_the_sensors_that_ask_for_them(tmp_path, instance, millrace, send):
     (tmp_path / "events.json").write_text(json.dumps(SCHEMA))
-    assert requested(instance, millrace) == []
+    assert decided(instance, millrace).skip_reason.skip_message == "1 topic: 1 up to date"
     send(0, [b'{"id": 1}', b'{"id": 2}', b"not JSON"])
     assert requested(instance, millrace) == ["events"]
+    assert observed(instance, millrace)[:2] == ({}, "0 tables, none behind")
 
     materialization, checks = materialize(instance, millrace)
     metadata = materialization.metadata
@@ -82,15 +97,23 @@ def test_two_loads_and_the_sensor_that_asks_for_them(tmp_path, instance, millrac
     assert [(row["partition"], row["from offset"], row["until offset"]) for row in rows] == [(0, 0, 3)]
     assert {name for name, check in checks.items() if not check.passed} == {"dead_letters"}
     assert requested(instance, millrace) == []
+    lags, said, cursor = observed(instance, millrace)
+    assert (lags, said) == ({}, "1 table, none behind")
 
     send(1, [b'{"id": 3}'])
     assert requested(instance, millrace) == ["events"]
+    for _ in range(2):
+        lags, said, cursor = observed(instance, millrace, cursor)
+        assert (lags, said) == ({"events": 1}, "1 table, 1 behind")
     materialization, checks = materialize(instance, millrace)
     assert materialization.metadata["rows"].value == 1
     assert set(checks) == set(Check)
     assert checks["load_completeness"].passed
     assert checks["load_completeness"].metadata["offsets"].value == 1
     assert checks["completeness"].passed
+    lags, said, cursor = observed(instance, millrace, cursor)
+    assert (lags, said) == ({"events": 0}, "1 table, none behind")
+    assert observed(instance, millrace, cursor)[0] == {}
 
 
 def test_what_is_shown_of_loads_by_dagster_and_by_hand(instance, millrace, send):
@@ -119,8 +142,8 @@ def test_what_is_shown_of_loads_by_dagster_and_by_hand(instance, millrace, send)
 def test_a_load_that_waits_or_runs_is_not_asked_for_again(instance, millrace, send):
     send(0, [b"{}"])
     for status in set(UNFINISHED) - {dg.DagsterRunStatus.QUEUED}:  # a queued run needs a code location
-        run = instance.create_run_for_job(noop, status=status, tags={"dagster/partition": "events"})
-        assert requested(instance, millrace) == []
+        run = instance.create_run_for_job(load, status=status, tags={"dagster/partition": "events"})
+        assert decided(instance, millrace).skip_reason.skip_message == "1 topic: 1 with a load that waits or runs"
         instance.report_run_canceled(run)
         assert requested(instance, millrace) == ["events"]
 
@@ -128,14 +151,65 @@ def test_a_load_that_waits_or_runs_is_not_asked_for_again(instance, millrace, se
 def test_a_load_that_has_just_failed_is_asked_for_later(instance, millrace, send):
     send(0, [b"{}"])
     tags = {"dagster/partition": "events"}
-    run = instance.create_run_for_job(noop, status=dg.DagsterRunStatus.STARTED, tags=tags)
+    run = instance.create_run_for_job(load, status=dg.DagsterRunStatus.STARTED, tags=tags)
     instance.report_run_failed(run)
-    assert requested(instance, millrace) == []
+    assert decided(instance, millrace).skip_reason.skip_message == "1 topic: 1 with a load that failed lately"
     now_ms = SystemClock().now_ms()
-    assert has_just_failed(instance, "events", now_ms)
-    assert not has_just_failed(instance, "events", now_ms + RETRY_AFTER_MS)
+    assert load_runs(instance, now_ms).failed_lately == {"events"}
+    assert load_runs(instance, now_ms + RETRY_AFTER_MS).failed_lately == frozenset()
+    instance.create_run_for_job(load, status=dg.DagsterRunStatus.SUCCESS, tags=tags)
+    assert load_runs(instance, now_ms).failed_lately == frozenset()
+
+
+def test_runs_of_other_jobs_delay_no_load(instance, millrace, send):
+    send(0, [b"{}"])
+    tags = {"dagster/partition": "events"}
+    instance.create_run_for_job(other, status=dg.DagsterRunStatus.STARTED, tags=tags)
+    instance.report_run_failed(instance.create_run_for_job(other, status=dg.DagsterRunStatus.STARTED, tags=tags))
+    assert requested(instance, millrace) == ["events"]
+
+
+def test_an_open_transaction_requests_no_load_until_it_ends(broker, instance, millrace, send):
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "bank"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("events", b"{}", partition=0)
+    producer.flush(30)
+    for _ in range(20):
+        assert decided(instance, millrace).skip_reason.skip_message == "1 topic: 1 up to date"
+    producer.commit_transaction(30)
+    assert requested(instance, millrace) == ["events"]
+
+
+def test_one_damaged_table_stops_no_other_topic(broker, tmp_path, instance, millrace, send):
+    send(0, [b"{}"])
+    broker.create_topic("damaged")
+    instance.add_dynamic_partitions("topics", ["damaged"])
+    log = tmp_path / "warehouse" / "damaged" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_bytes(b"{torn")
+    assert requested(instance, millrace) == ["events", "damaged"]
+    assert observed(instance, millrace)[:2] == ({}, "1 table, none behind, 1 whose load has an error to report")
+
+
+def test_loads_of_the_sensor_have_a_priority_below_those_that_people_launch(instance, millrace, send):
+    send(0, [b"{}"])
+    [request] = decided(instance, millrace).run_requests
+    assert request.tags["dagster/priority"] == "-1"
+
+
+def test_without_the_broker_the_ticks_fail_with_one_sentence(broker, instance, millrace):
+    broker.stop()
+    for tick in (decided, observed):
+        with pytest.raises(DagsterError, match=r"^no broker answers at [0-9.:]+: Connection refused$"):
+            tick(instance, millrace)
 
 
 @dg.job
-def noop():
+def load():
     """Stands for a load."""
+
+
+@dg.job
+def other():
+    """Stands for the job of another asset with the same partitions."""

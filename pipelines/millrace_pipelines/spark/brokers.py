@@ -13,6 +13,8 @@ from typing import NamedTuple, Self
 
 from millrace.client import Cluster, SimpleConsumer
 from millrace.client.fetched import FetchedData, IsolationLevel
+from millrace.client.log_offsets import LogOffsets as LogOffsets  # noqa: PLC0414  part of this door
+from millrace.client.log_offsets import read_log_offsets
 from millrace.client.metadata import ClusterMetadata
 from millrace.records.batch import walk
 from millrace_pipelines.spark.choices import Isolation
@@ -29,22 +31,6 @@ class TopicSource:
     bootstrap: str
     topic: str
     isolation: Isolation = Isolation.READ_COMMITTED
-
-
-class LogOffsets(NamedTuple):
-    """A partition's log start offset, the offset after its last readable record, and where the log itself ends.
-
-    The last two differ by open transactions, which a committed read waits for; `high_watermark` None says the same.
-    """
-
-    start_offset: int
-    end_offset: int
-    high_watermark: int | None = None
-
-    @property
-    def log_end(self) -> int:
-        """The high watermark."""
-        return self.end_offset if self.high_watermark is None else self.high_watermark
 
 
 class TopicDescription(NamedTuple):
@@ -97,17 +83,16 @@ class Brokers:
         leader_epochs = {partition: found.leader_epoch for partition, found in metadata.partitions.items()}
         return TopicDescription(str(metadata.topic_id or topic), tuple(sorted(leader_epochs)), leader_epochs)
 
-    def log_start(self, topic: str, partition: int) -> int:
-        """Returns a partition's log start offset."""
-        return self._consumer().earliest(topic, partition)
+    def log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
+        """Returns where each partition's log starts and ends; the end is the last stable offset for committed reads.
 
-    def readable_end(self, topic: str, partition: int) -> int:
-        """Returns the offset after the last readable record: the last stable offset for committed reads."""
-        return self._consumer().latest(topic, partition, self._isolation)
-
-    def high_watermark(self, topic: str, partition: int) -> int:
-        """Returns the offset after the last record that is replicated, whether its transaction is open or not."""
-        return self._consumer().latest(topic, partition)
+        All are asked together. A partition that does not answer then is asked alone, for as long as retries last.
+        """
+        found = read_log_offsets(self._connected(), [(topic, partition) for partition in partitions], self._isolation)
+        return {
+            partition: offsets if isinstance(offsets, LogOffsets) else self._log_offsets_alone(topic, partition)
+            for (_, partition), offsets in found.items()
+        }
 
     def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> int:
         """Returns where a leader epoch ends in a partition's log; -1 where the broker doesn't know it."""
@@ -134,6 +119,13 @@ class Brokers:
             isolation=self._isolation,
         )
 
+    def _log_offsets_alone(self, topic: str, partition: int) -> LogOffsets:
+        consumer = self._consumer()
+        start_offset = consumer.earliest(topic, partition)
+        return LogOffsets(
+            start_offset, consumer.latest(topic, partition, self._isolation), consumer.latest(topic, partition)
+        )
+
     def _consumer(self) -> SimpleConsumer:
         return SimpleConsumer(self._connected())
 
@@ -157,14 +149,7 @@ def describe_topic(source: TopicSource) -> TopicDescription:
 def log_offsets(source: TopicSource, partitions: Iterable[int]) -> dict[int, LogOffsets]:
     """Returns where each partition's log starts and ends now; the end is the last stable offset for committed reads."""
     with brokers_of(source) as brokers:
-        return {
-            partition: LogOffsets(
-                brokers.log_start(source.topic, partition),
-                brokers.readable_end(source.topic, partition),
-                brokers.high_watermark(source.topic, partition),
-            )
-            for partition in partitions
-        }
+        return brokers.log_offsets(source.topic, partitions)
 
 
 def epoch_ends(source: TopicSource, leader_epochs: Mapping[int, int]) -> dict[int, int]:

@@ -12,6 +12,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.configs import Configs, Property, ResourceKind
 from millrace.client.fetched import FetchedData
 from millrace.client.groups import Groups
+from millrace.client.log_offsets import LogOffsets, read_log_offsets
 from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
@@ -24,10 +25,12 @@ __all__ = [
     "Configs",
     "FetchedData",
     "Groups",
+    "LogOffsets",
     "PartitionMetadata",
     "Property",
     "ResourceKind",
     "SimpleConsumer",
     "SyncProducer",
     "TopicMetadata",
+    "read_log_offsets",
 ]

@@ -115,7 +115,7 @@ class Cluster:
         if address is None:
             address = self._find_leader(topic, partition, create_missing)
             self._leaders[topic, partition] = address
-        return self._connection(address)
+        return self.connection_to(address)
 
     def on_leader(
         self,
@@ -146,7 +146,7 @@ class Cluster:
         """Returns a connection to a live broker; BrokerError where none has this id."""
         for one, broker in self.metadata([]).brokers.items():
             if str(one) == broker_id:
-                return self._connection(broker.address)
+                return self.connection_to(broker.address)
         raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
 
     def on_controller(self, action: Callable[[Connection], Result]) -> Result:
@@ -157,7 +157,7 @@ class Cluster:
             controller = metadata.brokers.get(metadata.controller_id)
             if controller is None:  # a cluster that hides its controller takes such requests anywhere
                 return action(self.on_any(lambda connection: connection))
-            return action(self._connection(controller.address))
+            return action(self.connection_to(controller.address))
 
         def again(error: BaseException) -> bool:
             return _is_passing(error) and not isinstance(error, UnknownTopicError)
@@ -175,7 +175,7 @@ class Cluster:
         def attempt() -> Result:
             address = self._coordinators.get((key_type, key)) or self._find_coordinator(key, key_type)
             try:
-                result = action(self._connection(address))
+                result = action(self.connection_to(address))
             except MillraceError:
                 self._coordinators.pop((key_type, key), None)
                 raise
@@ -188,7 +188,7 @@ class Cluster:
         """Runs an action on the connection of every live broker."""
 
         def attempt() -> list[Result]:
-            return [action(self._connection(broker.address)) for broker in self.metadata([]).brokers.values()]
+            return [action(self.connection_to(broker.address)) for broker in self.metadata([]).brokers.values()]
 
         return self._retrying(_is_passing, _do_nothing)(attempt)
 
@@ -222,12 +222,13 @@ class Cluster:
         failures: list[str] = []
         for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers)):
             try:
-                return action(self._connection(address))
+                return action(self.connection_to(address))
             except BrokerUnreachableError as error:
                 failures.append(str(error))
         raise BrokerUnreachableError("; ".join(failures))
 
-    def _connection(self, address: Address) -> Connection:
+    def connection_to(self, address: Address) -> Connection:
+        """Returns the connection to a broker, opened where it is not; BrokerUnreachableError."""
         connection = self._connections.pop(address, None)
         if connection is None or not connection.is_usable:
             if connection is not None:

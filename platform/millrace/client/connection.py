@@ -1,7 +1,8 @@
-"""One blocking TCP connection to one broker: a request goes out, its answer comes back.
+"""One blocking TCP connection to one broker: requests go out, their answers come back in the same order.
 
     connect ──► ApiVersions v3 ──(UNSUPPORTED_VERSION: v0 again, KIP-511)──► the broker's ranges of versions
     request ──► the highest version that both sides know
+    begin, begin, … finish, finish, … ──► the same, with one round trip for all
 
 Versions are capped at the last that name topics: from Fetch 13 and Produce 13 on they go by id (KIP-516), which
 older brokers do not have. The floor is Apache Kafka 0.11, the first with batches v2.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import select
 import socket
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, NamedTuple, Never, Self
 
 from millrace.addresses import Address
 from millrace.clock import Clock
@@ -28,7 +29,7 @@ from millrace.errors import (
 )
 from millrace.version import __version__
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.api_messages import Called, Message, MessageFields
+from millrace.wire.api_messages import ApiMessages, Called, Message, MessageFields
 from millrace.wire.encoder import INT16, INT32
 from millrace.wire.frame import SIZE_BYTES, framed
 from millrace.wire.header import encode_request_header, has_tagged_response_header
@@ -64,6 +65,14 @@ CLIENT_VERSIONS = {
 }
 MAX_RESPONSE_BYTES = 1 << 30
 CLIENT_SOFTWARE: ApiVersionsRequestFields = {"client_software_name": "millrace", "client_software_version": __version__}
+
+
+class Unanswered(NamedTuple, Generic[Message]):
+    """A request that was sent, and whose answer is to be read."""
+
+    api: ApiMessages[object, Never, Message, Never]
+    version: int
+    correlation_id: int
 
 
 class Connection:
@@ -130,11 +139,22 @@ class Connection:
         InvalidRequestError for a value that its field does not hold, before anything is sent.
         MalformedRequestError for an answer that can't be decoded; nothing more is read from that broker.
         """
+        return self.finish(self.begin(api, fields), wait_s)
+
+    def begin(self, api: Called[MessageFields, Message], fields: MessageFields) -> Unanswered[Message]:
+        """Sends a message whose answer `finish` reads; several may be sent before the first answer is read.
+
+        The answers to them must fit into the socket's buffers: a broker that can't write may not read either.
+        """
         version = self.version(api.key)
         self._send(api, version, fields)
-        body = self._receive(api.key, version, wait_s)
+        return Unanswered(api, version, self._correlation_id)
+
+    def finish(self, sent: Unanswered[Message], wait_s: float = 0.0) -> Message:
+        """Returns the decoded answer, in the order in which messages were sent; raises what `request` raises."""
+        body = self._receive(sent.api.key, sent.version, sent.correlation_id, wait_s)
         try:
-            return api.decode_response(version, body)
+            return sent.api.decode_response(sent.version, body)
         except MalformedRequestError:
             self.close()
             raise
@@ -150,7 +170,7 @@ class Connection:
         Raises what `request` raises, except for the decoding.
         """
         self._send_encoded(api_key, version, message)
-        return self._receive(api_key, version, 0.0)
+        return self._receive(api_key, version, self._correlation_id)
 
     def send(self, api: Called[MessageFields, object], fields: MessageFields) -> None:
         """Sends a message that has no answer: Produce with acks=0."""
@@ -177,7 +197,7 @@ class Connection:
     def _negotiate(self) -> dict[int, VersionRange]:
         for version in (CLIENT_VERSIONS[ApiKey.API_VERSIONS].maximum, 0):
             self._send(API_VERSIONS, version, CLIENT_SOFTWARE)
-            body = self._receive(ApiKey.API_VERSIONS, version, 0.0)
+            body = self._receive(ApiKey.API_VERSIONS, version, self._correlation_id)
             code = INT16.unpack_from(body)[0] if len(body) >= INT16.size else ErrorCode.UNKNOWN_SERVER_ERROR
             if code != ErrorCode.UNSUPPORTED_VERSION:
                 answer = API_VERSIONS.decode_response(version, body)
@@ -200,10 +220,10 @@ class Connection:
                 f"the broker at {self.address} closed the connection during a request: {error}"
             ) from error
 
-    def _receive(self, api_key: ApiKey, version: int, wait_s: float) -> memoryview:
+    def _receive(self, api_key: ApiKey, version: int, correlation_id: int, wait_s: float = 0.0) -> memoryview:
         """Returns the answer's message, without its header."""
         try:
-            frame = self._receive_frame(self._now_s() + self._timeout_s + wait_s)
+            frame = self._receive_frame(correlation_id, self._now_s() + self._timeout_s + wait_s)
         except OSError as error:
             self.close()
             raise AnswerLostError(f"the broker at {self.address} did not answer: {error}") from error
@@ -213,18 +233,16 @@ class Connection:
         # Brokers of this protocol send no tagged fields in the header: one zero byte.
         return frame[INT32.size + has_tagged_response_header(api_key, version) :]
 
-    def _receive_frame(self, deadline: float) -> memoryview:
+    def _receive_frame(self, asked: int, deadline: float) -> memoryview:
         (size,) = INT32.unpack(self._receive_exactly(SIZE_BYTES, deadline))
         if not INT32.size <= size <= self._max_response_bytes:
             raise ClientError(
                 f"the broker at {self.address} answers {size} bytes; the limit is {self._max_response_bytes}"
             )
         frame = self._receive_exactly(size, deadline)
-        (correlation_id,) = INT32.unpack_from(frame)
-        if correlation_id != self._correlation_id:
-            raise ClientError(
-                f"the broker at {self.address} answers request {correlation_id}, not {self._correlation_id}"
-            )
+        (answered,) = INT32.unpack_from(frame)
+        if answered != asked:
+            raise ClientError(f"the broker at {self.address} answers request {answered}, not {asked}")
         return frame
 
     def _receive_exactly(self, count: int, deadline: float) -> memoryview:

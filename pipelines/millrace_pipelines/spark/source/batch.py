@@ -14,7 +14,7 @@ from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.positions import Position, check_named_partitions, resolve, within_log
 from millrace_pipelines.spark.source.rows import read_span
 from millrace_pipelines.spark.source.spans import Span, SpanPartition, split
-from millrace_pipelines.spark.source.topics import SourceTopic, chosen_topics, readable_logs
+from millrace_pipelines.spark.source.topics import SourceTopic, chosen_topics
 
 
 class BatchReader(DataSourceReader):
@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
 
     def _spans(self, brokers: Brokers, name: str, topic: SourceTopic) -> Iterator[Span]:
         partitions = [partition for partition in topic.partitions if self._bounds.allows(name, partition)]
-        for partition, log in readable_logs(brokers, name, partitions).items():
+        for partition, log in brokers.log_offsets(name, partitions).items():
             yield self._span(brokers, name, partition, log)
 
     def _span(self, brokers: Brokers, name: str, partition: int, log: LogOffsets) -> Span:

@@ -29,7 +29,7 @@ from millrace_pipelines.spark.source.options import SourceOptions
 from millrace_pipelines.spark.source.positions import LATEST, Position, check_named_partitions, resolve, within_log
 from millrace_pipelines.spark.source.rows import read_span
 from millrace_pipelines.spark.source.spans import Span, SpanPartition, TopicPartition, admit, split
-from millrace_pipelines.spark.source.topics import SourceTopic, chosen_topics, readable_logs
+from millrace_pipelines.spark.source.topics import SourceTopic, chosen_topics
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_named_partitions("startingOffsets", starting, {name: topic.partitions for name, topic in topics.items()})
         progress: dict[TopicPartition, Progress] = {}
         for name, topic in topics.items():
-            for partition, log in readable_logs(self._brokers, name, topic.partitions).items():
+            for partition, log in self._brokers.log_offsets(name, topic.partitions).items():
                 offset = resolve(starting, name, partition, log, self._brokers.offset_for_time)
                 offset = within_log(offset, name, partition, log, fail_on_data_loss=self._options.fail_on_data_loss)
                 progress[name, partition] = Progress(offset, offset)
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         progress = {
             (name, partition): self._end(before, name, topic.topic_id, partition, log)
             for name, topic in topics.items()
-            for partition, log in readable_logs(self._brokers, name, topic.partitions).items()
+            for partition, log in self._brokers.log_offsets(name, topic.partitions).items()
         }
         return StreamOffset(_ids(topics), progress)
 

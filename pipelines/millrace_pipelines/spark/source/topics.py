@@ -1,4 +1,4 @@
-"""Which topics and partitions a query reads, by its options and what the cluster has, and where their logs end."""
+"""Which topics and partitions a query reads, by its options and what the cluster has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from millrace.client import TopicMetadata
 from millrace.errors import ErrorCode, UnknownTopicError
 from millrace.internal_topics import INTERNAL_TOPICS
-from millrace_pipelines.spark.brokers import Brokers, LogOffsets
+from millrace_pipelines.spark.brokers import Brokers
 from millrace_pipelines.spark.errors import SourceOptionError
 from millrace_pipelines.spark.source.options import SourceOptions
 
@@ -36,14 +36,6 @@ def chosen_topics(options: SourceOptions, brokers: Brokers) -> dict[str, SourceT
     found = {name: _chosen(options, metadata.topic(name)) for name in sorted(names)}
     _check_partitions(options, found)
     return found
-
-
-def readable_logs(brokers: Brokers, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
-    """Returns the start and the readable end of each partition's log."""
-    return {
-        partition: LogOffsets(brokers.log_start(topic, partition), brokers.readable_end(topic, partition))
-        for partition in partitions
-    }
 
 
 def _chosen(options: SourceOptions, topic: TopicMetadata) -> SourceTopic:

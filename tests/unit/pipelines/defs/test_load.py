@@ -91,6 +91,7 @@ def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on():
         "topics": "RUNNING",
         "new_records": "STOPPED",
         "table_history": "RUNNING",
+        "table_lag": "RUNNING",
         "hourly_retention": "RUNNING",
         "hourly_compaction": "RUNNING",
         "nightly_audit": "RUNNING",

@@ -1,0 +1,33 @@
+"""What a tick says: what it counted, or one sentence where it fails, which Dagster counts as a failed tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dagster._core.errors import DagsterUserCodeProcessError
+from dagster_shared.error import SerializableErrorInfo
+
+from millrace.errors import MillraceError
+
+
+@contextmanager
+def failing_in_words() -> Iterator[None]:
+    """Makes an error of Millrace the failure of a tick, as its sentence alone.
+
+    Of any other exception Dagster shows the frames, its own included. This one is Dagster's own for an error that
+    another process has put into words, which it shows as it is.
+    """
+    try:
+        yield
+    except MillraceError as error:
+        sentence = SerializableErrorInfo(message=str(error), stack=[], cls_name=None)
+        told = DagsterUserCodeProcessError(  # type: ignore[no-untyped-call]  # Dagster's own, without types
+            str(error), user_code_process_error_infos=[sentence]
+        )
+        raise told from error
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns the number with its noun, in the plural from two on: "1 topic", "12 topics"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,198 @@
+"""Where the logs of many partitions start and end, asked of their leaders together (ListOffsets).
+
+    metadata ──► the partitions of each leader, PARTITIONS_PER_REQUEST at a time
+    of each leader: earliest, latest[, latest committed]   sent one behind the other, to all leaders before any answers
+
+So a look waits for as many round trips as the leader with the most partitions gets requests, and one for the metadata:
+10,000 partitions of one leader take six. An error of a partition is its answer, and leaves the others theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from millrace.addresses import Address
+from millrace.client.answers import check, is_retriable
+from millrace.client.cluster import Cluster
+from millrace.client.connection import Connection, Unanswered
+from millrace.client.fetched import IsolationLevel
+from millrace.client.metadata import ClusterMetadata
+from millrace.client.simple_consumer import CONSUMER, EARLIEST, LATEST
+from millrace.errors import ClientError, MillraceError
+from millrace.wire.messages import LIST_OFFSETS
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.list_offsets import (
+        ListOffsetsPartitionFields,
+        ListOffsetsPartitionResponse,
+        ListOffsetsRequestFields,
+        ListOffsetsResponse,
+    )
+
+PARTITIONS_PER_REQUEST = 2000  # an answer of 54 kB: the answers to all questions fit into the buffers of a socket
+
+Partition: TypeAlias = tuple[str, int]
+
+
+class LogOffsets(NamedTuple):
+    """A partition's log start offset, the offset after its last readable record, and where the log itself ends.
+
+    The last two differ by open transactions, which a committed read waits for; `high_watermark` None says the same.
+    """
+
+    start_offset: int
+    end_offset: int
+    high_watermark: int | None = None
+
+    @property
+    def log_end(self) -> int:
+        """The high watermark."""
+        return self.end_offset if self.high_watermark is None else self.high_watermark
+
+
+class _Question(NamedTuple):
+    timestamp: int
+    isolation: IsolationLevel
+
+
+# In the order of the offsets, so that no answer of a log that moves meanwhile contradicts the one before.
+_QUESTIONS: Mapping[IsolationLevel, tuple[_Question, ...]] = {
+    IsolationLevel.READ_UNCOMMITTED: (
+        _Question(EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+        _Question(LATEST, IsolationLevel.READ_UNCOMMITTED),
+    ),
+    IsolationLevel.READ_COMMITTED: (
+        _Question(EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+        _Question(LATEST, IsolationLevel.READ_COMMITTED),
+        _Question(LATEST, IsolationLevel.READ_UNCOMMITTED),
+    ),
+}
+
+_Found: TypeAlias = dict[Partition, LogOffsets | MillraceError]
+
+
+def read_log_offsets(
+    cluster: Cluster,
+    partitions: Iterable[Partition],
+    isolation: IsolationLevel,
+    *,
+    metadata: ClusterMetadata | None = None,
+) -> dict[Partition, LogOffsets | MillraceError]:
+    """Returns the offsets of each partition's log, or the error for which they can't be told; raises none itself.
+
+    Partitions whose error may pass, such as that of a leader that has moved, are asked for once more.
+
+    Args:
+        cluster: Whose leaders are asked.
+        partitions: (topic, partition), in the order of the answer.
+        isolation: Where the readable records end: at the high watermark, or at the last stable offset (KIP-98).
+        metadata: What the cluster has just said of these topics, which spares the first request.
+    """
+    wanted = list(dict.fromkeys(partitions))
+    found = _look(cluster, wanted, isolation, metadata)
+    passing = [one for one, offsets in found.items() if isinstance(offsets, MillraceError) and is_retriable(offsets)]
+    if passing:
+        found |= _look(cluster, passing, isolation, None)
+    return {one: found[one] for one in wanted}
+
+
+def _look(
+    cluster: Cluster, wanted: Sequence[Partition], isolation: IsolationLevel, metadata: ClusterMetadata | None
+) -> _Found:
+    if not wanted:
+        return {}
+    try:
+        metadata = metadata or cluster.metadata(sorted({topic for topic, _ in wanted}))
+    except MillraceError as error:
+        return dict.fromkeys(wanted, error)
+    found: _Found = {}
+    by_leader: dict[Address, list[Partition]] = {}
+    for one in wanted:
+        try:
+            by_leader.setdefault(metadata.leader(*one).address, []).append(one)
+        except MillraceError as error:
+            found[one] = error
+    return found | _ask(cluster, by_leader, _QUESTIONS[isolation])
+
+
+def _ask(cluster: Cluster, by_leader: Mapping[Address, Sequence[Partition]], questions: Sequence[_Question]) -> _Found:
+    """Asks all leaders at once, a request's worth of partitions of each at a time; a lost leader is left alone."""
+    found: _Found = {}
+    lost: dict[Address, MillraceError] = {}
+    for batches in zip_longest(*(_batches(address, partitions) for address, partitions in by_leader.items())):
+        sent: list[tuple[_Batch, _Sent]] = []
+        for batch in filter(None, batches):
+            try:
+                if batch.leader not in lost:
+                    sent.append((batch, _send(cluster.connection_to(batch.leader), batch.partitions, questions)))
+            except MillraceError as error:
+                lost[batch.leader] = error
+        for batch, awaited in sent:
+            try:
+                found |= _receive(batch.partitions, awaited)
+            except MillraceError as error:
+                lost[batch.leader] = error
+    unanswered = ((one, lost[leader]) for leader in lost for one in by_leader[leader] if one not in found)
+    return found | dict(unanswered)
+
+
+class _Batch(NamedTuple):
+    leader: Address
+    partitions: Sequence[Partition]
+
+
+class _Sent(NamedTuple):
+    """The questions that a leader was sent, in the order of the answers."""
+
+    connection: Connection
+    questions: Sequence[Unanswered[ListOffsetsResponse]]
+
+
+def _batches(leader: Address, partitions: Sequence[Partition]) -> list[_Batch]:
+    return [
+        _Batch(leader, partitions[index : index + PARTITIONS_PER_REQUEST])
+        for index in range(0, len(partitions), PARTITIONS_PER_REQUEST)
+    ]
+
+
+def _send(connection: Connection, partitions: Sequence[Partition], questions: Sequence[_Question]) -> _Sent:
+    return _Sent(connection, [connection.begin(LIST_OFFSETS, _fields(partitions, one)) for one in questions])
+
+
+def _fields(partitions: Sequence[Partition], question: _Question) -> ListOffsetsRequestFields:
+    by_topic: dict[str, list[ListOffsetsPartitionFields]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append({"partition_index": partition, "timestamp": question.timestamp})
+    return {
+        "replica_id": CONSUMER,
+        "isolation_level": question.isolation,
+        "topics": [{"name": topic, "partitions": wanted} for topic, wanted in by_topic.items()],
+    }
+
+
+def _receive(partitions: Sequence[Partition], sent: _Sent) -> _Found:
+    answers = [_by_partition(sent.connection.finish(one)) for one in sent.questions]
+    return {one: _offsets(one, [answer.get(one) for answer in answers]) for one in partitions}
+
+
+def _by_partition(answer: ListOffsetsResponse) -> dict[Partition, ListOffsetsPartitionResponse]:
+    listed = ([(topic.name, one) for one in topic.partitions] for topic in answer.topics)
+    return {(topic, one.partition_index): one for topic, one in chain.from_iterable(listed)}
+
+
+def _offsets(
+    partition: Partition, answers: Sequence[ListOffsetsPartitionResponse | None]
+) -> LogOffsets | MillraceError:
+    subject = f"offsets of {partition[0]}-{partition[1]}"
+    offsets: list[int] = []
+    for answer in answers:
+        if answer is None:
+            return ClientError(f"{subject}: the broker's answer leaves it out")
+        try:
+            check(answer.error_code, subject)
+        except MillraceError as error:
+            return error
+        offsets.append(int(answer.offset))
+    return LogOffsets(*offsets)
