@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from contextlib import suppress
 
 import pytest
@@ -126,6 +127,31 @@ def all_at(topic, offset):
 
 def run(*arguments):
     return CliRunner().invoke(app, arguments)
+
+
+def test_partitions_begin_at_the_applications_positions(join, cluster, topic, session, connect):
+    """The group's offsets are left out, and the next commit sets them, even where nothing is left to be handed out."""
+    fill(cluster, topic)
+    properties = {"group.id": topic, "zookeeper.connect": connect, "auto.offset.reset": "error"}
+    with join() as former:
+        read(stream_of(former, topic), 20)
+        former.commit_offsets()
+    kept = {Partition(topic, 0): 2, Partition(topic, 1): 5, Partition(topic, 2): 0}
+
+    def positions(partitions):
+        return {one: kept[one] for one in kept.keys() & set(partitions)}
+
+    with ConsumerConnector(properties, positions=positions) as connector:
+        messages = read(stream_of(connector, topic), 8)
+        connector.commit_offsets()
+    handed = Counter(one.partition for one in messages)
+    assert (handed, min(one.offset for one in messages if one.partition == 0)) == ({0: 3, 2: 5}, 2)
+    assert offsets_of(session, topic) == all_at(topic, 5)
+    behind = {Partition(topic, number): 1 for number in range(4)}
+    with ConsumerConnector(properties, positions=lambda _: behind) as connector:
+        connector.create_message_streams({topic: 1})
+        connector.commit_offsets()
+    assert offsets_of(session, topic) == behind
 
 
 def test_a_damaged_offset_is_told(join, cluster, topic, session):

@@ -43,6 +43,12 @@ from millrace.errors import InvalidRequestError, MillraceError, ZooKeeperError
 logger = logging.getLogger(__name__)
 
 StreamOf = Callable[[Partition, int], ConsumerStream]
+Positions = Callable[[Iterable[Partition]], Mapping[Partition, int]]
+
+
+def no_positions(_: Iterable[Partition]) -> Mapping[Partition, int]:
+    """Returns no position: every partition begins at the group's offset."""
+    return {}
 
 
 class ConsumerConnector:
@@ -50,11 +56,22 @@ class ConsumerConnector:
 
     Args:
         properties: Kafka's names for its high-level consumer (docs/clients.md has the table).
+        positions: returns where partitions begin that have just become this member's, for an application whose own
+            output keeps the offsets; those that it leaves out begin at the group's offsets. The member's thread calls
+            it, and calls it again after an error of `millrace.errors`.
         observe: told of each claim, hand-out, commit and release; for tests and audits.
     """
 
-    def __init__(self, properties: Mapping[str, str], *, observe: Observe = ignore, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        positions: Positions = no_positions,
+        observe: Observe = ignore,
+        clock: Clock | None = None,
+    ) -> None:
         self._config = ConsumerConfig.from_properties(properties)
+        self._positions = positions
         self._observe = observe
         self._clock = clock or SystemClock()
         self._consumer: _Consumer | None = None
@@ -137,20 +154,28 @@ class ConsumerConnector:
         with self._lock:
             if self._is_shut_down or self._consumer is not None:
                 raise InvalidRequestError("a connector makes its streams only once")
-            self._consumer = _Consumer(self._config, registration, self._observe, self._clock)
+            self._consumer = _Consumer(self._config, registration, self._positions, self._observe, self._clock)
             return self._consumer
 
 
 class _Consumer(Consumption):
     """The streams, fetchers and offsets behind a connector."""
 
-    def __init__(self, config: ConsumerConfig, registration: Registration, observe: Observe, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        registration: Registration,
+        positions: Positions,
+        observe: Observe,
+        clock: Clock,
+    ) -> None:
         now_ms = clock.now_ms()
         name = member_name(config.group_id, config.consumer_id, now_ms)
         self.member = GroupMember(
             config, name, encode_registration(registration, now_ms), self, observe=observe, clock=clock
         )
         self._config = config
+        self._positions = positions
         self._observe = observe
         self._bootstrap = ""
         self._coordinator = FencedCommits(config.group_id)
@@ -198,14 +223,21 @@ class _Consumer(Consumption):
         self._fetchers.close()
 
     def begin(self, partitions: Mapping[Partition, Ownership]) -> None:
-        """Feeds the streams from the committed offsets on, once no former owner can change these any more."""
+        """Feeds the streams from the committed offsets on, once no former owner can change these any more.
+
+        A partition that begins elsewhere, as the application's positions say, is committed even if it does not advance.
+        """
         if self._config.commits_to_coordinator:
             self.take_elsewhere(partitions)
-        offsets = self._committed(partitions)
+        committed = self._committed(partitions)
+        offsets = {**committed, **self._positions(partitions)}
         feeds = {
             one: Feed(one, ownership, self._stream_of(one, ownership.thread.number), offsets.get(one))
             for one, ownership in partitions.items()
         }
+        for one, feed in feeds.items():
+            if offsets.get(one) != committed.get(one):
+                feed.committed = None
         with self._commits:
             self._feeds.update(feeds)
         self._fetchers.add(feeds.values())
