@@ -1,4 +1,4 @@
-"""The code location: the definitions of `defs/`, and where their resource takes its values from.
+"""The code location: the definitions of `defs/`, and where their resources take their values from.
 
     topic (external, one partition per topic) ──> warehouse_table ──> checks: load_completeness, dead_letters, …
       │                                             └──> table_upkeep   (nightly)
@@ -6,7 +6,8 @@
       ├──> compaction      (hourly)
       └──> recovery_check  (nightly) ──> check: no_findings
 
-The resource names environment variables, which Dagster reads when a run or a tick starts, not when it loads this.
+The resources name environment variables, which Dagster reads when a run or a tick starts, not when it loads this.
+`consumer_groups` is for assets of downstream jobs (docs/downstream.md), which other definitions add to these.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import dagster as dg
 
 from millrace_pipelines.defs.compaction.assets import compaction
 from millrace_pipelines.defs.compaction.schedules import hourly_compaction
+from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import table_checks
 from millrace_pipelines.defs.loads.history import table_history
@@ -44,6 +46,11 @@ defs = dg.Definitions(
             warehouse_dir=dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
             schema_dir=dg.EnvVar("MILLRACE_SCHEMA_DIR"),
             master=dg.EnvVar("MILLRACE_SPARK_MASTER"),
+        ),
+        "consumer_groups": ConsumerGroupResource(
+            zookeeper=dg.EnvVar("MILLRACE_ZOOKEEPER"),
+            bootstrap=dg.EnvVar("MILLRACE_BOOTSTRAP"),
+            output_dir=dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
         ),
         "pipes": dg.PipesSubprocessClient(),
     },

@@ -1,9 +1,10 @@
 """The demo: a year of flights from a stock producer into a warehouse table, loaded by Dagster, each figure checked.
 
-    produce January to September ─ load ─ produce October to December ─ load only that ─ retention, recovery check
+    produce January to September ─ load ─ produce October to December ─ load only that ─ delays, retention, recovery
 
-Each load, and the maintenance, is a run of Dagster, launched as a click in its UI launches it. At the end Spark SQL
-counts the rows, and every count is compared with the source file.
+Each load is a run of Dagster, launched as a click in its UI launches it. So is the last step, in one run: a consumer
+group brings the carriers' delays up to date (`carrier_delays`), and the broker is maintained. At the end Spark SQL
+counts the rows, and every count and every delay is compared with the source file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from importlib.resources import files
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from rich.console import Console
 from millrace.clock import Clock
 from millrace.errors import PlatformError, SetupError
 from millrace.fs import FileSystem
+from millrace_ops.demo.carrier_delays import Delays, added_up, by_carrier, delays_by_carrier, each_alone
 from millrace_ops.demo.count import count_by_carrier
 from millrace_ops.demo.figures import Figure, Outcome, carrier_counts
 from millrace_ops.demo.flights import events, months, read_flights
@@ -31,6 +34,7 @@ from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 TOPIC = "flights"
 PARTITIONS = 4
 TABLE_ASSET = "warehouse_table"
+DELAYS_ASSET = "carrier_delays"
 RUN_TIMEOUT_S = 600.0
 POLL_INTERVAL_S = 0.25
 MARKER = ".millrace-demo"
@@ -48,7 +52,13 @@ def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock) -> 
     """
     make_fresh_directory(directory)
     steps = Steps(console, clock)
-    options = PlatformOptions(directory=directory, listen="127.0.0.1:0", admin="127.0.0.1:0", dagster_port=0)
+    options = PlatformOptions(
+        directory=directory,
+        listen="127.0.0.1:0",
+        admin="127.0.0.1:0",
+        dagster_port=0,
+        definitions="millrace_ops.demo.definitions",
+    )
     with Platform(options, fs, clock) as platform, steps.shown():
         outcome = _Demo(platform, steps, clock).run()
         with steps.step("stop everything"):
@@ -75,6 +85,7 @@ class _Demo:
         self._steps = steps
         self._clock = clock
         self._figures: list[Figure] = []
+        self._delays: Mapping[str, Delays] = {}
 
     def run(self) -> Outcome:
         with self._steps.step("read the flights of 2013"):
@@ -84,7 +95,7 @@ class _Demo:
         for name, part in parts:
             self._produce(name, part)
             self._load(name, part.num_rows)
-        self._maintain()
+        self._maintain(flights)
         return self._count(flights)
 
     def _start(self) -> None:
@@ -115,12 +126,19 @@ class _Demo:
         self._figures.append(Figure(f"rows loaded, {name}", rows, int(loaded["rows"])))
         self._figures.append(Figure(f"complete after {name}", "yes", _yes(run.checks.get("completeness"))))
 
-    def _maintain(self) -> None:
-        with self._steps.step("retention and recovery check") as step:
-            run = self._run_in_dagster(["retention", "recovery_check"], None, step)
+    def _maintain(self, flights: pa.Table) -> None:
+        with self._steps.step("delays, retention, recovery check") as step:
+            run = self._run_in_dagster([DELAYS_ASSET, "retention", "recovery_check"], None, step)
+            updated = run.figures[DELAYS_ASSET]
             records, segments = run.figures["recovery_check"]["records"], run.figures["retention"]["segments deleted"]
             step.note(f"{segments:.0f} segments deleted, {records:,.0f} records verified")
-        self._figures.append(Figure("recovery check without findings", "yes", _yes(run.checks.get("no_findings"))))
+        self._delays = delays_by_carrier(os.path.join(self._platform.path("warehouse"), DELAYS_ASSET))
+        expected = by_carrier(added_up(each_alone(flights)))
+        self._figures += [
+            Figure("flights in the delays", flights.num_rows, int(updated["records"])),
+            Figure("carriers with the source's delays", len(expected), len(expected.items() & self._delays.items())),
+            Figure("recovery check without findings", "yes", _yes(run.checks.get("no_findings"))),
+        ]
 
     def _count(self, flights: pa.Table) -> Outcome:
         table = os.path.join(self._platform.path("warehouse"), TOPIC)
@@ -134,7 +152,7 @@ class _Demo:
             Figure("offsets in the ledger", flights.num_rows, loaded),
             Figure("carriers with the source's count", len(expected), len(expected.items() & counted.items())),
         ]
-        return Outcome(table, counted, ledger, self._figures, self._steps.seconds)
+        return Outcome(table, counted, ledger, self._delays, self._figures, self._steps.seconds)
 
     def _run_in_dagster(self, assets: list[str], partition: str | None, step: Step) -> RunState:
         """Launches a run and follows it to its end; PlatformError where it does not succeed in time."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from millrace_ops.demo.carrier_delays import Delays
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
 
@@ -27,11 +28,21 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo found; `counted` has the rows by carrier, the most first, `seconds` the time of each step."""
+    """What the demo found.
+
+    Attributes:
+        table: The folder of the flights' table.
+        counted: Its rows by carrier, the most first.
+        ledger: Its offsets.
+        delays: What the downstream job keeps of each carrier.
+        figures: What is compared with the source.
+        seconds: The time of each step.
+    """
 
     table: str
     counted: Mapping[str, int]
     ledger: Ledger
+    delays: Mapping[str, Delays]
     figures: Sequence[Figure]
     seconds: Mapping[str, float]
 

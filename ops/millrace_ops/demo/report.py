@@ -11,8 +11,9 @@ from millrace_ops.demo.figures import Outcome
 
 
 def print_outcome(console: Console, outcome: Outcome, airlines: Mapping[str, str]) -> None:
-    """Prints rows per carrier, the ledger, figures beside the source's, timings, and where the table is."""
-    tables = (_carriers(outcome, airlines), _ledger(outcome), _figures(outcome), _timings(outcome))
+    """Prints rows and delays per carrier, the ledger, figures beside the source's, timings, and where the table is."""
+    carriers = (_carriers(outcome, airlines), _delays(outcome))
+    tables = (*carriers, _ledger(outcome), _figures(outcome), _timings(outcome))
     if not console.is_terminal:
         for table in tables:
             table.box = None
@@ -27,6 +28,19 @@ def _carriers(outcome: Outcome, airlines: Mapping[str, str]) -> Table:
         table.add_row(carrier, airlines.get(carrier, ""), f"{count:,}")
     table.add_section()
     table.add_row("", "total", f"{sum(outcome.counted.values()):,}")
+    return table
+
+
+def _delays(outcome: Outcome) -> Table:
+    title = "Mean delay per carrier in minutes, kept up to date by a consumer group"
+    table = Table("carrier", title=title, title_justify="left")
+    for column in ("flights", "cancelled", "departure", "arrival"):
+        table.add_column(column, justify="right")
+    for carrier in outcome.counted:
+        if (delays := outcome.delays.get(carrier)) is not None:
+            means = (delays.mean_departure_delay, delays.mean_arrival_delay)
+            counts = (f"{delays.flights:,}", f"{delays.cancelled:,}")
+            table.add_row(carrier, *counts, *("" if mean is None else f"{mean:.1f}" for mean in means))
     return table
 
 

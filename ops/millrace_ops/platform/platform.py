@@ -53,6 +53,7 @@ class PlatformOptions:
         dagster_port: The UI's port, 0 for a free one; None leaves Dagster out.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
         master: The Spark master that loads run on.
+        definitions: The module of Dagster's definitions.
         broker_properties: Further properties of the broker; processes of the machine can see them.
         admin_token: The token of the admin endpoint, which no process list shows; "" for none.
     """
@@ -64,6 +65,7 @@ class PlatformOptions:
     dagster_port: int | None = 3000
     zookeeper: str | None = None
     master: str = "local[*,3]"
+    definitions: str = "millrace_pipelines.definitions"
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = field(default="", repr=False)
 
@@ -147,7 +149,7 @@ class Platform:
         workspace = write_instance(self.path("dagster"), code_server_port)
         fail_lost_runs(self.path("dagster"))
         environment = self._dagster_environment()
-        self.supervisor.start(code_server_service(code_server_port, environment))
+        self.supervisor.start(code_server_service(code_server_port, self._options.definitions, environment))
         url = f"http://{LOOPBACK}:{ui_port}"
         self.supervisor.start(
             webserver_service(LOOPBACK, ui_port, workspace, environment),
@@ -204,6 +206,7 @@ class Platform:
     def _dagster_environment(self) -> dict[str, str]:
         return {
             "DAGSTER_HOME": self.path("dagster"),
+            "MILLRACE_ZOOKEEPER": self.addresses.zookeeper,
             "MILLRACE_BOOTSTRAP": self.addresses.broker,
             "MILLRACE_ADMIN_URL": self.addresses.admin,
             "MILLRACE_WAREHOUSE_DIR": self.path("warehouse"),

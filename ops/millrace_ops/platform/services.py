@@ -62,13 +62,13 @@ def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
     return listening.group(1), admin.group(1)
 
 
-def code_server_service(port: int, environment: Mapping[str, str]) -> Service:
-    """Returns the service of the definitions; runs and sensor ticks are its children and have its environment.
+def code_server_service(port: int, definitions: str, environment: Mapping[str, str]) -> Service:
+    """Returns the service of a module of definitions; runs and sensor ticks are its children, in its environment.
 
     When it stops, it waits for the runs under way; one that takes longer than the stop timeout is killed, which leaves
     its table as it was.
     """
-    module = ("--module-name", "millrace_pipelines.definitions")
+    module = ("--module-name", definitions)
     address = ("--host", LOOPBACK, "--port", str(port))
     return Service(
         name="code-server",

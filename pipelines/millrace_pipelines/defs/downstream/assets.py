@@ -1,0 +1,111 @@
+"""Assets out of downstream jobs: `micro_batch_asset(job)` is an asset whose runs bring the job's output up to date.
+
+A run takes what the topic has when it begins, or as much as its time allows; another run goes on from there. Its worker
+processes share the topic's partitions. A failed run is tried again where that may help, and repeats no record. Each job
+has a pool, so that neither its failures nor its length delay a load or another job.
+"""
+
+# Without `from __future__ import annotations`: Dagster reads the annotations of the asset's function.
+
+from collections.abc import Iterable, Sequence
+
+import dagster as dg
+from pydantic import Field
+
+from millrace.client.answers import is_retriable
+from millrace.errors import MillraceError
+from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
+from millrace_pipelines.defs.maintenance import report_table
+from millrace_pipelines.downstream import MicroBatchJob, run_workers
+from millrace_pipelines.downstream.assignment import Line
+from millrace_pipelines.downstream.workers import RunReport, records_in
+
+POOL_PREFIX = "downstream/"
+DEFAULT_MAX_SECONDS = 600.0
+
+
+class MicroBatchConfig(dg.Config):
+    """What a run may be given in the Launchpad."""
+
+    workers: int | None = Field(default=None, description="The number of processes; by default the asset's.", ge=1)
+    max_seconds: float = Field(
+        default=DEFAULT_MAX_SECONDS, description="When the run ends although there is more.", gt=0
+    )
+    accept_lost_offsets: bool = Field(
+        default=False,
+        description="Whether the job goes on behind offsets that retention deleted before it had processed them.",
+    )
+
+
+def micro_batch_asset(
+    job: MicroBatchJob,
+    *,
+    workers: int = 1,
+    deps: Iterable[dg.AssetKey | dg.AssetSpec | dg.AssetDep | dg.AssetsDefinition | str] = (),
+    key_prefix: Sequence[str] | str | None = None,
+    group_name: str = "millrace",
+    automation_condition: dg.AutomationCondition | None = None,  # type: ignore[type-arg]  # generic in newer Dagster
+    description: str | None = None,
+) -> dg.AssetsDefinition:
+    """Returns an asset for a job; it needs a `ConsumerGroupResource` under the key `consumer_groups`.
+
+    Args:
+        job: The job, an attribute of a module that other processes can import.
+        workers: The number of processes that share the topic's partitions; the Launchpad may give another.
+        deps: The assets that it depends on, such as the topic's.
+        key_prefix: What its key begins with; the job's name ends it.
+        group_name: Its group in the asset graph.
+        automation_condition: When it is materialized without a person or a schedule.
+        description: What it is; by default the docstring of the job's function.
+    """
+
+    @dg.asset(
+        name=job.name,
+        key_prefix=key_prefix,
+        deps=list(deps),
+        group_name=group_name,
+        kinds={"zookeeper", "deltalake"},
+        pool=POOL_PREFIX + job.name,
+        retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
+        automation_condition=automation_condition,
+        description=description or job.process.__doc__,
+    )
+    def up_to_date(
+        context: dg.AssetExecutionContext, config: MicroBatchConfig, consumer_groups: ConsumerGroupResource
+    ) -> dg.MaterializeResult[None]:
+        """Processes the topic up to where it ends when the run begins."""
+
+        def follow(number: int, line: Line) -> None:
+            if "error" in line:
+                context.log.warning("worker %d: %s", number, line["error"])
+            elif "spans" in line:
+                context.log.info("worker %d: %d records, version %d", number, records_in(line), line["version"])
+
+        options = consumer_groups.options(
+            job, max_seconds=config.max_seconds, accept_lost_offsets=config.accept_lost_offsets
+        )
+        try:
+            report = run_workers(job, options, workers=config.workers or workers, on_line=follow)
+        except MillraceError as error:
+            raise dg.Failure(str(error), allow_retries=is_retriable(error)) from error
+        return dg.MaterializeResult(metadata=shown_report(options.output, report))
+
+    return up_to_date
+
+
+def shown_report(output: str, report: RunReport) -> dict[str, dg.TableMetadataValue | dg.PathMetadataValue | int | str]:
+    """Returns what Dagster shows of a run."""
+    offsets = [
+        {"partition": span.partition, "from_offset": span.from_offset, "until_offset": span.until_offset}
+        for span in report.offsets
+    ]
+    return {
+        "records": report.records,
+        "batches": report.batches,
+        "seconds": round(report.seconds),
+        "lag": report.lag,
+        "workers": report.workers,
+        "failed workers": len(report.failures),
+        "offsets": report_table(offsets) if offsets else "nothing new",
+        "table": dg.MetadataValue.path(output),
+    }

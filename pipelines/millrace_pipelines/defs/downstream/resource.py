@@ -1,0 +1,41 @@
+"""The resource of downstream jobs: where ZooKeeper, the brokers and the outputs are."""
+
+from __future__ import annotations
+
+import os
+
+import dagster as dg
+
+from millrace_pipelines.downstream import MicroBatchJob, RunOptions
+from millrace_pipelines.downstream.consume import DEFAULT_SESSION_TIMEOUT_MS
+
+
+class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # the value is the resource itself
+    """Groups that ZooKeeper coordinates, and the folder in which the jobs that they feed keep their outputs.
+
+    Attributes:
+        zookeeper: `HOST:PORT[,HOST:PORT…][/chroot]`.
+        bootstrap: `HOST:PORT` of a broker.
+        output_dir: The folder with the table of each job, `<output_dir>/<job>`.
+        session_timeout_ms: When the partitions of a worker that is silent go to the others.
+    """
+
+    zookeeper: str
+    bootstrap: str
+    output_dir: str
+    session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
+
+    def location(self, job: MicroBatchJob) -> str:
+        """Returns where a job's output is."""
+        return os.path.join(self.output_dir, job.name)
+
+    def options(self, job: MicroBatchJob, *, max_seconds: float, accept_lost_offsets: bool) -> RunOptions:
+        """Returns the options of a run of the job, in the group of its name."""
+        return RunOptions(
+            zookeeper=self.zookeeper,
+            bootstrap=self.bootstrap,
+            output=self.location(job),
+            max_seconds=max_seconds,
+            accept_lost_offsets=accept_lost_offsets,
+            session_timeout_ms=self.session_timeout_ms,
+        )

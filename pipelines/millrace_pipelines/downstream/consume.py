@@ -1,0 +1,228 @@
+"""One worker of a downstream job: a member of its group that takes records until the output has what was there.
+
+    claim        a partition begins at the output's offset, whatever the group's says
+    take         records, until a bound of the job, or until no more come
+    commit       rows and offsets, in the output
+    follow       the group's offsets in ZooKeeper
+
+A crash at any point leaves the output's offsets, at which the next owner begins. A worker that is replaced commits what
+it has taken, if it comes first: whoever owns a partition, the output takes each record once. The worker ends when the
+output has, of all partitions, what the topic had when the run began: as long as one worker lives, it takes over what
+the others leave.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from millrace.client.consumer import ConsumerConnector, ConsumerStream, ConsumerTimeoutError, Partition
+from millrace.clock import Clock, SystemClock
+from millrace.errors import MillraceError, OffsetOutOfRangeError
+from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.downstream.job import MicroBatchJob
+from millrace_pipelines.downstream.limits import check_log, is_without_records
+from millrace_pipelines.downstream.output import Committed, Output, Span, again_when_stale
+from millrace_pipelines.downstream.pending import Pending
+from millrace_pipelines.spark.brokers import TopicSource, brokers_of, describe_topic, log_offsets
+from millrace_pipelines.warehouse.errors import StaleLedgerError
+
+logger = logging.getLogger(__name__)
+
+IDLE_MS = 200
+BACKOFF_MS = 500
+DEFAULT_SESSION_TIMEOUT_MS = 6_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Where a run finds the cluster and the output, and how long it may take.
+
+    Attributes:
+        zookeeper: `HOST:PORT[,HOST:PORT…][/chroot]`, where the group's members meet.
+        bootstrap: `HOST:PORT` of a broker.
+        output: The folder or bucket of the output's table.
+        group: The group's name; the job's by default.
+        max_seconds: When a worker ends although there is more.
+        accept_lost_offsets: Whether the job goes on behind offsets that retention deleted before it had them.
+        session_timeout_ms: When a silent worker's partitions go to the others.
+    """
+
+    zookeeper: str
+    bootstrap: str
+    output: str
+    group: str | None = None
+    max_seconds: float = 600.0
+    accept_lost_offsets: bool = False
+    session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
+
+
+OnCommit = Callable[[Committed], None]
+
+
+def consume(
+    job: MicroBatchJob,
+    options: RunOptions,
+    on_commit: OnCommit = lambda _: None,
+    *,
+    targets: Mapping[int, int] | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> bool:
+    """Processes a topic up to where it ends now, together with all other members of the group.
+
+    Args:
+        job: The job.
+        options: Where and how long.
+        on_commit: Called after each commit of this worker.
+        targets: The offset up to which each partition is to be processed; by default the topic's current ends.
+        fs: The disk of the output.
+        clock: The time.
+
+    Returns:
+        Whether the output has everything up to there; False where the time was too short.
+
+    Raises:
+        JobError: The job's function failed, or the output is another job's.
+        OffsetsLostError: Retention deleted offsets that the output lacks, and that is not accepted.
+        LogTruncatedError: The log ends below offsets that the output has.
+        TopicRecreatedError: The topic was deleted and created again.
+        MillraceError: ZooKeeper or the brokers can't answer.
+    """
+    fs, clock = fs or OsFileSystem(), clock or SystemClock()
+    deadline_ms = clock.monotonic_ms() + int(options.max_seconds * 1000)
+    while True:
+        output, ends = prepare(job, options, fs, clock)
+        targets = ends if targets is None else targets
+        worker = _Worker(
+            job, options, output=output, targets=targets, on_commit=on_commit, clock=clock, deadline_ms=deadline_ms
+        )
+        try:
+            return worker.run()
+        except OffsetOutOfRangeError as error:
+            if clock.monotonic_ms() >= deadline_ms:
+                raise
+            logger.warning("%s: %s", job.name, error)  # `prepare` says what is lost, or goes on behind it
+
+
+@again_when_stale
+def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Clock) -> tuple[Output, dict[int, int]]:
+    """Returns the output, with a first offset for each partition, and where the topic ends; errors as `consume`."""
+    source = TopicSource(options.bootstrap, job.topic, job.isolation)
+    description = describe_topic(source)
+    log = log_offsets(source, description.partitions)
+    output = Output(options.output, job, description.topic_id, fs, clock)
+    output.prepare(log)
+    lost = check_log(job, output.next_offsets(log), log, accept_lost_offsets=options.accept_lost_offsets)
+    output.pass_over(lost)
+    return output, {partition: offsets.end_offset for partition, offsets in log.items()}
+
+
+class _Worker:
+    """A member of the group, for one run."""
+
+    def __init__(
+        self,
+        job: MicroBatchJob,
+        options: RunOptions,
+        *,
+        output: Output,
+        targets: Mapping[int, int],
+        on_commit: OnCommit,
+        clock: Clock,
+        deadline_ms: int,
+    ) -> None:
+        self._job = job
+        self._options = options
+        self._output = output
+        self._targets = targets
+        self._on_commit = on_commit
+        self._clock = clock
+        self._deadline_ms = deadline_ms
+        self._pending = Pending(job)
+        self._brokers = brokers_of(TopicSource(options.bootstrap, job.topic, job.isolation))
+
+    def run(self) -> bool:
+        if not self._missing():
+            return True
+        properties = self._properties()
+        with self._brokers, ConsumerConnector(properties, positions=self._positions, clock=self._clock) as connector:
+            (stream,) = connector.create_message_streams({self._job.topic: 1})[self._job.topic]
+            while True:
+                is_idle = self._take(stream)
+                self._commit(connector)
+                missing = self._missing()
+                if is_idle and missing:
+                    missing = self._pass_over_markers(connector, missing)
+                if not missing or self._clock.monotonic_ms() >= self._deadline_ms:
+                    _follow(connector)
+                    return not missing
+
+    def _take(self, stream: ConsumerStream) -> bool:
+        """Takes records until the batch is full or none comes; returns whether none came."""
+        try:
+            for message in stream:
+                now_ms = self._clock.monotonic_ms()
+                self._pending.add(message, now_ms)
+                if self._pending.is_full(now_ms) or now_ms >= self._deadline_ms:
+                    return False
+        except ConsumerTimeoutError:
+            return True
+        return False
+
+    def _commit(self, connector: ConsumerConnector) -> None:
+        if self._pending.messages:
+            self._output.check_topic(self._brokers.describe(self._job.topic).topic_id)
+            committed = self._output.commit(self._pending.messages)
+            self._on_commit(committed)
+            _follow(connector)
+        self._pending.clear()
+
+    def _missing(self) -> dict[int, int]:
+        """Returns the output's next offsets of the partitions that have not reached their targets."""
+        offsets = self._output.next_offsets(self._targets)
+        return {one: offsets.get(one, 0) for one, target in self._targets.items() if offsets.get(one, 0) < target}
+
+    def _pass_over_markers(self, connector: ConsumerConnector, missing: Mapping[int, int]) -> dict[int, int]:
+        """Advances past the ends of owned partitions that have no record for the job; returns what is still missing."""
+        owned = {partition.number for partition in connector.owned_partitions()}
+        topic, targets = self._job.topic, self._targets
+        spans = [
+            Span(one, offset, targets[one])
+            for one, offset in missing.items()
+            if one in owned and is_without_records(self._brokers, topic, one, offset, targets[one])
+        ]
+        try:
+            self._output.pass_over(spans)
+        except StaleLedgerError as error:
+            logger.info("others were first: %s", error)
+        return self._missing()
+
+    def _positions(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Returns where partitions begin; the connector asks once they are this worker's."""
+        claimed = {one.number: one for one in partitions}
+        return {claimed[number]: offset for number, offset in self._output.positions(claimed).items()}
+
+    def _properties(self) -> dict[str, str]:
+        options = self._options
+        return {
+            "group.id": options.group or self._job.name,
+            "zookeeper.connect": options.zookeeper,
+            "zookeeper.session.timeout.ms": str(options.session_timeout_ms),
+            # A killed worker's partitions are free after its session timeout.
+            "rebalance.backoff.ms": str(BACKOFF_MS),
+            "rebalance.max.retries": str(4 + 2 * options.session_timeout_ms // BACKOFF_MS),
+            "auto.commit.enable": "false",
+            "auto.offset.reset": "error",
+            "consumer.timeout.ms": str(IDLE_MS),
+            "isolation.level": self._job.isolation.value,
+        }
+
+
+def _follow(connector: ConsumerConnector) -> None:
+    """Commits the group's offsets, which nothing is read from: an error only leaves them behind."""
+    try:
+        connector.commit_offsets()
+    except MillraceError as error:
+        logger.warning("the group's offsets stay behind those of the output: %s", error)

@@ -1,0 +1,53 @@
+"""What the log says of an output's offsets: whether records are lost, and where nothing is left to be processed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millrace_pipelines.downstream.job import MicroBatchJob
+from millrace_pipelines.downstream.output import RETENTION, Span
+from millrace_pipelines.spark.brokers import Brokers, LogOffsets
+from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError
+
+
+def check_log(
+    job: MicroBatchJob, next_offsets: Mapping[int, int], log: Mapping[int, LogOffsets], *, accept_lost_offsets: bool
+) -> list[Span]:
+    """Returns the offsets that retention deleted before the output had them, if that is accepted.
+
+    Raises:
+        OffsetsLostError: There are such offsets, and that is not accepted.
+        LogTruncatedError: A log ends below what the output has.
+    """
+    for partition, offset in next_offsets.items():
+        if offset > log[partition].log_end:
+            raise LogTruncatedError(
+                f"topic {job.topic}: partition {partition} ends at offset {log[partition].log_end}, and {job.name} has "
+                f"processed offsets up to {offset - 1}; give the job another folder, and it processes the topic again"
+            )
+    lost = [
+        Span(partition, offset, log[partition].start_offset, reason=RETENTION)
+        for partition, offset in sorted(next_offsets.items())
+        if log[partition].start_offset > offset
+    ]
+    if lost and not accept_lost_offsets:
+        spans = ", ".join(f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost)
+        raise OffsetsLostError(
+            f"topic {job.topic}: retention deleted offsets that {job.name} had not processed ({spans}); "
+            "accept_lost_offsets goes on without them and says so in the output's history"
+        )
+    return lost
+
+
+def is_without_records(brokers: Brokers, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
+    """Returns whether the log has no record in a range, only transaction markers and what is aborted or compacted."""
+    offset = from_offset
+    while offset < until_offset:
+        batches = list(brokers.fetch(topic, partition, offset).batches())
+        if not batches:
+            return False
+        for batch in batches:
+            if any(offset <= record.offset < until_offset for record in batch.records()):
+                return False
+            offset = max(offset, batch.header.next_offset)
+    return True

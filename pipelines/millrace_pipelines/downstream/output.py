@@ -1,0 +1,284 @@
+"""The output of a downstream job: a Delta table, with the offsets that it has processed in its own log.
+
+    app id                                       version
+    millrace/downstream/<topic id>/<partition>   next offset: the first one that is not processed
+
+A batch is one commit: files, and the next offsets of its partitions. The commit is a compare-and-swap on the offsets
+that it builds on, so a record is processed once, whoever believes to own its partition. A worker whose partition moved
+on meanwhile leaves out what is processed, and makes the rest again on the rows that are there now. Commits of different
+partitions that meet are tried again.
+
+A state has one file for each partition of the topic, in the folder `partition=<n>`; a commit replaces the files of its
+partitions. Rows that are appended have no such folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from millrace.client.consumer import Message
+from millrace.clock import Clock
+from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.downstream.errors import JobError
+from millrace_pipelines.downstream.job import PARTITION, Form, MicroBatchJob, columns_text
+from millrace_pipelines.downstream.pending import from_offset
+from millrace_pipelines.spark.brokers import LogOffsets
+from millrace_pipelines.spark.errors import TopicRecreatedError
+from millrace_pipelines.warehouse.delta.data_file import DataFile
+from millrace_pipelines.warehouse.delta.files import DataFileWriter
+from millrace_pipelines.warehouse.delta.rewrite import (
+    CurrentFile,
+    Rewrite,
+    as_schema,
+    current_files,
+    file_schema,
+    read_rows,
+    rewrite,
+)
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import StaleLedgerError
+
+TOPIC_PROPERTY = "millrace.downstream.topic"
+TOPIC_ID_PROPERTY = "millrace.downstream.topicId"
+CONTENT_PROPERTY = "millrace.downstream.content"
+COMMIT_ATTEMPTS = 20
+LINEAGE_KIND = "micro-batch"
+RETENTION = "retention"
+
+again_when_stale = retry(
+    retry=retry_if_exception_type(StaleLedgerError),
+    stop=stop_after_attempt(COMMIT_ATTEMPTS),
+    wait=wait_random_exponential(multiplier=0.02, max=1),
+    reraise=True,
+)
+
+
+class Span(NamedTuple):
+    """Offsets of a partition that a commit processed, `until_offset` not included, and the records among them."""
+
+    partition: int
+    from_offset: int
+    until_offset: int
+    records: int = 0
+    reason: str | None = None
+
+
+class Committed(NamedTuple):
+    """What a commit did; `version` is None where others had processed all of it."""
+
+    version: int | None
+    spans: tuple[Span, ...]
+
+
+class Output:
+    """A job's table, for one topic id; each call looks at the newest version. Thread-safe.
+
+    Raises:
+        WarehouseError: The table can't be read or written.
+    """
+
+    def __init__(self, location: str, job: MicroBatchJob, topic_id: str, fs: FileSystem, clock: Clock) -> None:
+        self.location = location
+        self._job = job
+        self._topic_id = topic_id
+        self._fs = fs
+        self._clock = clock
+
+    @again_when_stale
+    def prepare(self, log: Mapping[int, LogOffsets]) -> None:
+        """Creates the table where there is none, and gives each new partition its first offset.
+
+        That is where its log starts, or 0 if other partitions have an offset, as it was added later then.
+
+        Raises:
+            JobError: The table is another job's, or of other columns.
+            TopicRecreatedError: The topic was deleted and created again.
+        """
+        job = self._job
+        table = Table.load_or_create(
+            self.location,
+            self._fs,
+            schema=_table_schema(job),
+            name=job.name,
+            configuration={
+                TOPIC_PROPERTY: job.topic,
+                TOPIC_ID_PROPERTY: self._topic_id,
+                CONTENT_PROPERTY: _content(job),
+            },
+            partition_by=[PARTITION] if job.form is Form.STATE else [],
+            clock=self._clock,
+        )
+        self._check(table)
+        known = self._next_offsets(table, log)
+        self._begin(table, {one: 0 if known else log[one].start_offset for one in log.keys() - known.keys()})
+
+    @again_when_stale
+    def positions(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Returns the next offset of each of these partitions, which is 0 for one that was added since `prepare`."""
+        table = Table.load_to_write(self.location, self._fs, self._clock)
+        known = self._next_offsets(table, partitions)
+        added = dict.fromkeys(set(partitions) - known.keys(), 0)
+        self._begin(table, added)
+        return {**known, **added}
+
+    def check_topic(self, topic_id: str) -> None:
+        """Raises TopicRecreatedError where the topic's id, asked after its records were taken, is another one now."""
+        if topic_id != self._topic_id:
+            raise self._recreated(topic_id, self._topic_id)
+
+    def next_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Returns the next offset of each of these partitions that has one."""
+        return self._next_offsets(Table.load(self.location, self._fs), partitions)
+
+    def commit(self, messages: Mapping[int, list[Message]]) -> Committed:
+        """Processes what the output lacks of the records, and commits it.
+
+        Args:
+            messages: By partition, all records from an offset on that the output has reached, in the order of their
+                offsets.
+
+        Raises:
+            JobError: The job's function failed.
+            StaleLedgerError: Others commit all the time.
+        """
+        return self._commit(_Batch(self._job, messages))
+
+    @again_when_stale
+    def _commit(self, batch: _Batch) -> Committed:
+        spans: tuple[Span, ...] = ()
+
+        def make(table: Table, operation_id: str) -> Rewrite | None:
+            nonlocal spans
+            spans = batch.spans_after(self._next_offsets(table, batch.messages))
+            return self._rewrite(table, operation_id, batch, spans) if spans else None
+
+        return Committed(rewrite(self.location, self._fs, make), spans)
+
+    def pass_over(self, spans: Iterable[Span]) -> None:
+        """Advances past offsets without a record for the job; StaleLedgerError where another commits these first."""
+        spans = tuple(spans)
+        if spans:
+            Table.load_to_write(self.location, self._fs, self._clock).commit(
+                [],
+                expected={self._app_id(span.partition): span.from_offset for span in spans},
+                transactions=self._transactions({span.partition: span.until_offset for span in spans}),
+                lineage=self._lineage(spans),
+            )
+
+    def _begin(self, table: Table, starts: Mapping[int, int]) -> None:
+        """Gives partitions their first offsets; StaleLedgerError where another process does so first."""
+        if starts:
+            lineage = {"kind": "downstream-start", "topic": self._job.topic, "partitions": sorted(starts)}
+            expected, transactions = dict.fromkeys(map(self._app_id, starts)), self._transactions(starts)
+            table.commit([], expected=expected, transactions=transactions, lineage=lineage)
+
+    def _rewrite(self, table: Table, operation_id: str, batch: _Batch, spans: tuple[Span, ...]) -> Rewrite:
+        files = current_files(table) if self._job.form is Form.STATE else []
+        added: list[DataFile] = []
+        removed: list[CurrentFile] = []
+        for span in spans:
+            before = [file for file in files if file.partition_values.get(PARTITION) == str(span.partition)]
+            rows = batch.rows(span, self._rows(table, before))
+            added += self._written(table, operation_id, span.partition, rows)
+            removed += before
+        return Rewrite(
+            added=added,
+            removed=removed,
+            lineage=self._lineage(spans),
+            expected={self._app_id(span.partition): span.from_offset for span in spans},
+            transactions=self._transactions({span.partition: span.until_offset for span in spans}),
+        )
+
+    def _rows(self, table: Table, files: list[CurrentFile]) -> pa.Table:
+        blocks = [as_schema(block, self._job.schema) for file in files for block in read_rows(table, file.name)]
+        return pa.concat_tables(blocks) if blocks else self._job.schema.empty_table()
+
+    def _written(self, table: Table, operation_id: str, partition: int, rows: pa.Table) -> list[DataFile]:
+        schema = file_schema(table)
+        values = {PARTITION: str(partition)} if self._job.form is Form.STATE else {}
+        with DataFileWriter(
+            self.location, operation_id, partition, schema, self._fs, partition_values=values
+        ) as writer:
+            writer.write(as_schema(rows, schema))
+            file = writer.finish()
+        return [] if file is None else [file]
+
+    def _check(self, table: Table) -> None:
+        job, properties = self._job, table.configuration
+        if (topic := properties.get(TOPIC_PROPERTY)) != job.topic:
+            raise JobError(f"{self.location}: the output of another job, of the topic {topic}; choose another folder")
+        if (content := properties.get(CONTENT_PROPERTY)) != _content(job):
+            raise JobError(f"{self.location} holds {content}, the job {job.name} makes {_content(job)}; choose another "
+                           "folder, and the job processes the topic again")  # fmt: skip
+        if (made_from := properties.get(TOPIC_ID_PROPERTY)) != self._topic_id:
+            raise self._recreated(self._topic_id, made_from)
+
+    def _recreated(self, topic_id: str, made_from: str | None) -> TopicRecreatedError:
+        return TopicRecreatedError(
+            f"topic {self._job.topic} was deleted and created again since {self.location} was made: its id is "
+            f"{topic_id}, the table's {made_from}; give the job another folder, or remove this one"
+        )
+
+    def _next_offsets(self, table: Table, partitions: Iterable[int]) -> dict[int, int]:
+        found = {partition: table.transaction_version(self._app_id(partition)) for partition in partitions}
+        return {partition: offset for partition, offset in found.items() if offset is not None}
+
+    def _transactions(self, offsets: Mapping[int, int]) -> dict[str, int]:
+        return {self._app_id(partition): offset for partition, offset in offsets.items()}
+
+    def _app_id(self, partition: int) -> str:
+        return f"millrace/downstream/{self._topic_id}/{partition}"
+
+    def _lineage(self, spans: Iterable[Span]) -> dict[str, object]:
+        return {
+            "kind": LINEAGE_KIND,
+            "time_ms": self._clock.now_ms(),
+            "job": self._job.name,
+            "topic": self._job.topic,
+            "topic_id": self._topic_id,
+            "ranges": [span._asdict() for span in spans if span.reason is None],
+            "lost": [span._asdict() for span in spans if span.reason is not None],
+        }
+
+
+class _Batch:
+    """The records of a commit, and what the job's function made of them, for the next attempt."""
+
+    def __init__(self, job: MicroBatchJob, messages: Mapping[int, list[Message]]) -> None:
+        self._job = job
+        self.messages = messages
+        self._made: dict[Span, pa.Table] = {}
+
+    def spans_after(self, next_offsets: Mapping[int, int]) -> tuple[Span, ...]:
+        """Returns what is left to be processed, by the output's offsets."""
+        left = {one: from_offset(self.messages[one], offset) for one, offset in next_offsets.items()}
+        return tuple(
+            Span(partition, next_offsets[partition], messages[-1].offset + 1, len(messages))
+            for partition, messages in sorted(left.items())
+            if messages
+        )
+
+    def rows(self, span: Span, before: pa.Table) -> pa.Table:
+        """Returns the job's rows; those of the last attempt for the same span, as its rows before are the same, too."""
+        if span not in self._made:
+            messages = from_offset(self.messages[span.partition], span.from_offset)
+            self._made[span] = self._job.rows_of(span.partition, before, messages)
+        return self._made[span]
+
+
+def output_rows(location: str) -> pa.Table:
+    """Returns all rows of an output's newest version; TableNotFoundError where there is none."""
+    return Table.load(location, OsFileSystem()).dataset().to_table()
+
+
+def _table_schema(job: MicroBatchJob) -> pa.Schema:
+    return job.schema if job.form is Form.APPEND else job.schema.insert(0, pa.field(PARTITION, pa.int32()))
+
+
+def _content(job: MicroBatchJob) -> str:
+    """Returns what the table's property says of its rows."""
+    return f"{job.form}: {columns_text(job.schema)}"

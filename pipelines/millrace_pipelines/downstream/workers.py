@@ -1,0 +1,202 @@
+"""A run of a downstream job: several worker processes that share the topic's partitions, and what they did together.
+
+    run_workers ─┬─ worker 1 ─ ConsumerConnector ─┐
+                 ├─ worker 2 ─ ConsumerConnector ─┼─ one output
+                 └─ …                             ┘
+
+Where a worker is killed or fails, the others take over its partitions after its session timeout. The run succeeds if
+the output has all that the topic had when the run began, or if its time is over. Runs of the same job at the same time
+share the partitions in the same way. The workers end with the process that started them, however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import cast
+
+from millrace.clock import Clock, SystemClock
+from millrace.fs import FileSystem, OsFileSystem
+from millrace.lifeline import cut_lifeline, with_lifeline
+from millrace_pipelines.downstream.assignment import Assignment, Line, OptionFields
+from millrace_pipelines.downstream.consume import RunOptions, prepare
+from millrace_pipelines.downstream.errors import JobError, WorkersFailedError
+from millrace_pipelines.downstream.job import MicroBatchJob
+from millrace_pipelines.downstream.output import Span
+
+GRACE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        offsets: How far each partition came during the run, whichever worker or other run did it.
+        records: The records that this run's workers reported as committed; a killed worker may have reported one
+            commit less.
+        batches: Their commits.
+        seconds: How long the run took.
+        lag: The offsets that the output lacks at the run's end, of those that the topic had at its beginning.
+        workers: The processes that were started.
+        failures: Why workers ended before their time.
+    """
+
+    offsets: tuple[Span, ...]
+    records: int
+    batches: int
+    seconds: float
+    lag: int
+    workers: int
+    failures: tuple[str, ...]
+
+
+OnLine = Callable[[int, Line], None]
+
+
+def run_workers(
+    job: MicroBatchJob,
+    options: RunOptions,
+    *,
+    workers: int = 1,
+    on_line: OnLine = lambda _number, _line: None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> RunReport:
+    """Processes a topic up to where it ends now, in several processes; starts none where there is nothing to do.
+
+    Args:
+        job: The job, an attribute of a module that the processes can import.
+        options: Where and how long.
+        workers: The number of processes.
+        on_line: Called with a worker's number, from 0, and what it says.
+        fs: The disk of the output.
+        clock: The time.
+
+    Raises:
+        JobError: A worker failed in a way that no repetition mends, and the output lacks records.
+        WorkersFailedError: All workers ended otherwise, and the output lacks records.
+        MillraceError: The topic or the output can't be read; as `consume`.
+    """
+    clock = clock or SystemClock()
+    began_ms = clock.monotonic_ms()
+    output, targets = prepare(job, options, fs or OsFileSystem(), clock)
+    before = output.next_offsets(targets)
+    due = any(before[partition] < target for partition, target in targets.items())
+    team = _Team(job, options, targets, workers if due else 0, on_line)
+    team.run(options.max_seconds + GRACE_S)
+    after = output.next_offsets(targets)
+    lag = sum(max(0, target - after[partition]) for partition, target in targets.items())
+    if lag and (team.is_hopeless or (team.failures and not team.is_out_of_time)):
+        text = f"{job.name}: {'; '.join(team.failures)}"
+        raise JobError(text) if team.is_hopeless else WorkersFailedError(text)
+    return RunReport(
+        offsets=tuple(Span(one, before[one], after[one]) for one in sorted(targets) if after[one] > before[one]),
+        records=team.records,
+        batches=team.batches,
+        seconds=(clock.monotonic_ms() - began_ms) / 1000,
+        lag=lag,
+        workers=team.size,
+        failures=tuple(team.failures),
+    )
+
+
+def start_worker(job: MicroBatchJob, options: RunOptions, targets: Mapping[int, int]) -> subprocess.Popen[bytes]:
+    """Starts a worker, which finds the modules that this process finds; its stdout has its lines."""
+    assignment: Assignment = {
+        "job": job.reference,
+        "options": cast("OptionFields", asdict(options)),
+        "targets": {str(partition): offset for partition, offset in targets.items()},
+    }
+    command = [sys.executable, "-m", "millrace_pipelines.downstream", json.dumps(assignment)]
+    return subprocess.Popen(
+        with_lifeline(command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+    )
+
+
+def records_in(line: Line) -> int:
+    """Returns how many records the commit processed that a worker tells of; 0 for another line."""
+    return sum(records for *_, records in line.get("spans", ()))
+
+
+class _Team:
+    """The workers of one run, and what they have said."""
+
+    def __init__(
+        self, job: MicroBatchJob, options: RunOptions, targets: Mapping[int, int], size: int, on_line: OnLine
+    ) -> None:
+        self.size = size
+        self.records = self.batches = 0
+        self.failures: list[str] = []
+        self.is_hopeless = self.is_out_of_time = False
+        self._assignment = job, options, targets
+        self._on_line = on_line
+        self._said: queue.Queue[tuple[int, Line | None]] = queue.Queue()
+
+    def run(self, timeout_s: float) -> None:
+        """Starts the workers and follows them to their end; kills those that are left after the time."""
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for number in range(self.size):
+                processes.append(start_worker(*self._assignment))
+                threading.Thread(target=self._read, args=(number, processes[-1]), daemon=True).start()
+            self._follow(processes, timeout_s)
+        finally:
+            _cut(processes)
+            for process in processes:
+                process.wait()
+
+    def _follow(self, processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
+        deadline = threading.Timer(timeout_s, _cut, args=(processes,))
+        deadline.daemon = True
+        deadline.start()
+        try:
+            self._hear(processes)
+        finally:
+            deadline.cancel()
+
+    def _hear(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        """Notes what the workers say until the last one has ended."""
+        left, ended = len(processes), set[int]()
+        while left:
+            number, line = self._said.get()
+            if line is None:
+                left -= 1
+                if number not in ended:
+                    self.failures.append(f"worker {number} ended with status {processes[number].wait()}")
+                continue
+            self._note(number, line)
+            if "is_complete" in line or "error" in line:
+                ended.add(number)
+
+    def _note(self, number: int, line: Line) -> None:
+        self._on_line(number, line)
+        if "spans" in line:
+            self.batches += 1
+            self.records += records_in(line)
+        if "error" in line:
+            self.failures.append(f"worker {number}: {line['error']}")
+            self.is_hopeless = self.is_hopeless or not line["retriable"]
+        self.is_out_of_time = self.is_out_of_time or line.get("is_complete") is False
+
+    def _read(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        with process.stdout or open(os.devnull, "rb") as lines:
+            for line in lines:
+                if line.endswith(b"\n"):
+                    self._said.put((number, json.loads(line)))
+        self._said.put((number, None))
+
+
+def _cut(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        cut_lifeline(process)

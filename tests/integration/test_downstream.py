@@ -1,0 +1,267 @@
+"""Downstream jobs against a real broker and a real ZooKeeper: where they begin, end and share, and what stops them."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+
+import confluent_kafka
+import dagster as dg
+import pytest
+
+from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
+from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
+from millrace.client.fetched import IsolationLevel
+from millrace.records.record import NewRecord
+from millrace.testing.broker import BrokerProcess
+from millrace_pipelines.defs.downstream.assets import micro_batch_asset
+from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
+from millrace_pipelines.downstream import RunOptions, consume, output_rows, run_workers
+from millrace_pipelines.downstream.errors import JobError
+from millrace_pipelines.downstream.output import Output
+from millrace_pipelines.spark.errors import OffsetsLostError, TopicRecreatedError
+from millrace_support.downstream_jobs import listed
+
+PARTITIONS = 4
+KILLED_BETWEEN = """
+import os, sys
+from millrace_pipelines.downstream import RunOptions, consume
+from millrace_support.downstream_jobs import listed
+zookeeper, bootstrap, output = sys.argv[1:]
+consume(listed, RunOptions(zookeeper=zookeeper, bootstrap=bootstrap, output=output, session_timeout_ms=2000),
+        lambda _: os._exit(9))
+"""
+
+
+@pytest.fixture
+def connect(zookeeper, tmp_path):
+    return f"{zookeeper.address}/{tmp_path.name}"
+
+
+@pytest.fixture
+def broker(connect, tmp_path):
+    with BrokerProcess(tmp_path / "broker", zookeeper=connect) as broker:
+        yield broker
+
+
+@pytest.fixture
+def cluster(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("words", PARTITIONS)
+        yield cluster
+
+
+@pytest.fixture
+def options(connect, broker, tmp_path):
+    return RunOptions(
+        zookeeper=connect, bootstrap=broker.bootstrap, output=str(tmp_path / "output"), session_timeout_ms=2_000
+    )
+
+
+def produce(cluster, *values, partitions=range(PARTITIONS)):
+    for partition in partitions:
+        SyncProducer(cluster).send("words", partition, [NewRecord(value.encode()) for value in values])
+
+
+def found(options):
+    """How often each record is in the output."""
+    return Counter((row["partition"], row["offset"], row["value"]) for row in output_rows(options.output).to_pylist())
+
+
+def expected(*values, partitions=range(PARTITIONS)):
+    return Counter((partition, offset, value) for partition in partitions for offset, value in enumerate(values))
+
+
+def group_offsets(options, group="listed"):
+    session = open_session(options.zookeeper)
+    try:
+        return {one.number: offset for one, offset in describe_zookeeper_group(session, group).offsets.items()}
+    finally:
+        session.close()
+
+
+def await_stable(cluster, offset):
+    """Until the markers of ended transactions are in the logs."""
+    consumer, deadline = SimpleConsumer(cluster), time.monotonic() + 30
+    while any(consumer.latest("words", one, IsolationLevel.READ_COMMITTED) < offset for one in range(PARTITIONS)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_run_takes_what_is_there_and_the_next_one_what_is_new(cluster, options):
+    produce(cluster, "a", "b")
+    commits = []
+    assert consume(listed, options, commits.append)
+    assert found(options) == expected("a", "b")
+    assert consume(listed, options, commits.append)
+    produce(cluster, "c")
+    assert consume(listed, options, commits.append)
+    assert found(options) == expected("a", "b", "c")
+    assert sum(span.records for commit in commits for span in commit.spans) == 3 * PARTITIONS
+    assert group_offsets(options) == dict.fromkeys(range(PARTITIONS), 3)
+
+
+def test_a_crash_between_the_outputs_commit_and_the_groups_repeats_nothing(cluster, options):
+    produce(cluster, "a", "b")
+    command = [sys.executable, "-c", KILLED_BETWEEN, options.zookeeper, options.bootstrap, options.output]
+    path = {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    assert subprocess.run(command, check=False, timeout=120, env=path).returncode == 9
+    assert found(options)
+    assert group_offsets(options) == {}
+    produce(cluster, "c")
+    assert consume(listed, options)
+    assert found(options) == expected("a", "b", "c")
+    assert group_offsets(options) == dict.fromkeys(range(PARTITIONS), 3)
+
+
+def test_the_outputs_offsets_decide_wherever_the_groups_are(cluster, options):
+    produce(cluster, "a", "b", "c")
+    assert consume(listed, options)
+    first = replace(options, output=options.output + "_second")
+    assert consume(listed, first)  # the group is at the end, this output is empty
+    assert found(first) == found(options) == expected("a", "b", "c")
+
+
+def test_a_rebalance_in_the_middle_of_a_batch_loses_and_doubles_nothing(cluster, options):
+    produce(cluster, *map(str, range(50)))
+    is_working, may_go_on, calls = threading.Event(), threading.Event(), []
+
+    def slow(before, messages):
+        is_working.set()
+        assert may_go_on.wait(60)
+        calls.append(messages[0].partition)
+        return listed.process(before, messages)
+
+    first = threading.Thread(target=consume, args=(replace(listed, process=slow), options))
+    first.start()
+    assert is_working.wait(60)
+    assert consume(listed, replace(options, max_seconds=4)) in {True, False}  # it has taken its share meanwhile
+    taken = {partition for partition, _, _ in found(options)}
+    assert taken
+    may_go_on.set()
+    first.join(60)
+    assert found(options) == expected(*map(str, range(50)))
+    assert set(calls) | taken == set(range(PARTITIONS))
+
+
+def test_markers_and_aborted_records_are_passed_over(cluster, options):
+    producer = confluent_kafka.Producer({"bootstrap.servers": options.bootstrap, "transactional.id": "t"})
+    producer.init_transactions()
+    for value, end in ((b"a", producer.commit_transaction), (b"x", producer.abort_transaction)):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce("words", value, partition=partition)
+        producer.flush()  # an abort drops what is not sent
+        end()
+    await_stable(cluster, 4)
+    assert consume(listed, options)
+    assert found(options) == expected("a")
+    assert group_offsets(options) == dict.fromkeys(range(PARTITIONS), 4)
+
+
+def test_records_that_retention_deleted_stop_the_job_until_that_is_accepted(cluster, options):
+    produce(cluster, "a")
+    assert consume(listed, options)
+    produce(cluster, "b", "c")
+    Admin(cluster).delete_records("words", 0, 2)
+    with pytest.raises(OffsetsLostError, match="partition 0: 1-1"):
+        consume(listed, options)
+    assert consume(listed, replace(options, accept_lost_offsets=True))
+    assert found(options) == expected("a", "b", "c") - Counter([(0, 1, "b")])
+
+
+def test_a_partition_that_is_added_during_a_run_is_processed_from_its_first_record(cluster, options):
+    produce(cluster, "a")
+    more = {**dict.fromkeys(range(PARTITIONS), 1), PARTITIONS: 2}
+    added = []
+
+    def add(_):
+        if not added:
+            added.append(Admin(cluster).create_partitions("words", PARTITIONS + 1))
+            produce(cluster, "b", "c", partitions=[PARTITIONS])
+
+    assert consume(listed, options, add, targets=more)
+    assert found(options) == expected("a") + expected("b", "c", partitions=[PARTITIONS])
+
+
+def test_records_that_are_deleted_during_a_run_stop_it_in_words_or_are_passed_over_where_that_is_accepted(
+    cluster, options, monkeypatch
+):
+    produce(cluster, "a", "b", "c")
+    claimed = Output.positions
+
+    def delete_first(output, partitions):
+        Admin(cluster).delete_records("words", 0, 2)
+        return claimed(output, partitions)
+
+    monkeypatch.setattr(Output, "positions", delete_first)
+    with pytest.raises(OffsetsLostError, match="partition 0: 0-1"):
+        consume(listed, options)
+    elsewhere = replace(options, output=options.output + "_second", accept_lost_offsets=True)
+    Admin(cluster).delete_topic("words")
+    Admin(cluster).create_topic("words", PARTITIONS)
+    produce(cluster, "a", "b", "c")
+    assert consume(listed, elsewhere)
+    assert found(elsewhere) == expected("a", "b", "c") - Counter([(0, 0, "a"), (0, 1, "b")])
+
+
+def test_a_topic_that_was_recreated_is_another_topic(cluster, options):
+    produce(cluster, "a")
+    assert consume(listed, options)
+    Admin(cluster).delete_topic("words")
+    Admin(cluster).create_topic("words", PARTITIONS)
+    with pytest.raises(TopicRecreatedError):
+        consume(listed, options)
+
+
+def test_several_processes_share_the_partitions_and_report(cluster, options):
+    produce(cluster, *map(str, range(100)))
+    report = run_workers(listed, options, workers=2)
+    assert found(options) == expected(*map(str, range(100)))
+    assert (report.records, report.lag, report.failures) == (100 * PARTITIONS, 0, ())
+    assert [span[:3] for span in report.offsets] == [(partition, 0, 100) for partition in range(PARTITIONS)]
+    assert run_workers(listed, options, workers=2).workers == 0
+
+
+def test_a_bad_record_fails_the_run_in_words_and_what_is_good_stays(cluster, options):
+    produce(cluster, "a", "b", partitions=[0, 1])
+    produce(cluster, "bad", partitions=[2])
+    small = replace(listed, max_records=1)
+    with pytest.raises(JobError, match=r"words-2, offsets 0 to 0: .* ValueError: a bad value"):
+        consume(small, options)
+    with pytest.raises(JobError, match=r"listed: worker \d: .*words-2.*a bad value"):
+        run_workers(listed, options, workers=1)
+
+
+def materialized(options, **config):
+    resource = ConsumerGroupResource(
+        zookeeper=options.zookeeper, bootstrap=options.bootstrap, output_dir=options.output, session_timeout_ms=2_000
+    )
+    asset = micro_batch_asset(listed, workers=2)
+    return dg.materialize(
+        [asset],
+        resources={"consumer_groups": resource},
+        run_config={"ops": {"listed": {"config": config}}},
+        raise_on_error=False,
+    )
+
+
+def test_an_asset_brings_its_output_up_to_date_and_says_what_it_did(cluster, options):
+    produce(cluster, "a", "b")
+    for records, workers in ((2 * PARTITIONS, 2), (0, 0)):
+        result = materialized(options)
+        [event] = result.asset_materializations_for_node("listed")
+        shown = {name: value.value for name, value in event.metadata.items()}
+        assert (shown["records"], shown["lag"], shown["workers"]) == (records, 0, workers)
+        assert isinstance(shown["seconds"], int)
+    assert found(replace(options, output=f"{options.output}/listed")) == expected("a", "b")
+
+
+def test_an_assets_failure_is_the_jobs_own_sentence_and_is_not_tried_again(cluster, options):
+    produce(cluster, "bad", partitions=[1])
+    result = materialized(options, workers=1)
+    [failure] = result.get_step_failure_events()
+    assert "words-1, offsets 0 to 0: the job's function failed: ValueError: a bad value" in str(failure)
+    assert not [event for event in result.all_events if event.is_step_up_for_retry]
