@@ -52,7 +52,6 @@ defs = dg.Definitions(
             bootstrap=dg.EnvVar("MILLRACE_BOOTSTRAP"),
             output_dir=dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
         ),
-        "pipes": dg.PipesSubprocessClient(),
     },
     # A load is another process, so that a run needs no process for each step.
     executor=dg.in_process_executor,

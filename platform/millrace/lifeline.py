@@ -5,8 +5,8 @@
     cut_lifeline(process)      # once the command has ended, or instead of that
 
 A shell that becomes the command leaves a watcher behind, in the same process group, which waits for the end of a pipe
-that the parent holds. The kernel's own parent-death signal goes by thread: what was started from a worker thread would
-end with that.
+that the parent holds, and then kills the group: the command and what it has started. The kernel's own parent-death
+signal goes by thread: what was started from a worker thread would end with that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
-DIE_WITH_PARENT = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 $$; } >/dev/null 2>&1 & exec "$@" 3<&-'
+DIE_WITH_PARENT = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 -$$; } >/dev/null 2>&1 & exec "$@" 3<&-'
 
 
 def with_lifeline(command: Sequence[str]) -> list[str]:

@@ -58,7 +58,7 @@ def materialize(instance, millrace):
         selection=[warehouse_table],
         instance=instance,
         partition_key="events",
-        resources={"millrace": millrace, "pipes": dg.PipesSubprocessClient()},
+        resources={"millrace": millrace},
     )
     assert result.success
     [materialization] = result.asset_materializations_for_node("warehouse_table")

@@ -3,16 +3,33 @@
 WarehouseError
 ├── SourceOptionError         an option of the data source that is unknown, missing, or can't be used
 ├── CheckpointError           a stream's checkpoint that this source can't have written
-├── OffsetsLostError          retention deleted offsets that were asked for
-├── LogTruncatedError         the log ends before an offset that was asked for, or holds other records below it
-└── TopicRecreatedError       the topic was deleted and created again since it was first read
+└── AcceptableError           an error with which a load may go on where an option accepts it
+    ├── OffsetsLostError      retention deleted offsets that were asked for
+    ├── LogTruncatedError     the log ends before an offset that was asked for, or holds other records below it
+    └── TopicRecreatedError   the topic was deleted and created again since it was first read
 
 Spark wraps an error of a planner or a task in its own, whose text ends with the name and the message of these.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from millrace.errors import WarehouseError
+
+
+class Accept(StrEnum):
+    """The options with which a load goes on instead of raising an error, named as the fields of `AcceptOptions`."""
+
+    LOST_OFFSETS = "accept_lost_offsets"
+    RECREATED_TOPIC = "accept_recreated_topic"
+    TRUNCATED_LOG = "accept_truncated_log"
+    KEYLESS_RECORDS = "accept_keyless_records"
+
+    @property
+    def flag(self) -> str:
+        """The option as the command line spells it, and with it the message of an error."""
+        return "--" + self.replace("_", "-")
 
 
 class SourceOptionError(WarehouseError):
@@ -23,13 +40,26 @@ class CheckpointError(WarehouseError):
     """A stream's checkpoint holds offsets that this source can't have written."""
 
 
-class OffsetsLostError(WarehouseError):
+class AcceptableError(WarehouseError):
+    """An error with which a load may go on.
+
+    Args:
+        message: Says what is wrong, and names the option by its flag.
+        option: The option that goes on; None where none does.
+    """
+
+    def __init__(self, message: str, option: Accept | None = None) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+class OffsetsLostError(AcceptableError):
     """Retention deleted offsets that the table doesn't have."""
 
 
-class LogTruncatedError(WarehouseError):
+class LogTruncatedError(AcceptableError):
     """The log ends before offsets that the table has."""
 
 
-class TopicRecreatedError(WarehouseError):
+class TopicRecreatedError(AcceptableError):
     """The topic's id differs from the one the table was loaded from."""

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import as_file, files
+from tempfile import NamedTemporaryFile
+from types import TracebackType
+from typing import Self
 
+import javaproperties
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has none
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from millrace.extras import require
@@ -17,6 +25,7 @@ TASK_MAX_FAILURES = 3
 UNTOLD_CORES = 8
 CONNECT = "sc://"
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -84,11 +93,95 @@ def spark_session(
     with as_file(files("millrace_pipelines.spark") / "log4j2.properties") as logging:
         java_options = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}"}
         local_settings = LOCAL_SETTINGS if master.startswith("local") else {}
-        builder = SparkSession.builder.appName(name).master(master)
-        for key, value in (SETTINGS | local_settings | java_options | dict(settings or {})).items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+        named = {"spark.app.name": name, "spark.master": master}
+        everything = SETTINGS | local_settings | java_options | named | dict(settings or {})
+        _start_jvm(everything)
+        spark = SparkSession.builder.config(map={**everything}).getOrCreate()
         try:
             yield spark
         finally:
             spark.stop()
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Starts this process's JVM, if it has none, with settings from a file that only this user can read.
+
+    PySpark itself would put them onto a command line, which every user of the machine can see.
+    """
+    if _jvm() is not None:
+        return
+    with NamedTemporaryFile("w", prefix="millrace-spark-", suffix=".properties", encoding="ascii") as file:
+        file.write(javaproperties.dumps(settings))
+        file.flush()
+        given = os.environ.get(SUBMIT_ARGS)
+        options = f"--properties-file {shlex.quote(file.name)} --load-spark-defaults"
+        os.environ[SUBMIT_ARGS] = f"{options} {given or 'pyspark-shell'}"
+        try:
+            SparkContext._ensure_initialized()  # noqa: SLF001  PySpark has no other way to start a JVM without a context
+        finally:
+            del os.environ[SUBMIT_ARGS]
+            if given is not None:
+                os.environ[SUBMIT_ARGS] = given
+
+
+class SharedSession:
+    """A session for several operations one after the other, which starts when the first of them asks for it.
+
+        with SharedSession("loads", master) as shared:
+            load_topic(options, spark=shared)
+
+    Args:
+        name: The application's name.
+        master: Spark's master, as for `spark_session`.
+        settings: Settings of the session.
+    """
+
+    def __init__(self, name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self._name = name
+        self._master = master
+        self._settings = settings
+        self._stack = ExitStack()
+        self._session: SparkSession | None = None
+
+    def get(self) -> SparkSession:
+        """Returns the session; raises what `spark_session` raises where it can't start."""
+        if self._session is None:
+            self._session = self._stack.enter_context(spark_session(self._name, self._master, self._settings))
+        return self._session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        unreachable = () if jvm_status() is None else (Py4JError, OSError)
+        with suppress(*unreachable):
+            self._stack.close()
+
+
+def jvm_status(timeout_s: float = 0.0) -> int | None:
+    """Returns the exit status of this process's JVM, negative for a signal; None where it runs on, or there is none.
+
+    Args:
+        timeout_s: How long to wait for its end; a JVM that has just been killed takes a moment to be gone.
+    """
+    jvm = _jvm()
+    if jvm is None:
+        return None
+    with suppress(subprocess.TimeoutExpired):
+        return jvm.wait(timeout_s)
+    return None
+
+
+def end_jvm(timeout_s: float) -> None:
+    """Ends this process's JVM, if there is one, and waits until it has removed its temporary files."""
+    jvm = _jvm()
+    if jvm is not None and jvm.stdin is not None:
+        jvm.stdin.close()
+        jvm_status(timeout_s)
+
+
+def _jvm() -> subprocess.Popen[bytes] | None:
+    gateway = SparkContext._gateway  # noqa: SLF001  PySpark keeps the JVM's process nowhere else
+    return None if gateway is None else gateway.proc

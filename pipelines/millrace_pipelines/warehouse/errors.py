@@ -5,16 +5,17 @@ WarehouseError
 │   └── SchemaChangedError    a field whose type does not fit its column
 ├── RegistryError             the schema registry can't be asked; another run may pass
 ├── StaleLedgerError          another load committed first; another run may pass
-├── KeylessRecordsError       an upsert meets records without a key
+├── KeylessRecordsError       an upsert meets records without a key; an option accepts them (`AcceptableError`)
 ├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
 ├── QueryError                SQL that can't be run over the tables
-└── LoadFailedError           the Spark job failed, or its counts don't add up; nothing was committed
+└── LoadFailedError           the Spark job failed, or its counts don't add up; another run may pass
 """
 
 from __future__ import annotations
 
 from millrace.errors import WarehouseError
+from millrace_pipelines.spark.errors import AcceptableError
 
 
 class SchemaError(WarehouseError):
@@ -37,7 +38,7 @@ class StaleLedgerError(WarehouseError):
     retriable = True
 
 
-class KeylessRecordsError(WarehouseError):
+class KeylessRecordsError(AcceptableError):
     """Records have no key, and a table with a row for each key can't hold them."""
 
 
@@ -54,4 +55,9 @@ class QueryError(WarehouseError):
 
 
 class LoadFailedError(WarehouseError):
-    """The tasks failed or their counts don't add up; nothing was committed."""
+    """The tasks failed or their counts don't add up; nothing was committed.
+
+    A task's failure says little of its cause, so that it counts as one that may pass.
+    """
+
+    retriable = True

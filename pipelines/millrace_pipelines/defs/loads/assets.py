@@ -1,19 +1,17 @@
 """The warehouse table of a topic: each run is one exactly-once load, in another process."""
 
-import sys
-from collections.abc import Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Iterator
 
 import dagster as dg
 
-from millrace.fs import OsFileSystem
-from millrace_pipelines.defs.maintenance import label, report_table
+from millrace_pipelines.defs.loads.child_process import run_jobs
+from millrace_pipelines.defs.loads.events import Event, asset_events
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.tables.metadata import loaded_metadata
 from millrace_pipelines.defs.topics.assets import topic
 from millrace_pipelines.defs.topics.partitions import topics_partitions
+from millrace_pipelines.runs.jobs import LoadJob
+from millrace_pipelines.warehouse.load.options import LoadOptions
 
-Shown = TypeVar("Shown")
 SPARK_POOL = "spark"  # the instance limits it to one run: a Spark session takes all cores that it is given
 
 
@@ -23,44 +21,22 @@ SPARK_POOL = "spark"  # the instance limits it to one run: a Spark session takes
     group_name="millrace",
     kinds={"spark", "deltalake"},
     pool=SPARK_POOL,
-    retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
+    output_required=False,
     description=(
         "A topic's records as a Delta table: the raw envelope, and typed columns where the topic declares a schema. "
         "A run loads what is new since the offsets in the table and commits rows and offsets at once; "
-        "a run that finds nothing new commits nothing."
+        "a run that finds nothing new commits nothing, and is an observation."
     ),
 )
-def warehouse_table(
-    context: dg.AssetExecutionContext, millrace: MillraceResource, pipes: dg.PipesSubprocessClient
-) -> dg.MaterializeResult[None]:
+def warehouse_table(context: dg.AssetExecutionContext, millrace: MillraceResource) -> Iterator[Event]:
     """Loads one topic up to the end offsets that it has when the load begins."""
     name = context.partition_key
-    invocation = pipes.run(
-        context=context,
-        command=[sys.executable, "-m", "millrace_pipelines.warehouse.load.pipes_load"],
-        extras={
-            "topic": name,
-            "table": millrace.table_dir(name),
-            "bootstrap": millrace.bootstrap,
-            "schema": millrace.schema_file(name),
-            "master": millrace.master,
-        },
+    options = LoadOptions(
+        topic=name,
+        table=millrace.table_dir(name),
+        bootstrap=millrace.bootstrap,
+        schema=millrace.schema_file(name),
+        run_id=context.run.run_id,
     )
-    reported = invocation.get_materialize_result().metadata or {}
-    shown = shown_metadata(reported)
-    version = reported.get("table_version")
-    if isinstance(version, dg.IntMetadataValue) and version.value is not None:
-        shown |= loaded_metadata(millrace.table_dir(name), version.value, OsFileSystem(), topic=topic.key)
-    return dg.MaterializeResult(metadata=shown)
-
-
-def shown_metadata(reported: Mapping[str, Shown]) -> dict[str, Shown | dg.TableMetadataValue | str]:
-    """Returns what the load reported, with its lists of offset ranges as tables."""
-    return {
-        label(name): _table(value.data) if isinstance(value, dg.JsonMetadataValue) else value
-        for name, value in reported.items()
-    }
-
-
-def _table(ranges: object) -> dg.TableMetadataValue | str:
-    return report_table(cast("Sequence[Mapping[str, object]]", ranges)) if ranges else "none"
+    job = LoadJob(key=context.asset_key.to_user_string(), options=options)
+    yield from asset_events(context, run_jobs(context, [job], master=millrace.master))

@@ -125,7 +125,7 @@ def waiting_letters(dead_letters: Table | None) -> int:
 
 def uri_of(location: str) -> str:
     """Returns a table's address: `file:///…` of a folder, or the `s3://…` that it is."""
-    return location if "://" in location else Path(location).as_uri()
+    return location if "://" in location else Path(location).absolute().as_uri()
 
 
 def _has_letters(table: Table) -> bool:

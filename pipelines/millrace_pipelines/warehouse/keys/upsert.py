@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
+from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile, row_blocks
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
@@ -138,7 +139,7 @@ class _Staged:
         has_key = everything.column("key").is_valid().to_numpy()
         keyless = everything.filter(pa.array(~has_key))
         if keyless.num_rows and not accept_keyless:
-            raise KeylessRecordsError(_keyless_message(keyless))
+            raise KeylessRecordsError(_keyless_message(keyless), Accept.KEYLESS_RECORDS)
         numbers = np.flatnonzero(has_key)
         rows = [file.rows for file in files]
         is_tombstone = np.concatenate(tombstones)[numbers]
@@ -206,5 +207,5 @@ def _keyless_message(places: pa.Table) -> str:
     return (
         f"{places.num_rows} records have no key, the first in partition {first['partition']} at offset "
         f"{first['offset']}: an upsert needs one; "
-        "--accept-keyless-records leaves them out and says so in the table's history"
+        f"{Accept.KEYLESS_RECORDS.flag} leaves them out and says so in the table's history"
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from millrace_pipelines.spark.brokers import LogOffsets
-from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
+from millrace_pipelines.spark.errors import Accept, LogTruncatedError, TopicRecreatedError
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
     FORMER_LEDGERS_PROPERTY,
@@ -105,7 +105,7 @@ def next_ledger(
     """
     if ledger.topic_id != topic_id:
         if not accept_recreated_topic:
-            raise TopicRecreatedError(_recreated_message(ledger, topic_id))
+            raise TopicRecreatedError(_recreated_message(ledger, topic_id), Accept.RECREATED_TOPIC)
         return _after_recreation(ledger, topic_id)
     for partition in ledger.partitions.keys() - agreed_ends.keys():
         raise LogTruncatedError(f"topic {ledger.topic}: partition {partition} is in the table but not in the topic")
@@ -116,9 +116,8 @@ def next_ledger(
     if not cut:
         return None
     if not accept_truncated_log:
-        raise LogTruncatedError(_truncated_message(ledger.topic, [
-            (partition, agreed_ends[partition].offset, reached[partition]) for partition in cut
-        ]))  # fmt: skip
+        spans = [(partition, agreed_ends[partition].offset, reached[partition]) for partition in cut]
+        raise LogTruncatedError(_truncated_message(ledger.topic, spans), Accept.TRUNCATED_LOG)
     return _after_truncation(ledger, {partition: agreed_ends[partition] for partition in cut})
 
 
@@ -176,8 +175,8 @@ def _recreated_message(ledger: Ledger, topic_id: str) -> str:
     return (
         f"topic {ledger.topic} was deleted and created again since the table was loaded: its id is {topic_id}, the "
         f"table's {ledger.topic_id}; whatever the old topic had from these offsets on is lost: "
-        f"{have or 'nothing was loaded'}. A load with --accept-recreated-topic goes on with the new topic in a new "
-        "ledger; or load it into another table"
+        f"{have or 'nothing was loaded'}. A load with {Accept.RECREATED_TOPIC.flag} goes on with the new topic in "
+        "a new ledger; or load it into another table"
     )
 
 
@@ -187,7 +186,7 @@ def _truncated_message(topic: str, cut: Iterable[tuple[int, int, int]]) -> str:
         for partition, end, reached in cut
     )
     return (
-        f"topic {topic} lost records that the table has ({spans}). A load with --accept-truncated-log keeps their rows "
-        "and goes on in a new ledger from where the logs were cut, or from their start where that is not known; or "
-        "load the topic into another table"
+        f"topic {topic} lost records that the table has ({spans}). A load with {Accept.TRUNCATED_LOG.flag} keeps their "
+        "rows and goes on in a new ledger from where the logs were cut, or from their start where that is not known; "
+        "or load the topic into another table"
     )

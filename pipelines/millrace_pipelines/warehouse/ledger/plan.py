@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.spark.brokers import LogOffsets
-from millrace_pipelines.spark.errors import OffsetsLostError
+from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 
 RETENTION = "retention"
@@ -95,7 +95,7 @@ def plan_load(
     """
     lost = tuple(_lost_ranges(ledger, log))
     if lost and not accept_lost_offsets:
-        raise OffsetsLostError(_lost_message(ledger.topic, lost))
+        raise OffsetsLostError(_lost_message(ledger.topic, lost), Accept.LOST_OFFSETS)
     starts = {partition: max(_expected(ledger, partition, log[partition]), log[partition].start_offset)
               for partition in sorted(log)}  # fmt: skip
     ends = {partition: max(log[partition].end_offset, start) for partition, start in starts.items()}
@@ -178,5 +178,5 @@ def _lost_message(topic: str, lost: Iterable[LostRange]) -> str:
     spans = ", ".join(f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost)
     return (
         f"topic {topic}: retention deleted offsets that were not loaded ({spans}); "
-        "--accept-lost-offsets goes on without them and says so in the table's history"
+        f"{Accept.LOST_OFFSETS.flag} goes on without them and says so in the table's history"
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millrace_pipelines.spark.brokers import LogOffsets
-from millrace_pipelines.spark.errors import OffsetsLostError
+from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import RETENTION, LostRange, OffsetRange
@@ -67,7 +67,7 @@ def plan_reload(
     lost = tuple(_lost(partition, *span, log[partition].start_offset) for partition, span in spans.items()
                  if span[0] < min(span[1], log[partition].start_offset))  # fmt: skip
     if lost and not accept_lost_offsets:
-        raise OffsetsLostError(_lost_message(ledger.topic, lost))
+        raise OffsetsLostError(_lost_message(ledger.topic, lost), Accept.LOST_OFFSETS)
     parts = [
         part
         for partition, (low, high) in spans.items()
@@ -123,6 +123,6 @@ def _following(
 def _lost_message(topic: str, lost: tuple[LostRange, ...]) -> str:
     spans = ", ".join(f"partition {span.partition}: {span.from_offset}-{span.until_offset - 1}" for span in lost)
     return (
-        f"topic {topic}: retention deleted requested offsets ({spans}); --accept-lost-offsets reloads the others, and "
-        "leaves the rows of these as they are"
+        f"topic {topic}: retention deleted requested offsets ({spans}); {Accept.LOST_OFFSETS.flag} reloads the others, "
+        "and leaves the rows of these as they are"
     )

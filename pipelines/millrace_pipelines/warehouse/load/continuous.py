@@ -3,9 +3,9 @@
     load ─ lag left? ─ yes: load again
                      └ no:  wait for the interval, or for the signal
 
-The signal lets the running load end. An error that may pass is retried, after pauses that grow, up to a number of
-attempts in a row; any other error, and that of the last attempt, ends the loop. Whatever ends it, the table holds whole
-loads, and the next loop goes on from there.
+The signal lets the running load end. An error that may pass (`is_retriable`) is retried, after pauses that grow, up to
+a number of attempts in a row; any other error, and that of the last attempt, ends the loop. Whatever ends it, the table
+holds whole loads, and the next loop goes on from there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tenacity import (
 from tenacity.stop import stop_when_event_set
 
 from millrace.client.answers import is_retriable
-from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.load.report import LoadReport
 
 DEFAULT_INTERVAL_S = 10.0
@@ -79,7 +78,7 @@ def load_continuously(
         try:
             report = _retrying(stop, listener, attempts)(load)
         except Exception as error:
-            if stop.is_set() and _may_pass(error):
+            if stop.is_set() and is_retriable(error):
                 return
             raise
         listener.loaded(report)
@@ -94,15 +93,10 @@ def _retrying(stop: threading.Event, listener: ContinuousListener, attempts: int
             listener.failed(Failure(error, state.attempt_number, state.upcoming_sleep))
 
     return Retrying(
-        retry=retry_if_exception(_may_pass),
+        retry=retry_if_exception(is_retriable),
         stop=stop_any(stop_after_attempt(attempts), stop_when_event_set(stop)),
         wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=MAX_PAUSE_S),
         sleep=sleep_using_event(stop),
         before_sleep=tell,
         reraise=True,
     )
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Returns whether a retry may help; a task's failure says little of its cause, so that it counts as one."""
-    return isinstance(error, LoadFailedError) or is_retriable(error)

@@ -2,7 +2,8 @@
 
 Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and the offsets that
 it goes on without (`lost`); `ledger` names the ledger that it moved. A reload is a load of the ranges that it
-backfilled; those that it replaced move no ledger. Commits from before kinds are loads.
+backfilled; those that it replaced move no ledger. Commits from before kinds are loads. Where a
+scheduler's run loaded, `run_id` names it.
 """
 
 from __future__ import annotations
@@ -12,30 +13,34 @@ from dataclasses import asdict
 
 from millrace_pipelines.warehouse.delta.lineage import Lineage
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
-from millrace_pipelines.warehouse.load.options import SourceOptions
+from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
 
 LOAD = "load"
 UNTOLD = ("table", "version", "group", "group_error", "upserted")
 
 
-def lineage_of_load(options: SourceOptions, ledger: Ledger, report: LoadReport, time_ms: int) -> dict[str, object]:
+def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, time_ms: int) -> dict[str, object]:
     """Returns all that a load's report says, where it comes from, and when."""
     facts = {name: fact for name, fact in asdict(report).items() if name not in UNTOLD}
-    return facts | {
-        "kind": LOAD,
-        "time_ms": time_ms,
-        "topic_id": ledger.topic_id,
-        "ledger": ledger.name,
-        "isolation": options.isolation,
-        "reader": options.reader,
-        "lost": [span._asdict() for span in report.lost],
-    }
+    return (
+        facts
+        | _run(options)
+        | {
+            "kind": LOAD,
+            "time_ms": time_ms,
+            "topic_id": ledger.topic_id,
+            "ledger": ledger.name,
+            "isolation": options.isolation,
+            "reader": options.reader,
+            "lost": [span._asdict() for span in report.lost],
+        }
+    )
 
 
-def lineage_of_reload(options: SourceOptions, load_id: str, report: ReloadReport, time_ms: int) -> dict[str, object]:
+def lineage_of_reload(options: LoadOptions, load_id: str, report: ReloadReport, time_ms: int) -> dict[str, object]:
     """Returns what a reload backfilled, as a load would say it, and what it replaced or left as it is."""
-    return {
+    return _run(options) | {
         "kind": LOAD,
         "load_id": load_id,
         "time_ms": time_ms,
@@ -47,6 +52,10 @@ def lineage_of_reload(options: SourceOptions, load_id: str, report: ReloadReport
         "replaced": [asdict(span) for span in report.replaced],
         "not_reloaded": [span._asdict() for span in report.lost],
     }
+
+
+def _run(options: LoadOptions) -> dict[str, object]:
+    return {} if options.run_id is None else {"run_id": options.run_id}
 
 
 def loads_of(lineage: Iterable[Lineage], ledger: str) -> list[Lineage]:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.dead_letters.letters import known_letters
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.generation import LedgerChange
@@ -43,7 +44,7 @@ class PlannedLoad(NamedTuple):
 def load_topic(
     options: LoadOptions,
     *,
-    spark: SparkSession | None = None,
+    spark: SparkSession | SharedSession | None = None,
     listener: LoadListener | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
@@ -52,7 +53,8 @@ def load_topic(
 
     Args:
         options: What to load where.
-        spark: The session to use; without one, a session is started where there is something to load.
+        spark: The session to use; without one, or with one that is shared, it is started where there is something to
+            load.
         listener: Follows the load.
         fs: The disk; by default this machine's.
         clock: The time; by default this machine's.

@@ -28,7 +28,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.spark.brokers import TopicDescription
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.read import read_range
-from millrace_pipelines.spark.session import cores_of, spark_session
+from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
 from millrace_pipelines.warehouse.dead_letters.letters import Offsets
 from millrace_pipelines.warehouse.delta.compression import loaded_compression
 from millrace_pipelines.warehouse.delta.leases import lease
@@ -119,12 +119,13 @@ class RangeLoader:
         begin_ledger(table, change, load_id=self.load_id, time_ms=self.clock.now_ms())
 
     @contextmanager
-    def working(self, spark: SparkSession | None, what: str) -> Iterator[SparkSession]:
+    def working(self, spark: SparkSession | SharedSession | None, what: str) -> Iterator[SparkSession]:
         """Holds the lease on the table while files are written and committed; gives the session, or starts one."""
         options = self.options
         self._listener.reached(Step.PLANNED)
+        given = spark.get() if isinstance(spark, SharedSession) else spark
         own = spark_session(f"{what} {options.topic}", options.master, options.spark_settings)
-        with nullcontext(spark) if spark else own as session, lease(self._location, self.load_id, self.fs):
+        with nullcontext(given) if given else own as session, lease(self._location, self.load_id, self.fs):
             self._started_ms = self.clock.monotonic_ms()
             yield session
 
@@ -151,7 +152,7 @@ class RangeLoader:
             results = self._run(spark, opened.tables, plan, known)
             written = Written(tuple(results), tuple(verify_results(plan.ranges, results)))
             check_same_logs(self.options.source, opened.description, plan)
-        self._listener.reached(Step.WRITTEN)
+            self._listener.reached(Step.WRITTEN)
         return written
 
     def commit(self, tables: LoadTables, commit: Commit) -> Committed:

@@ -85,7 +85,9 @@ class LoadOptions(SourceOptions, TargetOptions, AcceptOptions):
     Attributes:
         master: Spark's master, or sc://HOST:PORT of a Spark Connect server; None for all cores of this machine.
         spark_settings: Settings of the Spark session, which override Millrace's own.
+        run_id: The scheduler's run that loads, such as Dagster's, which the commit names; None for a load by hand.
     """
 
     master: str | None = None
     spark_settings: Mapping[str, str] = field(default_factory=dict)
+    run_id: str | None = None

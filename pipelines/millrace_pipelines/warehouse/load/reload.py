@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from millrace.clock import Clock, SystemClock
 from millrace.fs import FileSystem, OsFileSystem
+from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers
 from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan, plan_reload
@@ -47,7 +48,7 @@ def reload_topic(
     options: LoadOptions,
     selection: Selection,
     *,
-    spark: SparkSession | None = None,
+    spark: SparkSession | SharedSession | None = None,
     listener: LoadListener | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
@@ -57,7 +58,8 @@ def reload_topic(
     Args:
         options: What to read into which table, which is created where it is missing; REFUSED_OPTIONS are not for it.
         selection: Which part.
-        spark: The session to use; without one, a session is started where there is something to reload.
+        spark: The session to use; without one, or with one that is shared, it is started where there is something to
+            reload.
         listener: Follows the reload.
         fs: The disk; by default this machine's.
         clock: The time; by default this machine's.

@@ -1,0 +1,88 @@
+"""The process that does the jobs of a run: `python -m millrace_pipelines.runs.child`, under Dagster's Pipes.
+
+    for each job:  tell that it begins ─ do it ─ tell its report, or why it failed; the next follows in either case
+
+The Spark session starts when the first job has something to read. Where Spark's JVM has ended, so does the process,
+once it has told of the job: what is left is for another process. SIGINT stops the running job, whose files and lease
+are removed, and ends the process.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from contextlib import suppress
+
+from dagster_pipes import PipesContext, open_dagster_pipes
+
+from millrace.errors import MillraceError
+from millrace_pipelines.runs.failures import Failed, failure_of, jvm_ended
+from millrace_pipelines.runs.jobs import Job
+from millrace_pipelines.runs.messages import MESSAGE, WORK, Message, Work, write_report
+from millrace_pipelines.spark.session import SharedSession, end_jvm, jvm_status
+from millrace_pipelines.warehouse.errors import LoadFailedError
+from millrace_pipelines.warehouse.load.progress import Step
+
+KILLED_JVM_TIMEOUT_S = 1.0
+STOPPED_JVM_TIMEOUT_S = 4.0
+
+
+class PipesListener:
+    """Follows a job in Dagster's log: each step, and each change of the tasks done."""
+
+    def __init__(self, context: PipesContext, key: str) -> None:
+        self._log = context.log
+        self._key = key
+        self._done = 0
+
+    def reached(self, step: Step) -> None:
+        """Writes the step into the log."""
+        self._log.info("%s: %s", self._key, step)
+
+    def tasks_done(self, done: int, total: int, records: int) -> None:
+        """Writes the number of finished tasks into the log when it changes."""
+        if done != self._done:
+            self._done = done
+            self._log.info("%s: %d of %d tasks done, %d records read", self._key, done, total, records)
+
+
+def main() -> None:
+    """Does the jobs of a Pipes context, and tells of each."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this process has inherited
+    with open_dagster_pipes() as context, suppress(KeyboardInterrupt):
+        _do_jobs(context, WORK.validate_python(context.extras))
+    end_jvm(STOPPED_JVM_TIMEOUT_S)
+
+
+def _do_jobs(context: PipesContext, work: Work) -> None:
+    with SharedSession("loads", work.master, work.spark_settings) as session:
+        for job in work.jobs:
+            _tell(context, Message(key=job.key))
+            _tell(context, outcome_of(job, session, PipesListener(context, job.key)))
+            if jvm_status() is not None:
+                return
+
+
+def outcome_of(job: Job, session: SharedSession, listener: PipesListener) -> Message:
+    """Does one job, and returns what to tell of it; the traceback of an error goes to stderr."""
+    try:
+        report = job.run(session, listener)
+    except Exception as error:  # noqa: BLE001  one job's failure stops no other
+        traceback.print_exc()
+        return Message(key=job.key, failed=_failed(error))
+    return Message(key=job.key, report=write_report(report))
+
+
+def _failed(error: Exception) -> Failed:
+    """Returns why a job failed; an error that a dead JVM may have caused waits for the JVM's end."""
+    may_be_spark = isinstance(error, LoadFailedError) or not isinstance(error, MillraceError)
+    status = jvm_status(KILLED_JVM_TIMEOUT_S) if may_be_spark else None
+    return failure_of(error) if status is None else jvm_ended(status)
+
+
+def _tell(context: PipesContext, message: Message) -> None:
+    context.report_custom_message(MESSAGE.dump_python(message, mode="json"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What a child process is given, as the extras of Dagster's Pipes, and what it tells, as its custom messages.
+
+    {"jobs": [{"kind": "load", "key": …, "options": {…}}, …], "master": …, "spark_settings": {…}}
+    {"key": …}                    the job begins
+    {"key": …, "report": {…}}     it is done
+    {"key": …, "failed": {…}}     it failed
+
+Both pass through files that only this user can read, so that no setting of Spark is seen on a command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
+
+from millrace_pipelines.runs.failures import Failed
+from millrace_pipelines.runs.jobs import Job, LoadJob, Report
+from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The jobs of a child process, and the Spark session that they share.
+
+    Attributes:
+        jobs: What to do, one after the other.
+        master: Spark's master; None for all cores of this machine.
+        spark_settings: Settings of the session.
+    """
+
+    jobs: tuple[Job, ...]
+    master: str | None = None
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """What the child tells of a job: it begins, or, with one of the two fields, has ended."""
+
+    key: str
+    report: Mapping[str, object] | None = None
+    failed: Failed | None = None
+
+
+WORK = TypeAdapter(Work)
+MESSAGE = TypeAdapter(Message)
+LOAD_REPORT = TypeAdapter(LoadReport)
+RELOAD_REPORT = TypeAdapter(ReloadReport)
+
+
+def write_report(report: Report) -> Mapping[str, object]:
+    """Returns a report as JSON."""
+    written: Mapping[str, object] = (
+        LOAD_REPORT.dump_python(report, mode="json")
+        if isinstance(report, LoadReport)
+        else RELOAD_REPORT.dump_python(report, mode="json")
+    )
+    return written
+
+
+def read_report(job: Job, written: Mapping[str, object]) -> Report:
+    """Returns the report that a job of this kind wrote."""
+    adapter = LOAD_REPORT if isinstance(job, LoadJob) else RELOAD_REPORT
+    return adapter.validate_python(written)
