@@ -81,7 +81,7 @@ def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     with urlopen(f"{addresses['Dagster UI']}/server_info", timeout=60) as response:
         assert "dagster_version" in json.load(response)
     assert sorted(os.listdir(tmp_path / "state" / "logs")) == [
-        f"{name}.log" for name in ("broker", "code-server", "daemon", "webserver", "zookeeper")
+        f"{name}.log" for name in ("broker", "code-server", "daemon", "prepare-dagster", "webserver", "zookeeper")
     ]
 
     process.send_signal(signal.SIGINT)

@@ -1,9 +1,10 @@
 """The Dagster instance of a platform: two small files in its home folder.
 
-    DIR/dagster/dagster.yaml     SQLite storage, no telemetry nor sign-up, one run per pool, lost runs retried
+    DIR/dagster/dagster.yaml     SQLite storage, no telemetry nor sign-up, one run per pool, lost runs retried, bounds
+                                 of a run's time and of the age of ticks
     DIR/dagster/workspace.yaml   the one code location, served by gRPC
 
-Both are written as JSON, which is YAML.
+Both are written as JSON, which is YAML. What the instance stores is prepared by `prepare_instance`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ import os
 from millrace.ports import LOOPBACK
 
 LOCATION = "millrace"
+# A run that hangs frees its pool after this; the tag dagster/max_runtime of a run or a job, in seconds, overrides it.
+MAX_RUNTIME_S = 6 * 3600
+MONITORING_INTERVAL_S = 30
+# Sensors tick every 30 seconds, and most ticks have nothing to do.
+TICK_DAYS = {"skipped": 1, "started": 7, "success": 7, "failure": 7}
 
 
 def instance_config(home: str) -> dict[str, object]:
@@ -34,9 +40,15 @@ def instance_config(home: str) -> dict[str, object]:
             "class": "QueuedRunCoordinator",
             "config": {"dequeue_interval_seconds": 1},
         },
+        "run_monitoring": {
+            "enabled": True,
+            "start_timeout_seconds": 120,
+            "max_runtime_seconds": MAX_RUNTIME_S,
+            "poll_interval_seconds": MONITORING_INTERVAL_S,
+        },
         # Assets retry their own failures; this is for a run whose process was lost.
-        "run_monitoring": {"enabled": True, "start_timeout_seconds": 120},
         "run_retries": {"enabled": True, "max_retries": 2, "retry_on_asset_or_op_failure": False},
+        "retention": {name: {"purge_after_days": TICK_DAYS} for name in ("sensor", "schedule", "auto_materialize")},
     }
 
 
@@ -57,19 +69,3 @@ def write_instance(home: str, code_server_port: int) -> str:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(content, file, indent=2)
     return workspace
-
-
-def fail_lost_runs(home: str) -> None:
-    """Reports the runs that a former platform left under way as failed; their processes ended with it.
-
-    Dagster's own launcher can't see that, and such a run would hold its pool for ever. Runs that failed like this are
-    retried once the daemon is up.
-    """
-    if not os.path.isdir(os.path.join(home, "storage")):
-        return
-    import dagster as dg  # noqa: PLC0415  it takes a second, and only a second start needs it
-
-    under_way = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
-    with dg.DagsterInstance.from_config(home) as instance:
-        for run in instance.get_runs(dg.RunsFilter(statuses=under_way)):
-            instance.report_run_failed(run, "The platform ended while this run was under way.")

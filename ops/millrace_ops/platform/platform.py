@@ -12,6 +12,7 @@ recovers its own state.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -25,7 +26,7 @@ from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace.ports import LOOPBACK, free_port
 from millrace_ops.platform.dagster_api import DagsterApi
-from millrace_ops.platform.dagster_instance import fail_lost_runs, write_instance
+from millrace_ops.platform.dagster_instance import write_instance
 from millrace_ops.platform.ports import require_free_port
 from millrace_ops.platform.services import (
     broker_addresses,
@@ -39,6 +40,7 @@ from millrace_ops.platform.supervisor import Supervisor
 from millrace_pipelines.defs.request_interval import REQUEST_INTERVAL_MS
 
 LOCK = ".lock"
+PREPARE_COMMAND = (sys.executable, "-m", "millrace_ops.platform.prepare_instance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +149,8 @@ class Platform:
             return
         code_server_port, ui_port = free_port(), self._options.dagster_port or free_port()
         workspace = write_instance(self.path("dagster"), code_server_port)
-        fail_lost_runs(self.path("dagster"))
         environment = self._dagster_environment()
+        self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
         self.supervisor.start(code_server_service(code_server_port, self._options.definitions, environment))
         url = f"http://{LOOPBACK}:{ui_port}"
         self.supervisor.start(

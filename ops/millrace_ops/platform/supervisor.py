@@ -1,6 +1,7 @@
 """Child processes started in order, watched, and stopped in reverse order.
 
     start(a)      a runs until its probe says ready     ┐
+    complete(x)   x runs to its end                     │
     start(b, c)   b and c start together                │  a child that ends by itself: PlatformError names it,
     wait()        returns only by an exception          ┘  its status and its last log lines
     stop()        c and b, then a: SIGTERM, a bounded wait, SIGKILL for what is left of their sessions
@@ -15,7 +16,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Self, TypeAlias
@@ -76,6 +77,18 @@ class Supervisor:
             self._await_ready(service, child)
         return [child for _, child in group]
 
+    def complete(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Runs a command to its end; PlatformError where that is no success."""
+        child = ChildProcess(name, command, environment, os.path.join(self._log_dir, f"{name}.log"))
+        try:
+            while (status := child.exit_status()) is None:
+                self.check()
+                time.sleep(POLL_INTERVAL_S)
+        finally:
+            child.finish(0.0)
+        if status:
+            raise PlatformError(_ended(child, status))
+
     def check(self) -> None:
         """Raises KeyboardInterrupt after a stop signal, and PlatformError when a child has ended."""
         if self._stop_requested:
@@ -83,9 +96,7 @@ class Supervisor:
         for child in self._children():
             status = child.exit_status()
             if status is not None:
-                raise PlatformError(
-                    f"{child.name} {_describe_exit(status)}; the end of {child.log_path}:\n{child.log_tail()}"
-                )
+                raise PlatformError(_ended(child, status))
 
     def wait(self) -> None:
         """Waits until `check` raises something."""
@@ -119,6 +130,10 @@ class Supervisor:
 
     def _request_stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_requested = True
+
+
+def _ended(child: ChildProcess, status: int) -> str:
+    return f"{child.name} {_describe_exit(status)}; the end of {child.log_path}:\n{child.log_tail()}"
 
 
 def _describe_exit(status: int) -> str:

@@ -73,6 +73,17 @@ def test_a_child_that_dies_later_ends_the_wait_and_the_others_are_stopped(tmp_pa
     assert session_members(other.pid) == session_members(child.pid) == []
 
 
+def test_a_command_runs_to_its_end_and_is_named_where_that_is_no_success(tmp_path):
+    with Supervisor(str(tmp_path), SystemClock()) as supervisor:
+        supervisor.complete("well", (sys.executable, "-c", "print(1)"), {})
+        supervisor.check()
+        with pytest.raises(PlatformError, match=r"ill ended with status 3[^\n]*ill\.log:\nno"):
+            supervisor.complete("ill", (sys.executable, "-c", "print('no'); exit(3)"), {})
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            supervisor.complete("long", (sys.executable, "-c", "import time; time.sleep(600)"), {})
+
+
 def test_a_child_that_is_never_ready(tmp_path):
     code = "import time; print('thinking', flush=True); time.sleep(600)"
     expected = r"slow is not ready after 0\.5 s"

@@ -1,0 +1,38 @@
+"""Prepares what the Dagster instance at DAGSTER_HOME stores, before its processes start.
+
+    python -m millrace_ops.platform.prepare_instance
+
+This is a process by itself, so that `millrace up` does not keep Dagster's modules, a hundred megabytes, in its memory.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+POOLS = ("spark",)
+UNDER_WAY = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+
+
+def limit_pools(instance: dg.DagsterInstance) -> None:
+    """Gives the pools of the definitions the instance's limit.
+
+    The run queue would do so too, but only after it has let all runs of its first look at a pool through.
+    """
+    for pool in POOLS:
+        instance.event_log_storage.initialize_concurrency_limit_to_default(pool)
+
+
+def fail_lost_runs(instance: dg.DagsterInstance) -> None:
+    """Reports the runs that a former platform left under way as failed; their processes ended with it.
+
+    Dagster's own launcher can't see that, and such a run would hold its pool until its time is over. Runs that failed
+    like this are retried once the daemon is up.
+    """
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)):
+        instance.report_run_failed(run, "The platform ended while this run was under way.")
+
+
+if __name__ == "__main__":
+    with dg.DagsterInstance.get() as present:
+        limit_pools(present)
+        fail_lost_runs(present)
