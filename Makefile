@@ -11,6 +11,8 @@ SOURCES := pyproject.toml $(wildcard constraints.txt) hatch_build.py $(wildcard 
 CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
 
 .DEFAULT_GOAL := help
+# Tests start over a thousand Python processes, and each would compile Millrace's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # Two processes for each core (tests/conftest.py), four at most, each with a file of tests at a time; ARGS="-n 0" for one.
 PROCESSES := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Apache Kafka's versions that tests and benchmarks compare with: folder and version.
