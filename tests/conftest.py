@@ -95,6 +95,12 @@ def warm_millrace(tmp_path_factory):
         yield folder / "millrace"
 
 
+@pytest.fixture
+def warm_path(warm_millrace, monkeypatch):
+    """Puts `warm_millrace` first in PATH, for tests that call it by its name."""
+    monkeypatch.setenv("PATH", str(warm_millrace.parent), prepend=os.pathsep)
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory):
     """Starts a ZooKeeper for the whole run; each test has its own chroot."""

@@ -3,14 +3,12 @@
 import os
 import socket
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from millrace.client import Admin, Cluster
 
-MILLRACE = str(Path(sys.executable).with_name("millrace"))
+pytestmark = pytest.mark.usefixtures("warm_path")
 
 
 @pytest.fixture
@@ -22,7 +20,7 @@ def complete(tmp_path):
         asked = {"_MILLRACE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
         environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **asked, **variables}
         done = subprocess.run(
-            [MILLRACE], env=environment, capture_output=True, text=True, timeout=60, check=False
+            ["millrace"], env=environment, capture_output=True, text=True, timeout=60, check=False
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.split()

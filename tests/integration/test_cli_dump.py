@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 
-MILLRACE = str(Path(sys.executable).with_name("millrace"))
+pytestmark = pytest.mark.usefixtures("warm_path")
 SEGMENT = "00000000000000000000"
 BATCHES = 20
 RECORDS_PER_BATCH = 10
@@ -49,7 +48,7 @@ def positions(written):
 
 
 def dump(*arguments):
-    result = subprocess.run([MILLRACE, "dump", *map(str, arguments)], capture_output=True, timeout=120, check=False)
+    result = subprocess.run(["millrace", "dump", *map(str, arguments)], capture_output=True, timeout=120, check=False)
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 

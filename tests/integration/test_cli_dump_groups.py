@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from millrace.client import Admin, Cluster
 from millrace.testing.broker import BrokerProcess
 
-MILLRACE = str(Path(sys.executable).with_name("millrace"))
+pytestmark = pytest.mark.usefixtures("warm_path")
 SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 
 
@@ -50,7 +49,7 @@ def consume(bootstrap, protocol):
 
 
 def dump(*arguments, status=0):
-    command = [MILLRACE, "dump", "--json", *map(str, arguments)]
+    command = ["millrace", "dump", "--json", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, timeout=120, check=False, text=True)
     assert (done.returncode, done.stderr) == (status, "")
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, TransactionMetadat
 from millrace_broker.txns.records import transaction_record
 from millrace_broker.txns.state import TransactionState
 
-MILLRACE = str(Path(sys.executable).with_name("millrace"))
+pytestmark = pytest.mark.usefixtures("warm_path")
 TIME_MS = 1_700_000_000_000
 EMPTY = TransactionMetadata(producer_id=7, producer_epoch=3, timeout_ms=60_000, last_update_timestamp_ms=TIME_MS)
 DECIDED = TransactionMetadata(
@@ -41,7 +39,7 @@ def segment(folder, *records):
 
 
 def dump(file, *arguments):
-    command = [MILLRACE, "dump", "--transaction-log-decoder", str(file), *arguments]
+    command = ["millrace", "dump", "--transaction-log-decoder", str(file), *arguments]
     result = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
     assert result.stderr == ""
     return result.returncode, result.stdout

@@ -3,8 +3,6 @@
 import json
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,7 @@ from millrace.records.legacy import encode_messages
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
 
-MILLRACE = str(Path(sys.executable).with_name("millrace"))
+pytestmark = pytest.mark.usefixtures("warm_path")
 TIMEOUT_S = 120
 SUM = "{messages} message(s) from {files} file(s) of {partitions} partition(s) acknowledged by {topic}"
 
@@ -41,7 +39,7 @@ def topic(request):
 def import_legacy(broker):
     def command(*arguments):
         return subprocess.run(
-            [MILLRACE, "import-legacy", *map(str, arguments), "--bootstrap", broker.bootstrap],
+            ["millrace", "import-legacy", *map(str, arguments), "--bootstrap", broker.bootstrap],
             capture_output=True,
             timeout=TIMEOUT_S,
             check=False,

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,7 +20,7 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.verify_broker import check_topics
 from millrace_support.await_brokers import await_brokers
 
-MILLRACE = str(Path(sys.executable).with_name("millrace"))
+pytestmark = pytest.mark.usefixtures("warm_path")
 BATCHES = 30
 RECORDS_PER_BATCH = 10
 SETTINGS = {"log.segment.bytes": "1500", "log.index.interval.bytes": "100"}
@@ -61,7 +60,7 @@ def broker(data):
 
 
 def verify(*arguments, environment=None):
-    command = [MILLRACE, "verify", *map(str, arguments)]
+    command = ["millrace", "verify", *map(str, arguments)]
     settings = {**os.environ, **(environment or {})}
     result = subprocess.run(command, capture_output=True, timeout=120, check=False, env=settings)
     return result.returncode, result.stdout.decode(), result.stderr.decode()

@@ -5,7 +5,6 @@ modules of Ansible, Strimzi's topic operator. The sentences around them are Mill
 """
 
 import subprocess
-import sys
 
 import pytest
 
@@ -152,8 +151,8 @@ def said(results, words):
     ],
     ids=" ".join,
 )
-def test_words_of_a_command_that_fails(broker, arguments, words):
-    command = [sys.executable, "-m", "millrace_ops", *arguments, "--bootstrap", broker.bootstrap]
+def test_words_of_a_command_that_fails(broker, warm_millrace, arguments, words):
+    command = [warm_millrace, *arguments, "--bootstrap", broker.bootstrap]
     run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert run.returncode == 1
     for word in words:

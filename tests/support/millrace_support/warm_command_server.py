@@ -13,13 +13,17 @@ import sys
 import traceback
 from contextlib import suppress
 
-import millrace.client  # noqa: F401  # what commands import when they run
-import millrace_ops.cli.app  # noqa: F401
+from typer.testing import CliRunner
+
+from millrace.client.connection import CLIENT_VERSIONS
+from millrace.wire.cold import Direction, decoder
+from millrace_ops.cli.app import app
 from millrace_ops.cli.main import main
 
 
 def serve(listener: socket.socket) -> None:
     """Forks for each connection, for ever."""
+    _import_what_commands_import()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -30,6 +34,13 @@ def serve(listener: socket.socket) -> None:
             _answer(connection)
             os._exit(0)
         connection.close()
+
+
+def _import_what_commands_import() -> None:
+    """Runs a command, since most are imported by running, and imports the messages that the client sends and reads."""
+    CliRunner().invoke(app, ["dump", os.devnull])
+    for api_key, versions in CLIENT_VERSIONS.items():
+        decoder(api_key, versions.maximum, Direction.RESPONSE)
 
 
 def _answer(connection: socket.socket) -> None:
