@@ -17,10 +17,11 @@ from millrace.errors import WarehouseError
 from millrace.records.arrow import RECORD_SCHEMA, PassedOver, decode_to_arrow
 from millrace.records.batch import MAGIC_V2, NO_LEADER_EPOCH, walk
 from millrace.records.formats import next_offset, runs
+from millrace_pipelines.arrow import nulls_of
 from millrace_pipelines.spark.brokers import TopicSource, brokers_of
 
 Item = TypeVar("Item")
-NO_RECORDS = pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA)
+NO_RECORDS = pa.RecordBatch.from_arrays([nulls_of(field.type, 0) for field in RECORD_SCHEMA], schema=RECORD_SCHEMA)
 
 
 class ReadBlock(NamedTuple):
