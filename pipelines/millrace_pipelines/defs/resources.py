@@ -24,6 +24,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         warehouse_dir: The folder with the table of each topic, `<warehouse_dir>/<topic>`.
         schema_dir: The folder with declared schemas, `<schema_dir>/<topic>.json`; without one a table has raw records.
         master: Spark's master, for example `local[2,3]`.
+        spark: Settings of Spark, for every load.
     """
 
     bootstrap: str
@@ -31,6 +32,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
     warehouse_dir: str
     schema_dir: str
     master: str
+    spark: dict[str, str] = Field(default={})
     admin_token: str = Field(default="", repr=False)
 
     def cluster(self) -> Cluster:

@@ -1,4 +1,4 @@
-"""Spark sessions for loads: quiet, in UTC, with this interpreter in the workers."""
+"""Spark sessions for loads: quiet, in UTC, with this interpreter in the workers unless another one is named."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ UNTOLD_CORES = 8
 CONNECT = "sc://"
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
+WORKERS_PYTHON = "PYSPARK_PYTHON"
+WORKERS_PYTHON_SETTING = "spark.pyspark.python"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -66,6 +68,15 @@ def cores_of(spark: SparkSession) -> int:
     return UNTOLD_CORES if is_remote(spark) else max(spark.sparkContext.defaultParallelism, 1)
 
 
+def workers_python(master: str, settings: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Returns the interpreter of the workers: the one that the settings name, on a cluster that of PYSPARK_PYTHON.
+
+    By default it is this process's. Spark itself heeds the setting only in programs that spark-submit starts.
+    """
+    named = "" if master.startswith("local") else environment.get(WORKERS_PYTHON, "")
+    return settings.get(WORKERS_PYTHON_SETTING) or named or sys.executable
+
+
 @contextmanager
 def spark_session(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None
@@ -89,7 +100,8 @@ def spark_session(
         yield from _remote_session(name, master, settings or {})
         return
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ[WORKERS_PYTHON] = workers_python(master, settings or {}, os.environ)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with as_file(files("millrace_pipelines.spark") / "log4j2.properties") as logging:
         java_options = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}"}
         local_settings = LOCAL_SETTINGS if master.startswith("local") else {}

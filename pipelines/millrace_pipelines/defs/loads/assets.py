@@ -39,4 +39,5 @@ def warehouse_table(context: dg.AssetExecutionContext, millrace: MillraceResourc
         run_id=context.run.run_id,
     )
     job = LoadJob(key=context.asset_key.to_user_string(), options=options)
-    yield from asset_events(context, run_jobs(context, [job], master=millrace.master))
+    outcomes = run_jobs(context, [job], master=millrace.master, spark_settings=millrace.spark)
+    yield from asset_events(context, outcomes)
