@@ -14,6 +14,7 @@ from pydantic import Field
 
 from millrace.client.answers import is_retriable
 from millrace.errors import MillraceError
+from millrace_pipelines.defs.downstream.automation import Condition, eager_past_blocking_checks
 from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
 from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.downstream import MicroBatchJob, run_workers
@@ -22,6 +23,7 @@ from millrace_pipelines.downstream.workers import RunReport, records_in
 
 POOL_PREFIX = "downstream/"
 DEFAULT_MAX_SECONDS = 600.0
+EAGER = eager_past_blocking_checks()
 
 
 class MicroBatchConfig(dg.Config):
@@ -44,7 +46,7 @@ def micro_batch_asset(
     deps: Iterable[dg.AssetKey | dg.AssetSpec | dg.AssetDep | dg.AssetsDefinition | str] = (),
     key_prefix: Sequence[str] | str | None = None,
     group_name: str = "millrace",
-    automation_condition: dg.AutomationCondition | None = None,  # type: ignore[type-arg]  # generic in newer Dagster
+    automation_condition: Condition | None = EAGER,
     description: str | None = None,
 ) -> dg.AssetsDefinition:
     """Returns an asset for a job; it needs a `ConsumerGroupResource` under the key `consumer_groups`.
@@ -55,7 +57,8 @@ def micro_batch_asset(
         deps: The assets that it depends on, such as the topic's.
         key_prefix: What its key begins with; the job's name ends it.
         group_name: Its group in the asset graph.
-        automation_condition: When it is materialized without a person or a schedule.
+        automation_condition: When it is materialized without a person or a schedule; by default whenever an asset that
+            it depends on is updated and has passed its blocking checks. None for never.
         description: What it is; by default the docstring of the job's function.
     """
 

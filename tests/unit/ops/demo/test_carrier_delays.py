@@ -8,6 +8,7 @@ from millrace.client.consumer import Message
 from millrace_ops.demo.carrier_delays import SCHEMA, Delays, added_up, by_carrier, carrier_delays, each_alone
 from millrace_ops.demo.definitions import defs
 from millrace_ops.demo.flights import events, read_flights
+from millrace_pipelines.defs.topics.partitions import TOPICS
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,18 @@ def test_the_demos_definitions_have_the_delays_behind_the_topic_with_a_pool_of_t
     assert graph.get(key).parent_keys == {dg.AssetKey("topic")}
     assert defs.get_assets_def(key).op.pool == "downstream/carrier_delays"
     assert {"warehouse_table", "retention"} <= {one.to_user_string() for one in graph.get_all_asset_keys()}
+
+
+def test_the_delays_follow_the_topic_where_the_sensor_of_conditions_runs():
+    instance, key = dg.DagsterInstance.ephemeral(), dg.AssetKey("carrier_delays")
+    instance.add_dynamic_partitions(TOPICS, ["flights"])
+    first = dg.evaluate_automation_conditions(defs, instance=instance, asset_selection=dg.AssetSelection.assets(key))
+    assert first.total_requested == 0
+    instance.report_runless_asset_event(dg.AssetMaterialization("topic", partition="flights"))
+    second = dg.evaluate_automation_conditions(
+        defs, instance=instance, asset_selection=dg.AssetSelection.assets(key), cursor=first.cursor
+    )
+    assert second.total_requested == 1
 
 
 def test_dagster_loads_the_demos_definitions():
