@@ -4,10 +4,12 @@
       │                                             └──> table_upkeep   (nightly)
       ├──> retention       (hourly)
       ├──> compaction      (hourly)
-      └──> recovery_check  (nightly) ──> check: no_findings
+      ├──> recovery_check  (nightly) ──> check: no_findings
+      └──> check: one_live_owner  (hourly): the groups that ZooKeeper coordinates
 
 The resources name environment variables, which Dagster reads when a run or a tick starts, not when it loads this.
-`consumer_groups` is for assets of downstream jobs (docs/downstream.md), which other definitions add to these.
+`consumer_groups` is for the last check, and for assets of downstream jobs, which other definitions add
+(docs/downstream.md).
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import dagster as dg
 from millrace_pipelines.defs.compaction.assets import compaction
 from millrace_pipelines.defs.compaction.schedules import hourly_compaction
 from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
+from millrace_pipelines.defs.groups.checks import one_live_owner
+from millrace_pipelines.defs.groups.schedules import hourly_ownership_check
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import table_checks
 from millrace_pipelines.defs.loads.history import table_history
@@ -35,10 +39,17 @@ from millrace_pipelines.defs.upkeep.schedules import nightly_table_upkeep
 
 defs = dg.Definitions(
     assets=linked([topic, warehouse_table, retention, compaction, recovery_check, table_upkeep]),
-    asset_checks=[table_checks],
+    asset_checks=[table_checks, one_live_owner],
     jobs=[load, audit],
     sensors=[topics, new_records, table_lag, table_history],
-    schedules=[hourly_retention, hourly_compaction, nightly_audit, nightly_recovery_check, nightly_table_upkeep],
+    schedules=[
+        hourly_retention,
+        hourly_compaction,
+        hourly_ownership_check,
+        nightly_audit,
+        nightly_recovery_check,
+        nightly_table_upkeep,
+    ],
     resources={
         "millrace": MillraceResource(
             bootstrap=dg.EnvVar("MILLRACE_BOOTSTRAP"),

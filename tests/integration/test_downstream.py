@@ -12,12 +12,17 @@ import dagster as dg
 import pytest
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
+from millrace.client.consumer import ConsumerConnector
 from millrace.client.consumer.group_offsets import describe_zookeeper_group, open_session
 from millrace.client.fetched import IsolationLevel
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace.zk import paths
 from millrace_pipelines.defs.downstream.assets import micro_batch_asset
 from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
+from millrace_pipelines.defs.groups import checks
+from millrace_pipelines.defs.groups.checks import ONE_LIVE_OWNER, one_live_owner
+from millrace_pipelines.defs.topics.assets import topic
 from millrace_pipelines.downstream import RunOptions, consume, output_rows, run_workers
 from millrace_pipelines.downstream.errors import JobError
 from millrace_pipelines.downstream.output import Output
@@ -257,6 +262,37 @@ def test_an_asset_brings_its_output_up_to_date_and_says_what_it_did(cluster, opt
         assert (shown["records"], shown["lag"], shown["workers"]) == (records, 0, workers)
         assert isinstance(shown["seconds"], int)
     assert found(replace(options, output=f"{options.output}/listed")) == expected("a", "b")
+
+
+def ownership(options):
+    resource = ConsumerGroupResource(
+        zookeeper=options.zookeeper, bootstrap=options.bootstrap, output_dir=options.output
+    )
+    result = dg.materialize(
+        [topic, one_live_owner],
+        selection=dg.AssetSelection.checks(ONE_LIVE_OWNER),
+        resources={"consumer_groups": resource},
+    )
+    [evaluation] = result.get_asset_check_evaluations()
+    return evaluation
+
+
+def test_a_check_says_which_partitions_have_no_live_owner(cluster, options, monkeypatch):
+    monkeypatch.setattr(checks, "PAUSE_S", 0.1)
+    properties = {"group.id": "readers", "zookeeper.connect": options.zookeeper, "rebalance.max.retries": "100"}
+    with ConsumerConnector(properties) as first, ConsumerConnector(properties) as second:
+        first.create_message_streams({"words": 1})
+        second.create_message_streams_by_filter(whitelist="wor.*")
+        passed = ownership(options)
+        assert passed.passed
+        assert (passed.metadata["live members"].value, passed.metadata["partitions owned"].value) == (2, PARTITIONS)
+    assert ownership(options).passed
+    session = open_session(options.zookeeper)
+    session.create(paths.owner("readers", "words", 3), b"readers_gone-0")
+    session.close()
+    failed = ownership(options)
+    assert not failed.passed
+    assert "group readers: words-3 is held for readers" in failed.metadata["findings"].value
 
 
 def test_an_assets_failure_is_the_jobs_own_sentence_and_is_not_tried_again(cluster, options):

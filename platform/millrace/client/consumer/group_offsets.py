@@ -15,6 +15,7 @@ from millrace.client.consumer.assignment import Partition
 from millrace.client.consumer.config import KAFKA
 from millrace.client.consumer.errors import GroupHasMembersError
 from millrace.client.consumer.fenced_commits import FencedCommits
+from millrace.client.consumer.group_owners import read_owners
 from millrace.client.consumer.offsets import (
     check_names,
     furthest,
@@ -138,17 +139,10 @@ def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKee
     """Returns what ZooKeeper has of a group; empty where it has nothing."""
     check_names(group_id)
     members = tuple(sorted(session.children(paths.consumer_ids(group_id))))
-    owned = [
-        Partition(topic, int(number))
-        for topic in session.children(paths.owners(group_id))
-        for number in session.children(paths.owners(group_id, topic))
-        if number.isdecimal()
-    ]
-    owners = session.get_many([paths.owner(group_id, *one) for one in owned])
     return ZooKeeperGroup(
         group_id,
         members,
-        {one: data.decode(errors="replace") for one, data in zip(owned, owners, strict=True) if data is not None},
+        {one: owner.thread for one, owner in read_owners(session, group_id).items()},
         read_all_zookeeper(session, group_id),
     )
 

@@ -63,7 +63,8 @@ def test_what_can_be_triggered_is_materializable(graph):
 
 def test_checks(graph):
     names = {(key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys}
-    assert names == {("recovery_check", "no_findings"), *(("warehouse_table", check) for check in Check)}
+    others = {("recovery_check", "no_findings"), ("topic", "one_live_owner")}
+    assert names == others | {("warehouse_table", check.value) for check in Check}
 
 
 def test_assets_have_links_to_their_code(graph):
@@ -95,6 +96,7 @@ def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on():
         "table_lag": "RUNNING",
         "hourly_retention": "RUNNING",
         "hourly_compaction": "RUNNING",
+        "hourly_ownership_check": "RUNNING",
         "nightly_audit": "RUNNING",
         "nightly_recovery_check": "RUNNING",
         "nightly_table_upkeep": "RUNNING",
