@@ -67,8 +67,9 @@ def command_lines(process):
 
 
 def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
-    process = up(*FREE)
+    process = up(*FREE, "--dagster-host", "0.0.0.0")
     addresses = await_addresses(process)
+    assert "--host 0.0.0.0" in command_lines(process)
     children = children_of(process)
     assert len(children) == 5
     assert "--set=maintenance.request.interval.ms=3600000" in command_lines(process)
@@ -103,6 +104,21 @@ def test_the_admin_token_is_asked_for_and_shown_nowhere(up, tmp_path, monkeypatc
     assert "sh=1" not in logs
     [secrets] = (tmp_path / "state" / "secrets").iterdir()
     assert secrets.stat().st_mode & 0o077 == 0
+
+
+def test_the_broker_s_properties_are_given_by_a_file_and_by_assignments(up, tmp_path):
+    file = tmp_path / "mine.properties"
+    file.write_text("num.partitions=3\nlog.retention.ms=86400000\n")
+    process = up(*FREE, "--no-dagster", "--config", str(file), "--set", "num.partitions=4")
+    addresses = await_addresses(process)
+    with Cluster(addresses["broker"]) as cluster:
+        Admin(cluster).create_topic("events", -1)
+        assert len(cluster.metadata(["events"]).topics["events"].partitions) == 4
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 0
+    wrong = up(*FREE, "--no-dagster", "--config", str(file), "--set", "log.retention.msec=1")
+    assert wrong.wait(120) == 1
+    assert wrong.stdout.read() == ("millrace: unknown property log.retention.msec; did you mean log.retention.ms?\n")
 
 
 def test_a_second_start_finds_the_topics_of_the_first(up):

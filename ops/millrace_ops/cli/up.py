@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +29,9 @@ def up(
     admin: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where health, metrics and maintenance are served.")
     ] = "127.0.0.1:9644",
+    dagster_host: Annotated[
+        str, typer.Option(help="Where Dagster's UI listens. It asks for no password: whoever reaches it launches runs.")
+    ] = "127.0.0.1",
     dagster_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of Dagster's UI; 0 takes a free one.")
     ] = 3000,
@@ -37,12 +41,19 @@ def up(
         typer.Option(metavar="HOST:PORT[/chroot]", help="A ZooKeeper that runs already; else one is started."),
     ] = None,
     master: Annotated[str, typer.Option(help="The Spark master that loads run on.")] = "local[*,3]",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The broker's properties, by Kafka's names.", dir_okay=False)
+    ] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One property of the broker.")
+    ] = None,
 ) -> None:
     """Run ZooKeeper, a broker and Dagster, until Ctrl-C. MILLRACE_ADMIN_TOKEN gives the admin endpoint a token."""
     import os
 
     from millrace.clock import SystemClock
     from millrace.fs import OsFileSystem
+    from millrace_ops.platform.broker_properties import broker_properties
     from millrace_ops.platform.platform import Platform, PlatformOptions
 
     options = PlatformOptions(
@@ -50,9 +61,11 @@ def up(
         listen=listen,
         advertised=advertised,
         admin=admin,
+        dagster_host=dagster_host,
         dagster_port=dagster_port if dagster else None,
         zookeeper=zookeeper,
         master=master,
+        broker_properties=broker_properties(config, assignments or ()),
         admin_token=os.environ.get("MILLRACE_ADMIN_TOKEN", "").strip(),
     )
     console = Console()

@@ -20,7 +20,7 @@ from typing import Self
 
 import javaproperties
 
-from millrace.addresses import parse_listen_address
+from millrace.addresses import Address, parse_listen_address
 from millrace.clock import Clock
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
@@ -52,11 +52,12 @@ class PlatformOptions:
         listen: The broker's `HOST:PORT`, port 0 for a free one.
         advertised: The `HOST:PORT` where clients reach the broker, if it is another one.
         admin: The admin endpoint's `HOST:PORT`: health, metrics, maintenance.
+        dagster_host: The host on which the UI listens; everybody who reaches it can launch runs.
         dagster_port: The UI's port, 0 for a free one; None leaves Dagster out.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
         master: The Spark master that loads run on.
         definitions: The module of Dagster's definitions.
-        broker_properties: Further properties of the broker; processes of the machine can see them.
+        broker_properties: Further properties of the broker, which no process list shows.
         admin_token: The token of the admin endpoint, which no process list shows; "" for none.
     """
 
@@ -64,6 +65,7 @@ class PlatformOptions:
     listen: str = "127.0.0.1:9092"
     advertised: str | None = None
     admin: str = "127.0.0.1:9644"
+    dagster_host: str = LOOPBACK
     dagster_port: int | None = 3000
     zookeeper: str | None = None
     master: str = "local[*,3]"
@@ -136,8 +138,8 @@ class Platform:
             admin=self._options.admin,
             data_dir=self.path("broker"),
             zookeeper=zookeeper,
-            config=self._write_secrets(),
-            properties=self._broker_properties(),
+            config=self._write_given_properties(),
+            properties=self._own_properties(),
         )
         [child] = self.supervisor.start(service)
         broker, admin = broker_addresses(child)
@@ -152,9 +154,10 @@ class Platform:
         environment = self._dagster_environment()
         self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
         self.supervisor.start(code_server_service(code_server_port, self._options.definitions, environment))
-        url = f"http://{LOOPBACK}:{ui_port}"
+        ui = Address(self._options.dagster_host, ui_port)
+        url = f"http://{ui._replace(host=LOOPBACK) if ui.is_every_address else ui}"
         self.supervisor.start(
-            webserver_service(LOOPBACK, ui_port, workspace, environment),
+            webserver_service(ui.host, ui_port, workspace, environment),
             daemon_service(DagsterApi(url), workspace, environment),
         )
         self.addresses = replace(self.addresses, dagster=url)
@@ -174,21 +177,24 @@ class Platform:
         self.supervisor.start(zookeeper_service(self.path("zookeeper"), port))
         return f"{LOOPBACK}:{port}"
 
-    def _broker_properties(self) -> dict[str, str]:
+    def _own_properties(self) -> dict[str, str]:
+        """Returns the properties that the platform gives the broker, without those that the operator gives."""
         advertised = self._options.advertised
-        told = {} if advertised is None else {"advertised.listeners": f"PLAINTEXT://{advertised}"}
+        own = {} if advertised is None else {"advertised.listeners": f"PLAINTEXT://{advertised}"}
         if self._options.dagster_port is not None:
-            told["maintenance.request.interval.ms"] = str(REQUEST_INTERVAL_MS)
-        return {**told, **self._options.broker_properties}
+            own["maintenance.request.interval.ms"] = str(REQUEST_INTERVAL_MS)
+        return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
-    def _write_secrets(self) -> str | None:
-        """Writes the broker's secrets to a file that no other user can read; returns its path, None without any."""
-        if not self._options.admin_token:
+    def _write_given_properties(self) -> str | None:
+        """Writes what the operator gives to a file that no other user can read; returns its path, None for nothing."""
+        token = {"admin.token": self._options.admin_token} if self._options.admin_token else {}
+        properties = {**self._options.broker_properties, **token}
+        if not properties:
             return None
         os.makedirs(self.path("secrets"), mode=0o700, exist_ok=True)
         path = os.path.join(self.path("secrets"), "broker.properties")
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            javaproperties.dump({"admin.token": self._options.admin_token}, file, timestamp=False)
+            javaproperties.dump(properties, file, timestamp=False)
         return path
 
     def _check_advertised(self) -> None:
@@ -203,7 +209,7 @@ class Platform:
         for option, address in (("--listen", self._options.listen), ("--admin", self._options.admin)):
             require_free_port(*parse_listen_address(address), option)
         if self._options.dagster_port is not None:
-            require_free_port(LOOPBACK, self._options.dagster_port, "--dagster-port")
+            require_free_port(self._options.dagster_host, self._options.dagster_port, "--dagster-port")
 
     def _dagster_environment(self) -> dict[str, str]:
         return {

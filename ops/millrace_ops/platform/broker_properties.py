@@ -1,0 +1,44 @@
+"""The properties that the operator gives the broker of a platform, in a file and by `--set`.
+
+They are read and checked as the broker reads them (`millrace_broker.startup`), before anything starts. Properties that
+the platform sets itself are refused, with the option that sets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from millrace.errors import InvalidConfigError
+from millrace_broker.startup.given import read_given
+from millrace_broker.startup.options import parse_options
+
+OPTIONS: Mapping[str, str] = {
+    "listeners": "--listen",
+    "advertised.listeners": "--advertised",
+    "log.dir": "--dir",
+    "log.dirs": "--dir",
+    "zookeeper.connect": "--zookeeper",
+    "admin.token": "the environment variable MILLRACE_ADMIN_TOKEN",
+}
+
+
+def broker_properties(file: Path | None, assignments: Iterable[str]) -> dict[str, str]:
+    """Returns the given properties by Kafka's names.
+
+    Args:
+        file: A file of properties; None for none.
+        assignments: `NAME=VALUE`, which override those of the file.
+
+    Raises:
+        InvalidConfigError: One can't be read, is unknown, has a value that it can't have, or is the platform's own.
+    """
+    given = read_given(file, assignments)
+    for name, one in given.items():
+        if name == "broker.id":
+            raise InvalidConfigError(f"{one.place}{name}={one.value}: the only broker of a platform has the id 1")
+        if name in OPTIONS:
+            raise InvalidConfigError(f"{one.place}{name}={one.value}: give {OPTIONS[name]} instead")
+    properties = {name: one.value for name, one in given.items()}
+    parse_options(["--standalone", "--data", ".", *(f"--set={name}={value}" for name, value in properties.items())])
+    return properties
