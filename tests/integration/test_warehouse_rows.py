@@ -236,9 +236,7 @@ def test_columns_are_added_widened_and_dropped_whatever_crashes(flow, monkeypatc
                 patch.setattr(evolve_module, "_rewrite", Crash(step).reached)
                 patch.setattr(evolve_module, "_rewrite", lambda *_: Crash(step).reached(step))
             if step == "columns":
-                patch.setattr(
-                    "millrace_pipelines.warehouse.load.load.plan_load", lambda *_, **__: Crash(step).reached(step)
-                )
+                patch.setattr("millrace_pipelines.warehouse.load.load._loaded", lambda *_: Crash(step).reached(step))
             with pytest.raises(KeyboardInterrupt):
                 flow.load(schema, listener=Crash(step))
         assert [row["id"] for row in flow.rows()] == [1]
