@@ -6,6 +6,8 @@ asked without one.
 
 from __future__ import annotations
 
+import json
+
 import httpx
 
 from millrace.errors import PlatformError
@@ -29,6 +31,14 @@ class UnsuccessfulStatusError(ServiceUnreachableError):
         self.status = status
         self.content = content
 
+    def answer(self) -> Json:
+        """Returns the JSON of the answer; None where it has none."""
+        try:
+            answer: Json = json.loads(self.content)
+        except ValueError:
+            return None
+        return answer
+
 
 def post_json(
     url: str, body: Json = None, *, timeout_s: float, advice: str, use_proxy: bool = True, token: str = ""
@@ -47,10 +57,19 @@ def post_json(
         ServiceUnreachableError: No answer, or no JSON; it names the URL.
         UnsuccessfulStatusError: An answer that is no success.
     """
+    return _exchange("POST", url, body, timeout_s=timeout_s, advice=advice, use_proxy=use_proxy, token=token)
+
+
+def get_json(url: str, *, timeout_s: float, advice: str, token: str = "") -> Json:
+    """Sends a GET request to a service of this machine and returns the JSON of its answer; raises as `post_json`."""
+    return _exchange("GET", url, None, timeout_s=timeout_s, advice=advice, use_proxy=False, token=token)
+
+
+def _exchange(method: str, url: str, body: Json, *, timeout_s: float, advice: str, use_proxy: bool, token: str) -> Json:
     headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
     timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
     try:
-        response = httpx.post(url, json=body, headers=headers, timeout=timeout, trust_env=use_proxy)
+        response = httpx.request(method, url, json=body, headers=headers, timeout=timeout, trust_env=use_proxy)
     except httpx.HTTPError as error:
         raise ServiceUnreachableError(f"{url}: {type(error).__name__}: {error}; {advice}") from error
     if not response.is_success:

@@ -70,6 +70,7 @@ def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     process = up(*FREE, "--dagster-host", "0.0.0.0")
     addresses = await_addresses(process)
     assert "--host 0.0.0.0" in command_lines(process)
+    assert process.stdout.readline().startswith("well: ZooKeeper, broker")
     children = children_of(process)
     assert len(children) == 5
     assert "--set=maintenance.request.interval.ms=3600000" in command_lines(process)
@@ -151,6 +152,23 @@ def test_a_child_that_dies_ends_the_rest_with_status_1(up):
     assert process.wait(120) == 1
     assert "was ended by SIGKILL" in rest
     assert [session_members(child) for child in children] == [[], []]
+
+
+def test_a_part_that_hangs_is_named_and_so_is_its_recovery(up):
+    process = up(*FREE, "--no-dagster")
+    await_addresses(process)
+    [zookeeper] = [child for child in map(psutil.Process, children_of(process)) if "ZooKeeper" in str(child.cmdline())]
+    zookeeper.suspend()
+    await_line(process, "ZooKeeper: it does not answer, or has no leader\n")
+    zookeeper.resume()
+    await_line(process, "ZooKeeper: well again\n")
+
+
+def await_line(process, expected):
+    for line in process.stdout:
+        if line == expected:
+            return
+    raise AssertionError(f"the platform ended without {expected!r}")
 
 
 def test_one_platform_at_a_time_runs_in_a_folder(up, tmp_path):

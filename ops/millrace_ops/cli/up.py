@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from millrace_ops.cli.output import print_table
+from millrace_ops.cli.up_health import shown_health
 
 if TYPE_CHECKING:
     from millrace_ops.platform.platform import Addresses
@@ -54,6 +55,7 @@ def up(
     from millrace.clock import SystemClock
     from millrace.fs import OsFileSystem
     from millrace_ops.platform.broker_properties import broker_properties
+    from millrace_ops.platform.health import HealthWatch
     from millrace_ops.platform.platform import Platform, PlatformOptions
 
     options = PlatformOptions(
@@ -76,7 +78,8 @@ def up(
             print("Millrace is up")
             print_table(("part", "address"), _addresses(platform.addresses, platform.directory))
             print("Ctrl-C stops all of it.", flush=True)
-            platform.supervisor.wait()
+            with HealthWatch(platform.health) as watch, shown_health(console, lambda: watch.latest) as show:
+                platform.supervisor.wait(show)
     except KeyboardInterrupt:
         console.print("stopped")
 

@@ -1,4 +1,4 @@
-"""Dagster's GraphQL API, as far as the platform asks it: whether it is up, to launch a run, and how a run went.
+"""Dagster's GraphQL API, as far as the platform asks it: whether all is well, to launch a run, and how a run went.
 
 Dagster's own UI speaks the same API, so what is launched here is what a click there launches.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from millrace.errors import PlatformError
 from millrace.json_values import Json
@@ -18,16 +18,17 @@ Answer: TypeAlias = Mapping[str, Any]
 """An object in GraphQL's answer, of the fields that its query names."""
 
 TIMEOUT_S = 30.0
+HEALTH_TIMEOUT_S = 10.0
 LOCATION_NAME = "millrace"
 REPOSITORY_NAME = "__repository__"
 ASSET_JOB = "__ASSET_JOB"
 FINISHED = frozenset({"SUCCESS", "FAILURE", "CANCELED"})
 
-IS_LOADED = """
-query IsLoaded {
+HEALTH = """
+query Health {
   workspaceOrError { ... on Workspace { locationEntries { loadStatus
     locationOrLoadError { __typename ... on PythonError { message } } } } }
-  instance { daemonHealth { allDaemonStatuses { required healthy } } }
+  instance { daemonHealth { allDaemonStatuses { daemonType required healthy lastHeartbeatErrors { message } } } }
 }"""
 
 PARTITIONS = """
@@ -95,6 +96,13 @@ class RunState:
         return self.status in FINISHED
 
 
+class DagsterHealth(NamedTuple):
+    """What is wrong with the code server and the daemon, in words; "" where all is well."""
+
+    code_server: str
+    daemon: str
+
+
 class DagsterApi:
     """The webserver at `http://HOST:PORT`."""
 
@@ -104,18 +112,18 @@ class DagsterApi:
     def is_ready(self) -> bool:
         """Returns whether the code location is loaded and the daemons beat; PlatformError where it can't be loaded."""
         try:
-            answer = self._query(IS_LOADED)
+            answer = self._query(HEALTH)
         except ServiceUnreachableError:
             return False
-        entries = answer["workspaceOrError"]["locationEntries"]
-        for entry in entries:
-            failure = entry["locationOrLoadError"]
-            if failure is not None and failure["__typename"] == "PythonError":
-                raise PlatformError(f"Dagster can't load the definitions: {failure['message']}")
-        daemons = answer["instance"]["daemonHealth"]["allDaemonStatuses"]
-        return all(entry["loadStatus"] == "LOADED" for entry in entries) and all(
-            daemon["healthy"] for daemon in daemons if daemon["required"]
-        )
+        if problem := load_error(answer):
+            raise PlatformError(f"Dagster can't load the definitions: {problem}")
+        return is_loaded(answer) and not daemon_problem(answer)
+
+    def health(self) -> DagsterHealth:
+        """Returns what is wrong with the code server and the daemon; ServiceUnreachableError without a webserver."""
+        answer = self._query(HEALTH, timeout_s=HEALTH_TIMEOUT_S)
+        loading = "" if is_loaded(answer) else "the definitions are being loaded"
+        return DagsterHealth(load_error(answer) or loading, daemon_problem(answer))
 
     def partitions(self, asset: str) -> list[str]:
         """Returns the partitions of an asset that Dagster knows now."""
@@ -147,15 +155,37 @@ class DagsterApi:
         """Returns the state of a run now."""
         return parse_run(run_id, self._query(RUN, {"runId": run_id}))
 
-    def _query(self, query: str, variables: dict[str, Json] | None = None) -> Answer:
+    def _query(self, query: str, variables: dict[str, Json] | None = None, *, timeout_s: float = TIMEOUT_S) -> Answer:
         url = f"{self.url}/graphql"
         body: Json = {"query": query, "variables": variables or {}}
         advice = "is Dagster's webserver up? Its log is webserver.log"
-        answer = post_json(url, body, timeout_s=TIMEOUT_S, advice=advice, use_proxy=False)
+        answer = post_json(url, body, timeout_s=timeout_s, advice=advice, use_proxy=False)
         data = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(answer, dict) or answer.get("errors") or not isinstance(data, dict):
             raise PlatformError(f"{url}: Dagster refused the query: {json.dumps(answer)[:1000]}")
         return data
+
+
+def is_loaded(answer: Answer) -> bool:
+    """Returns whether all code locations are loaded."""
+    return all(entry["loadStatus"] == "LOADED" for entry in answer["workspaceOrError"]["locationEntries"])
+
+
+def load_error(answer: Answer) -> str:
+    """Returns why a code location can't be loaded; "" where none has an error."""
+    found = [entry["locationOrLoadError"] for entry in answer["workspaceOrError"]["locationEntries"]]
+    return next((one["message"] for one in found if one is not None and one["__typename"] == "PythonError"), "")
+
+
+def daemon_problem(answer: Answer) -> str:
+    """Returns which of the daemon's threads are not well, each with its last error; "" where all are."""
+    statuses = answer["instance"]["daemonHealth"]["allDaemonStatuses"]
+    return "; ".join(_thread_problem(status) for status in statuses if status["required"] and not status["healthy"])
+
+
+def _thread_problem(status: Answer) -> str:
+    errors = [error["message"].strip().splitlines()[-1] for error in status["lastHeartbeatErrors"] if error["message"]]
+    return f"{status['daemonType']}: {errors[-1] if errors else 'it has not been heard of lately'}"
 
 
 def parse_run(run_id: str, answer: Answer) -> RunState:

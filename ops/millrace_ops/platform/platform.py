@@ -27,6 +27,7 @@ from millrace.fs import FileSystem
 from millrace.ports import LOOPBACK, free_port
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import write_instance
+from millrace_ops.platform.health import broker_problem, dagster_problems, zookeeper_problem
 from millrace_ops.platform.ports import require_free_port
 from millrace_ops.platform.services import (
     broker_addresses,
@@ -125,6 +126,15 @@ class Platform:
     def stop(self) -> None:
         """Stops everything, the last started first; the end of the context does it, too."""
         self.supervisor.stop()
+
+    def health(self) -> dict[str, str]:
+        """Returns, by part, what is wrong with it, "" where it is well; the call lasts while a part hangs."""
+        dagster = self.addresses.dagster
+        return {
+            "ZooKeeper": zookeeper_problem(self.addresses.zookeeper),
+            "broker": broker_problem(self.addresses.admin, self._options.admin_token),
+            **({} if dagster is None else dagster_problems(dagster)),
+        }
 
     def start_broker(self) -> None:
         """Brings up ZooKeeper, unless one is given, and the broker."""

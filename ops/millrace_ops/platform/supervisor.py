@@ -98,10 +98,11 @@ class Supervisor:
             if status is not None:
                 raise PlatformError(_ended(child, status))
 
-    def wait(self) -> None:
-        """Waits until `check` raises something."""
+    def wait(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Waits until `check` raises something, and calls `meanwhile` again and again."""
         while True:
             self.check()
+            meanwhile()
             time.sleep(POLL_INTERVAL_S)
 
     def stop(self) -> None:

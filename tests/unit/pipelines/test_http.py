@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from millrace.errors import PlatformError
-from millrace_pipelines.http import ServiceUnreachableError, post_json
+from millrace_pipelines.http import ServiceUnreachableError, get_json, post_json
 
 ADVICE = "is it up?"
 
@@ -27,6 +27,9 @@ class Answers(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def do_GET(self):
+        self.do_POST()
 
     def log_message(self, *_):
         pass
@@ -72,3 +75,9 @@ def test_a_proxy_is_used_only_where_the_caller_says_so(url, monkeypatch):
 
 def test_json_is_sent_as_such(url):
     assert json.dumps(post_json(f"{url}/echo", {"q": "ü"}, timeout_s=10, advice=ADVICE)) == '{"q": "\\u00fc"}'
+
+
+def test_a_get_request_has_no_body(url):
+    assert get_json(f"{url}/echo", timeout_s=10, advice=ADVICE) is None
+    with pytest.raises(ServiceUnreachableError, match="status 500"):
+        get_json(f"{url}/wrong", timeout_s=10, advice=ADVICE)

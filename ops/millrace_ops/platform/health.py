@@ -1,0 +1,89 @@
+"""Whether each part of a running platform is well, in the part's own words.
+
+ZooKeeper             answers `srvr` with a mode
+broker                /readyz of its admin endpoint (docs/health.md)
+webserver             answers a query; what it says of the other two:
+code server, daemon   the definitions are loaded, and each thread of the daemon beats
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from millrace.addresses import parse_addresses
+from millrace.errors import MillraceError, PlatformError
+from millrace.json_values import Json
+from millrace.zk.embedded import is_serving
+from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_pipelines.http import UnsuccessfulStatusError, get_json
+
+INTERVAL_S = 5.0
+TIMEOUT_S = 10.0
+
+Health: TypeAlias = Mapping[str, str]
+"""By part, what is wrong with it; "" where it is well."""
+
+
+def zookeeper_problem(addresses: str) -> str:
+    """Returns what is wrong with the ZooKeeper at `HOST:PORT,…[/chroot]`: no server of it serves."""
+    servers = parse_addresses(addresses.partition("/")[0])
+    return "" if any(is_serving(*server) for server in servers) else "it does not answer, or has no leader"
+
+
+def broker_problem(admin_url: str, token: str) -> str:
+    """Returns why clients should not connect to the broker now."""
+    try:
+        get_json(f"{admin_url}/readyz", timeout_s=TIMEOUT_S, advice="its log is broker.log", token=token)
+    except UnsuccessfulStatusError as error:
+        return "; ".join(_reasons(error.answer())) or str(error)
+    except PlatformError as error:
+        return str(error)
+    return ""
+
+
+def dagster_problems(url: str) -> dict[str, str]:
+    """Returns what is wrong with each part of Dagster."""
+    try:
+        health = DagsterApi(url).health()
+    except MillraceError as error:
+        unknown = "the webserver can't be asked"
+        return {"webserver": str(error), "code server": unknown, "daemon": unknown}
+    return {"webserver": "", "code server": health.code_server, "daemon": health.daemon}
+
+
+def _reasons(answer: Json) -> list[str]:
+    reasons = answer.get("reasons") if isinstance(answer, dict) else None
+    return [str(reason) for reason in reasons] if isinstance(reasons, list) else []
+
+
+class HealthWatch:
+    """Looks at a platform again and again, in a thread; `latest` is what the last look found, None before the first.
+
+    Args:
+        look: Returns the health of all parts.
+        interval_s: The time between looks.
+    """
+
+    def __init__(self, look: Callable[[], Health], interval_s: float = INTERVAL_S) -> None:
+        self._look = look
+        self._interval_s = interval_s
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="health", daemon=True)
+        self.latest: Health | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self.latest = self._look()
+            self._ended.wait(self._interval_s)
