@@ -1,5 +1,6 @@
 """Downstream jobs against a real broker and a real ZooKeeper: where they begin, end and share, and what stops them."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from dataclasses import replace
 
 import confluent_kafka
 import dagster as dg
+import psutil
 import pytest
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
@@ -37,6 +39,15 @@ from millrace_support.downstream_jobs import listed
 zookeeper, bootstrap, output = sys.argv[1:]
 consume(listed, RunOptions(zookeeper=zookeeper, bootstrap=bootstrap, output=output, session_timeout_ms=2000),
         lambda _: os._exit(9))
+"""
+
+
+RUN_OF_GATED = """
+import sys
+from millrace_pipelines.downstream import RunOptions, run_workers
+from millrace_support.downstream_jobs import gated
+zookeeper, bootstrap, output = sys.argv[1:]
+run_workers(gated, RunOptions(zookeeper=zookeeper, bootstrap=bootstrap, output=output))
 """
 
 
@@ -238,6 +249,24 @@ def test_a_bad_record_fails_the_run_in_words_and_what_is_good_stays(cluster, opt
         consume(small, options)
     with pytest.raises(JobError, match=r"listed: worker \d: .*words-2.*a bad value"):
         run_workers(listed, options, workers=1)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_the_process_that_started_them(cluster, options, tmp_path, end):
+    Admin(cluster).create_topic("gates", 1)
+    SyncProducer(cluster).send("gates", 0, [NewRecord(str(tmp_path).encode())])
+    command = [sys.executable, "-c", RUN_OF_GATED, options.zookeeper, options.bootstrap, options.output]
+    run = subprocess.Popen(command, env={"PYTHONPATH": ":".join(filter(None, sys.path))})
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "pid").exists():
+        assert time.monotonic() < deadline
+        assert run.poll() is None
+        time.sleep(0.05)
+    worker = psutil.Process(int((tmp_path / "pid").read_text()))
+    assert worker.pid != run.pid
+    run.send_signal(end)
+    assert run.wait(60) in {-end, 1}
+    worker.wait(60)
 
 
 def materialized(options, **config):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -35,3 +37,14 @@ def listed(_: pa.Table, messages: Sequence[Message]) -> pa.Table:
     if any(value == "bad" for *_, value in rows):
         raise ValueError("a bad value")
     return pa.table([list(column) for column in zip(*rows, strict=True)], schema=LISTED)
+
+
+@micro_batch_job(topic="gates", schema=LISTED, form=Form.APPEND)
+def gated(_: pa.Table, messages: Sequence[Message]) -> pa.Table:
+    """Writes its process id into the folder that the first value names, waits there for the file `go`, and fails."""
+    folder = Path((messages[0].value or b"").decode())
+    (folder / "pid.new").write_text(str(os.getpid()), encoding="utf-8")
+    (folder / "pid.new").rename(folder / "pid")
+    while not (folder / "go").exists():
+        time.sleep(0.1)
+    raise ValueError("the gate is open")

@@ -1,0 +1,66 @@
+"""A downstream job under a whole platform: as long as it runs, and when it fails, loads go on."""
+
+import os
+import sys
+import time
+
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.clock import SystemClock
+from millrace.fs import OsFileSystem
+from millrace.records.record import NewRecord
+from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_ops.platform.platform import Platform, PlatformOptions
+
+PATIENCE_S = 240
+
+
+@pytest.fixture
+def platform(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    options = PlatformOptions(
+        directory=str(tmp_path / "state"),
+        listen="127.0.0.1:0",
+        admin="127.0.0.1:0",
+        dagster_port=0,
+        master="local[1,3]",
+        definitions="millrace_support.downstream_definitions",
+    )
+    with Platform(options, OsFileSystem(), SystemClock()) as platform:
+        platform.start()
+        yield platform
+
+
+def wait_until(is_so, platform):
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        platform.supervisor.check()
+        assert time.monotonic() < deadline
+        time.sleep(0.25)
+
+
+def finished(api, run_id, platform):
+    wait_until(lambda: api.run(run_id).is_finished, platform)
+    return api.run(run_id)
+
+
+@pytest.mark.timeout(900)
+def test_a_job_that_waits_and_fails_delays_no_load(platform, tmp_path):
+    with Cluster(platform.addresses.broker) as cluster:
+        for topic, value in (("gates", str(tmp_path)), ("events", "a")):
+            Admin(cluster).create_topic(topic, 1)
+            SyncProducer(cluster).send(topic, 0, [NewRecord(value.encode())])
+    api = DagsterApi(platform.addresses.dagster)
+    wait_until(lambda: "events" in api.partitions("warehouse_table"), platform)
+    job = api.launch(["gated"])
+    wait_until((tmp_path / "pid").exists, platform)
+
+    load = finished(api, api.launch(["warehouse_table"], "events"), platform)
+    assert (load.status, load.figures["warehouse_table"]["rows"]) == ("SUCCESS", 1), load.failure
+    assert api.run(job).status == "STARTED"
+
+    (tmp_path / "go").touch()
+    failed = finished(api, job, platform)
+    assert failed.status == "FAILURE"
+    assert "gates-0, offsets 0 to 0: the job's function failed: ValueError: the gate is open" in failed.failure
