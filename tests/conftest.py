@@ -26,6 +26,10 @@ from millrace_support.warm_commands import warm_commands
 # By name too, for a clone whose entry points are not installed.
 pytest_plugins = ["millrace.testing.plugin", "pytester"]
 
+WARM_WORKERS = (
+    "-Dspark.python.daemon.module=millrace_support.spark_daemon",
+    f"-Dspark.executorEnv.PYTHONPATH={Path(__file__).with_name('support')}",
+)
 TOGETHER = ("tests/clients/",)  # folders whose last file looks at what the others did
 
 settings.register_profile("no timed assertions", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,9 +44,11 @@ def pytest_addoption(parser):
 def pytest_configure():
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
-    Spark's JVMs take their classes from the archive that `make test` creates.
+    Spark's JVMs take their classes from the archive that `make test` creates, and fork their Python workers from a
+    daemon of tests (millrace_support.spark_daemon).
     """
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(class_archive_flags(Path(sys.prefix, "spark-classes.jsa")))
+    archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *WARM_WORKERS])
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
