@@ -21,6 +21,7 @@ from millrace_pipelines.defs.compaction.schedules import hourly_compaction
 from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
 from millrace_pipelines.defs.groups.checks import one_live_owner
 from millrace_pipelines.defs.groups.schedules import hourly_ownership_check
+from millrace_pipelines.defs.instance.jobs import hourly_pruning, prune_runs
 from millrace_pipelines.defs.loads.assets import warehouse_table
 from millrace_pipelines.defs.loads.checks import table_checks
 from millrace_pipelines.defs.loads.history import table_history
@@ -40,12 +41,13 @@ from millrace_pipelines.defs.upkeep.schedules import nightly_table_upkeep
 defs = dg.Definitions(
     assets=linked([topic, warehouse_table, retention, compaction, recovery_check, table_upkeep]),
     asset_checks=[table_checks, one_live_owner],
-    jobs=[load, audit],
+    jobs=[load, audit, prune_runs],
     sensors=[topics, new_records, table_lag, table_history],
     schedules=[
         hourly_retention,
         hourly_compaction,
         hourly_ownership_check,
+        hourly_pruning,
         nightly_audit,
         nightly_recovery_check,
         nightly_table_upkeep,

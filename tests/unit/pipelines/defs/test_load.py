@@ -97,6 +97,7 @@ def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on():
         "hourly_retention": "RUNNING",
         "hourly_compaction": "RUNNING",
         "hourly_ownership_check": "RUNNING",
+        "hourly_pruning": "RUNNING",
         "nightly_audit": "RUNNING",
         "nightly_recovery_check": "RUNNING",
         "nightly_table_upkeep": "RUNNING",

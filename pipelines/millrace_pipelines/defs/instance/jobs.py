@@ -1,0 +1,56 @@
+"""The job that keeps Dagster's instance small, and its schedule.
+
+They are of the instance and not of a cluster: a code location has them once.
+"""
+
+import dagster as dg
+from pydantic import Field
+
+from millrace_pipelines.defs.instance.old_runs import (
+    FINISHED,
+    forget_check_results,
+    needed_runs,
+    old_runs,
+    remove_run,
+)
+
+KEPT_RUNS = 1500  # a load with its checks takes about 230 kB, so these take about 350 MB
+
+
+class PruningConfig(dg.Config):
+    """What a pruning keeps."""
+
+    keep_runs: int = Field(default=KEPT_RUNS, ge=1, description="How many of the newest finished runs stay.")
+    dry_run: bool = Field(default=False, description="Only say how many runs would be removed.")
+
+
+@dg.op
+def remove_old_runs(context: dg.OpExecutionContext, config: PruningConfig) -> None:
+    """Removes finished runs but for the newest ones, and for those that an asset's newest event comes from."""
+    instance = context.instance
+    finished = instance.get_run_ids(dg.RunsFilter(statuses=FINISHED))
+    old = old_runs(finished, needed_runs(instance), config.keep_runs) if len(finished) > config.keep_runs else []
+    if config.dry_run:
+        context.log.info("%d of %d finished runs would be removed", len(old), len(finished))
+        return
+    for run_id in old:
+        remove_run(instance, run_id)
+    forget_check_results(instance, old)
+    context.log.info("%d of %d finished runs were removed", len(old), len(finished))
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def prune_runs() -> None:
+    """Removes old runs with their events and logs, so that the instance stays small."""
+    remove_old_runs()
+
+
+hourly_pruning = dg.ScheduleDefinition(
+    name="hourly_pruning",
+    job=prune_runs,
+    cron_schedule="47 * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Removes old runs every hour.",
+)
+
+instance_definitions = dg.Definitions(jobs=[prune_runs], schedules=[hourly_pruning])
