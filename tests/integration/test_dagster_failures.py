@@ -1,276 +1,252 @@
-"""Loads of several tables under Dagster that fail, each in the words of its error; and ways on."""
+"""Each error that stops a load, as Dagster shows it: the attempts, the sentence, and the way on that it names."""
 
-import os
-import signal
-import subprocess
+import re
 import sys
-import time
+import threading
 from pathlib import Path
+from typing import NamedTuple
 
-import dagster as dg
-import psutil
 import pytest
 
-from millrace.client import Admin, Cluster, SyncProducer
+from millrace.client import Admin, Cluster
 from millrace.fs import OsFileSystem
 from millrace.records.batch import walk
-from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.defs.loads import child_process, events
-from millrace_pipelines.defs.loads.child_process import run_jobs
-from millrace_pipelines.defs.loads.events import asset_events
-from millrace_pipelines.runs.jobs import LoadJob
+from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.ledger.ledger import read_ledger
-from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, read_ledger, swap
 from millrace_pipelines.warehouse.tables.choices import Mode
+from millrace_support.dagster_loads import DagsterLoads, changed_child
 
-MASTER = "local[1,1]"
-SETTINGS = {"spark.hadoop.some.secret": "hush"}
-GONE_TIMEOUT_S = 20  # 10 s on a machine that is not busy
-ONCE = """
-import os, signal, sys, time
-from pathlib import Path
-from pyspark import SparkContext
-from millrace_pipelines.runs import child
-def once():
-    marker = Path({marker!r})
-    if marker.exists():
-        return False
-    marker.write_text(str(os.getpid()))
-    return True
-"""
-DIES = """
-def tasks_done(self, done, total, records):
+FS = OsFileSystem()
+PAGE = Path(__file__).parents[2] / "docs" / "warehouse.md"
+NOWHERE = "127.0.0.1:1"
+ATTEMPTS = 3
+FINE, QUIET = "fine", "quiet"
+
+
+class Case(NamedTuple):
+    """An error: its class, a part of its sentence, the option that goes on, and how often the step is tried."""
+
+    error: str
+    sentence: str
+    option: Accept | None = None
+    attempts: int = 1
+
+
+CASES = {
+    "lost": Case("OffsetsLostError", "were not loaded (partition 0: 2-2)", Accept.LOST_OFFSETS),
+    "recreated": Case("TopicRecreatedError", "was deleted and created again since", Accept.RECREATED_TOPIC),
+    "cut": Case("LogTruncatedError", "topic cut lost records that the table has", Accept.TRUNCATED_LOG),
+    "fewer": Case("LogTruncatedError", "topic fewer: partition 1 is in the table but not in the topic"),
+    "keyless": Case("KeylessRecordsError", "1 records have no key", Accept.KEYLESS_RECORDS),
+    "schema": Case("SchemaError", "field id: type 'nonsense' is not one of"),
+    "mode": Case("ModeError", "has the newest record of each key"),
+    "registry": Case("RegistryError", "Connection refused", attempts=ATTEMPTS),
+    "broker": Case("BrokerUnreachableError", f"no broker answers at {NOWHERE}", attempts=ATTEMPTS),
+}
+# Each of these needs a load that is changed on its way.
+CASES_ON_THE_WAY = {
+    "grown": Case("LogTruncatedError", "the log was cut at offset 1 while it was loaded; nothing was committed"),
+    "overtaken": Case("StaleLedgerError", "another load", attempts=2),
+    "failing": Case("LoadFailedError", "partition 0: tasks end at 2, not at 3", attempts=ATTEMPTS),
+}
+HOW = {
+    "schema": {"schema": '{"fields": [{"name": "id", "type": "nonsense"}]}'},
+    "mode": {"accept_recreated_topic": True},
+    "registry": {"schema": f'{{"format": "avro", "registry": "http://{NOWHERE}"}}'},
+    "broker": {"bootstrap": NOWHERE},
+}
+
+
+class Broken(NamedTuple):
+    """A broker whose topics are as the cases need them, and the loads of their tables."""
+
+    broker: BrokerProcess
+    loads: DagsterLoads
+    directory: Path
+
+    def how(self, case):
+        """Returns the options with which a case fails; a schema becomes a file."""
+        chosen = dict(HOW.get(case, {}))
+        if "schema" in chosen:
+            path = self.directory / f"{case}.json"
+            path.write_text(chosen["schema"])
+            chosen["schema"] = str(path)
+        return {case: chosen}
+
+    def cut(self, topic):
+        """Starts the broker without the last batch of a topic, as after a power cut."""
+        self.broker.kill()
+        (segment,) = self.broker.data_dir.glob(f"{topic}-0/*.log")
+        *_, (last, _) = walk(segment.read_bytes())
+        with segment.open("r+b") as file:
+            file.truncate(last)
+        (self.broker.data_dir / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+        self.broker.start()
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """Tables that one run has loaded, and topics of which it can't go on."""
+    directory = tmp_path_factory.mktemp("failures")
+    with BrokerProcess(directory / "broker") as broker:
+        loads = DagsterLoads(broker.bootstrap, directory / "warehouse")
+        topics = [*CASES, *CASES_ON_THE_WAY, FINE, QUIET]
+        loads.create(*topics)
+        for topic in topics[:-1]:
+            loads.send(topic, b"1", b"2")
+        first = [topic for topic in (*CASES, FINE, QUIET) if topic not in ("registry", "schema")]
+        upserts = {topic: {"mode": Mode.UPSERT} for topic in ("keyless", "mode")}
+        run = loads.load(*first, how=upserts)
+        assert (run.loaded, run.without_news) == (first[:-1], [QUIET])
+        lineage = Table.load(loads.table(FINE), FS).lineage()
+        assert [one.get("run_id") for one in lineage if one.get("kind") == "load"] == [run.run_id]
+        broken = Broken(broker, loads, directory)
+        _break(broken)
+        yield broken
+
+
+def _break(broken):
+    broken.cut("cut")
+    with Cluster(broken.broker.bootstrap) as cluster:
+        for topic in ("recreated", "mode"):
+            Admin(cluster).delete_topic(topic)
+            Admin(cluster).create_topic(topic, 1)
+        broken.loads.send("lost", b"3")
+        Admin(cluster).delete_records("lost", 0, 3)
+    for topic in ("lost", "recreated", "cut", "fewer", "mode", "broker", FINE):
+        broken.loads.send(topic, b"4")
+    broken.loads.send("keyless", b"4", key=None)
+    fewer = Table.load(broken.loads.table("fewer"), FS)
+    expected, transactions = swap(ledger_of(fewer), {1: LedgerEntry(0, 1)})
+    fewer.commit([], expected=expected, transactions=transactions, lineage={"kind": "other"})
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr(events, "FIRST_PAUSE_S", 0)
+
+
+@pytest.fixture
+def play(monkeypatch, tmp_path):
+    """Changes what the process of the next loads does, and returns the marker that it makes."""
+
+    def change(program):
+        marker = tmp_path / "marker"
+        monkeypatch.setattr(child_process, "COMMAND", (sys.executable, "-c", changed_child(marker, program)))
+        return marker
+
+    return change
+
+
+def check_failed(run, case):
+    """Checks that a run of one load failed as a case says, in the words of its error alone."""
+    assert (run.success, run.loaded, run.attempts) == (False, [], case.attempts)
+    assert case.sentence in run.sentence
+    assert run.error.message == f"dagster._core.definitions.events.Failure: {run.sentence}\n"
+    assert run.error.cause is None
+    assert case.option is None or f"`{case.option}: true`" in run.sentence
+    assert run.shown[f"table/{run.topics[0]}: error"] == case.error
+    assert run.shown.get(f"table/{run.topics[0]}: option that goes on") == (case.option and f"{case.option}: true")
+
+
+def test_every_error_of_the_page_is_tried():
+    table = PAGE.read_text().split("## What stops a load")[1].split("## In Dagster")[0]
+    named = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    assert named - {case.error for case in (CASES | CASES_ON_THE_WAY).values()} == set()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_error_stops_a_run_in_its_own_words(broken, name):
+    check_failed(broken.loads.load(name, how=broken.how(name)), CASES[name])
+
+
+def test_an_error_stops_no_other_table(broken):
+    run = broken.loads.load("lost", FINE, "cut")
+    assert (run.success, run.attempts, run.loaded) == (False, 1, [FINE])
+    assert run.sentence.startswith("2 of 3 failed\ntable/lost: topic lost: retention")
+    assert "\ntable/cut: topic cut lost records" in run.sentence
+
+
+GROWN = """
+verified = loader.verify_results
+def verify_results(ranges, results):
     if once():
-        os.kill({pid}, signal.SIGKILL)
-child.PipesListener.tasks_done = tasks_done
-child.main()
+        while not MARKER.with_suffix(".cut").exists():
+            time.sleep(0.05)
+    return verified(ranges, results)
+loader.verify_results = verify_results
 """
-IS_OVERTAKEN = """
+
+
+def test_a_log_that_is_cut_while_it_is_loaded_fails_its_run(broken, play):
+    marker = play(GROWN)
+
+    def cut_and_grow():
+        while not marker.exists():
+            if stop.wait(0.05):
+                return
+        broken.cut("grown")
+        broken.loads.send("grown", b"other")
+        marker.with_suffix(".cut").touch()
+
+    stop = threading.Event()
+    cutter = threading.Thread(target=cut_and_grow)
+    cutter.start()
+    try:
+        run = broken.loads.load("grown")
+    finally:
+        stop.set()
+        cutter.join()
+    check_failed(run, CASES_ON_THE_WAY["grown"])
+
+
+OVERTAKEN = """
 from pyspark.sql import SparkSession
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 def reached(self, step):
     if step == "written" and once():
-        options = LoadOptions(topic="events", table={table!r}, bootstrap={bootstrap!r})
+        options = LoadOptions(topic="overtaken", table=TABLE, bootstrap=BOOTSTRAP)
         load_topic(options, spark=SparkSession.getActiveSession())
 child.PipesListener.reached = reached
-child.main()
 """
+
+
+def test_a_load_that_is_overtaken_is_tried_again(broken, play):
+    table = broken.loads.table("overtaken")
+    play(OVERTAKEN.replace("TABLE", repr(table)).replace("BOOTSTRAP", repr(broken.loads.bootstrap)))
+    run = broken.loads.load("overtaken")
+    case = CASES_ON_THE_WAY["overtaken"]
+    assert (run.success, run.attempts, run.without_news) == (True, case.attempts, ["overtaken"])
+    assert case.sentence in run.retried[0].cause.message
+    assert read_ledger(table).next_offset(0) == 2
+
+
 MISCOUNTS = """
 from millrace_pipelines.warehouse.errors import LoadFailedError
-from millrace_pipelines.warehouse.load import loader
 def verify_results(ranges, results):
     raise LoadFailedError("partition 0: tasks end at 2, not at 3")
 loader.verify_results = verify_results
-child.main()
-"""
-WAITS = """
-def reached(self, step):
-    if step == "written" and once():
-        time.sleep(600)
-child.PipesListener.reached = reached
-child.main()
 """
 
 
-class Warehouse:
-    """A broker's topics and their tables, loaded by steps of Dagster that may be told what to accept."""
-
-    def __init__(self, broker, directory):
-        self.broker, self.directory = broker, directory
-
-    def table(self, topic):
-        return str(self.directory / "warehouse" / topic)
-
-    def options(self, topic, **how):
-        return LoadOptions(topic=topic, table=self.table(topic), bootstrap=self.broker.bootstrap, **how)
-
-    def create(self, *topics):
-        with Cluster(self.broker.bootstrap) as cluster:
-            for topic in topics:
-                Admin(cluster).create_topic(topic, 1)
-
-    def send(self, topic, *values, key=b"k"):
-        with Cluster(self.broker.bootstrap) as cluster:
-            for value in values:
-                SyncProducer(cluster).send(topic, 0, [NewRecord(value, key)])
-
-    def load(self, topics):
-        """Runs one step that loads tables, `topics` being the options of each."""
-        specs = [dg.AssetSpec(["table", topic], skippable=True) for topic in topics]
-
-        @dg.multi_asset(specs=specs, name="loads")
-        def loads(context: dg.AssetExecutionContext):
-            jobs = [
-                LoadJob(key=f"table/{topic}", options=self.options(topic, run_id=context.run.run_id, **how))
-                for topic, how in topics.items()
-            ]
-            yield from asset_events(context, run_jobs(context, jobs, master=MASTER, spark_settings=SETTINGS))
-
-        return Run(dg.materialize([loads], raise_on_error=False))
-
-
-class Run:
-    """What Dagster keeps of a run of one step."""
-
-    def __init__(self, result):
-        self.run_id, self.success = result.run_id, result.success
-        self.loaded = [one.asset_key.path[-1] for one in result.asset_materializations_for_node("loads")]
-        self.without_news = [one.asset_key.path[-1] for one in result.asset_observations_for_node("loads")]
-        kinds = [event.event_type_value for event in result.all_events]
-        self.attempts = kinds.count("STEP_START") + kinds.count("STEP_RESTARTED")
-        failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
-        self.error = failures[0].error if failures else None
-        words = failures[0].user_failure_data if failures else None  # an interrupted step has none
-        self.sentence = words.description if words else None
-
-
-@pytest.fixture
-def warehouse(tmp_path):
-    with BrokerProcess(tmp_path / "broker") as broker:
-        yield Warehouse(broker, tmp_path)
-
-
-@pytest.fixture
-def play(monkeypatch, tmp_path):
-    """Changes what the process of the next loads does, once."""
-    monkeypatch.setattr(events, "FIRST_PAUSE_S", 0)
-
-    def change(program, **values):
-        code = (ONCE + program).format(marker=str(tmp_path / "marker"), **values)
-        monkeypatch.setattr(child_process, "COMMAND", (sys.executable, "-c", code))
-
-    return change
-
-
-def cut(broker, topic):
-    """Starts the broker without the last batch of a topic, as after a power cut."""
-    broker.kill()
-    (segment,) = broker.data_dir.glob(f"{topic}-0/*.log")
-    *_, (last, _) = walk(segment.read_bytes())
-    with segment.open("r+b") as file:
-        file.truncate(last)
-    (broker.data_dir / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
-    broker.start()
-
-
-def test_each_error_fails_in_its_own_words_and_names_the_option_that_goes_on(warehouse, tmp_path):
-    warehouse.create("lost", "recreated", "cut", "schema", "keyless", "fine", "quiet")
-    for topic in ("lost", "recreated", "cut", "schema", "keyless", "fine"):
-        warehouse.send(topic, b"1", b"2")
-    first = {"keyless": {"mode": Mode.UPSERT}}
-    topics = ["lost", "recreated", "cut", "schema", "keyless", "fine", "quiet"]
-    run = warehouse.load({topic: first.get(topic, {}) for topic in topics})
-    assert run.success
-    assert (run.loaded, run.without_news) == (topics[:-1], ["quiet"])
-    lineage = Table.load(warehouse.table("fine"), OsFileSystem()).lineage()
-    assert [one.get("run_id") for one in lineage if one.get("kind") == "load"] == [run.run_id]
-
-    cut(warehouse.broker, "cut")
-    for topic in ("lost", "fine"):
-        warehouse.send(topic, b"3")
-    warehouse.send("keyless", b"3", key=None)
-    with Cluster(warehouse.broker.bootstrap) as cluster:
-        Admin(cluster).delete_records("lost", 0, 3)
-        Admin(cluster).delete_topic("recreated")
-        Admin(cluster).create_topic("recreated", 1)
-    warehouse.send("lost", b"4")
-    schema = tmp_path / "schema.json"
-    schema.write_text('{"fields": [{"name": "id", "type": "nonsense"}]}')
-
-    broken = {
-        "lost": ("retention deleted offsets that were not loaded (partition 0: 2-2)", "accept_lost_offsets"),
-        "recreated": ("topic recreated was deleted and created again", "accept_recreated_topic"),
-        "cut": ("topic cut lost records that the table has", "accept_truncated_log"),
-        "keyless": ("1 records have no key", "accept_keyless_records"),
-        "schema": ("nonsense", None),
-    }
-    how = {"schema": {"schema": str(schema)}}
-    for topic, (sentence, option) in broken.items():
-        run = warehouse.load({topic: how.get(topic, {})})
-        assert (run.success, run.attempts, run.error.cause) == (False, 1, None)
-        assert sentence in run.sentence
-        assert run.error.message == f"dagster._core.definitions.events.Failure: {run.sentence}\n"
-        assert option is None or f"`{option}: true`" in run.sentence
-
-    run = warehouse.load({"lost": {}, "fine": {}, "cut": {}})
-    assert (run.success, run.attempts, run.loaded) == (False, 1, ["fine"])
-    assert run.sentence.startswith("2 of 3 failed\ntable/lost: topic lost: retention")
-    assert "\ntable/cut: topic cut lost records" in run.sentence
-
-    accepted = {topic: {option: True} for topic, (_, option) in broken.items() if option}
-    run = warehouse.load(accepted)
-    assert (run.success, run.sentence) == (True, None)
-    assert set(run.loaded) | set(run.without_news) == set(accepted)
-    assert [audit(warehouse.table(topic)) for topic in accepted] == [[]] * 4
-
-
-@pytest.mark.parametrize("pid", ["os.getpid()", "SparkContext._gateway.proc.pid"], ids=["child", "JVM"])
-def test_a_killed_process_fails_one_load_which_the_next_attempt_does(warehouse, play, pid):
-    warehouse.create("first", "second")
-    for topic in ("first", "second"):
-        warehouse.send(topic, b"1")
-    play(DIES, pid=pid)
-    run = warehouse.load({"first": {}, "second": {}})
-    assert (run.success, run.attempts) == (True, 2)
-    assert (run.loaded, run.without_news) == (["second", "first"], ["second"])
-    assert [read_ledger(warehouse.table(topic)).next_offset(0) for topic in ("first", "second")] == [1, 1]
-
-
-def test_a_load_that_is_overtaken_is_tried_again(warehouse, play):
-    warehouse.create("events")
-    warehouse.send("events", b"1")
-    play(IS_OVERTAKEN, table=warehouse.table("events"), bootstrap=warehouse.broker.bootstrap)
-    run = warehouse.load({"events": {}})
-    assert (run.success, run.attempts, run.without_news) == (True, 2, ["events"])
-
-
-def test_tasks_that_fail_are_tried_three_times(warehouse, play):
-    warehouse.create("events")
-    warehouse.send("events", b"1")
+def test_tasks_that_fail_are_tried_three_times(broken, play):
     play(MISCOUNTS)
-    run = warehouse.load({"events": {}})
-    assert (run.success, run.attempts, run.loaded) == (False, 3, [])
-    assert run.sentence == "partition 0: tasks end at 2, not at 3"
-    assert run.error.cause is None
+    check_failed(broken.loads.load("failing"), CASES_ON_THE_WAY["failing"])
 
 
-WORKER = """
-import sys
-sys.path.insert(0, {here!r})
-from types import SimpleNamespace
-from test_dagster_failures import *
-child_process.COMMAND = (sys.executable, "-c", {code!r})
-Warehouse(SimpleNamespace(bootstrap={bootstrap!r}), Path({directory!r})).load({{"events": {{}}}})
-"""
-
-
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_of_spark_is_left_of_a_run_that_is_ended(warehouse, tmp_path, end):
-    warehouse.create("events")
-    warehouse.send("events", b"1")
-    marker = tmp_path / "marker"
-    program = WORKER.format(
-        here=str(Path(__file__).parent),
-        code=(ONCE + WAITS).format(marker=str(marker)),
-        bootstrap=warehouse.broker.bootstrap,
-        directory=str(tmp_path),
-    )
-    with subprocess.Popen([sys.executable, "-c", program]) as worker:
-        while not (marker.exists() and marker.read_text()):
-            assert worker.poll() is None
-            time.sleep(0.1)
-        child = psutil.Process(int(marker.read_text()))
-        processes = [child, *child.children(recursive=True)]
-        [jvm] = [one for one in processes if one.name() == "java"]
-        assert not any("hush" in argument for argument in jvm.cmdline())
-        os.kill(worker.pid, end)
-        assert psutil.wait_procs(processes, timeout=GONE_TIMEOUT_S)[1] == []
-        worker.wait(10)
-    files = list(Path(warehouse.table("events")).glob("*.parquet"))
-    assert (files == []) is (end == signal.SIGINT)
-    assert warehouse.load({"events": {}}).loaded == ["events"]
-    assert audit(warehouse.table("events")) == []
+def test_the_ways_on_are_green(broken):
+    """The options that the sentences named are those of the run; where they named none, another schema or table is."""
+    topics = [*CASES, *CASES_ON_THE_WAY]
+    other = {topic: broken.loads.table(f"{topic}-2") for topic in ("fewer", "mode")}
+    options = [case.option for case in CASES.values() if case.option]
+    tables = {topic: {"table": table} for topic, table in other.items()}
+    run = broken.loads.load(*topics, how=tables, accept=options)
+    assert (run.success, run.attempts, run.sentence) == (True, 1, None)
+    assert (set(run.loaded), run.without_news) == (set(topics) - {"overtaken"}, ["overtaken"])
+    assert [audit(other.get(topic, broken.loads.table(topic))) for topic in topics] == [[]] * len(topics)
+    assert broken.loads.load(*topics, how=tables).without_news == topics
