@@ -32,8 +32,7 @@ def _carriers(outcome: Outcome, airlines: Mapping[str, str]) -> Table:
 
 
 def _delays(outcome: Outcome) -> Table:
-    title = "Mean delay per carrier in minutes, kept up to date by a consumer group"
-    table = Table("carrier", title=title, title_justify="left")
+    table = Table("carrier", title="Mean delay in minutes, kept by a consumer group", title_justify="left")
     for column in ("flights", "cancelled", "departure", "arrival"):
         table.add_column(column, justify="right")
     for carrier in outcome.counted:

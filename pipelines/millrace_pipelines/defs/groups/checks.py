@@ -11,15 +11,26 @@ from millrace_pipelines.defs.groups.ownership import PAUSE_S, examine, ownership
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.topics.assets import topic
 
-ONE_LIVE_OWNER = dg.AssetCheckKey(topic.key, "one_live_owner")
+NAME = "one_live_owner"
 
 
-@dg.asset_check(
-    asset=topic.key,
-    name=ONE_LIVE_OWNER.name,
-    description="Each partition that a group in ZooKeeper consumes has one owner, which is a live member.",
-)
-def one_live_owner(consumer_groups: ConsumerGroupResource) -> dg.AssetCheckResult:
-    """Looks at all groups, several times where a partition has no live owner."""
-    with failures_in_words():
-        return ownership_result(*examine(lambda: read_groups(consumer_groups.zookeeper), lambda: time.sleep(PAUSE_S)))
+def ownership_check(asset: dg.AssetKey) -> dg.AssetChecksDefinition:
+    """Returns the check as one of this asset; it needs a `ConsumerGroupResource` under the key `consumer_groups`."""
+
+    @dg.asset_check(
+        asset=asset,
+        name=NAME,
+        description="Each partition that a group in ZooKeeper consumes has one owner, which is a live member.",
+    )
+    def one_live_owner(consumer_groups: ConsumerGroupResource) -> dg.AssetCheckResult:
+        """Looks at all groups, several times where a partition has no live owner."""
+        with failures_in_words():
+            return ownership_result(
+                *examine(lambda: read_groups(consumer_groups.zookeeper), lambda: time.sleep(PAUSE_S))
+            )
+
+    return one_live_owner
+
+
+ONE_LIVE_OWNER = dg.AssetCheckKey(topic.key, NAME)
+one_live_owner = ownership_check(topic.key)
