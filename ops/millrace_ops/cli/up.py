@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from millrace_ops.cli.output import print_table
 from millrace_ops.cli.up_health import shown_health
 
 if TYPE_CHECKING:
-    from millrace_ops.platform.platform import Addresses
+    from millrace_ops.platform.platform import Addresses, PlatformOptions
 
 
 def up(
@@ -49,14 +50,13 @@ def up(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One property of the broker.")
     ] = None,
 ) -> None:
-    """Run ZooKeeper, a broker and Dagster, until Ctrl-C. MILLRACE_ADMIN_TOKEN gives the admin endpoint a token."""
-    import os
+    """Run ZooKeeper, a broker and Dagster, until Ctrl-C.
 
-    from millrace.clock import SystemClock
-    from millrace.fs import OsFileSystem
+    The environment variable MILLRACE_ADMIN_TOKEN gives the admin endpoint a token, and MILLRACE_DAGSTER_POSTGRES is the
+    URL of a Postgres database for Dagster: postgresql://USER:PASSWORD@HOST/DATABASE.
+    """
     from millrace_ops.platform.broker_properties import broker_properties
-    from millrace_ops.platform.health import HealthWatch
-    from millrace_ops.platform.platform import Platform, PlatformOptions
+    from millrace_ops.platform.platform import PlatformOptions
 
     options = PlatformOptions(
         directory=directory,
@@ -69,7 +69,27 @@ def up(
         master=master,
         broker_properties=broker_properties(config, assignments or ()),
         admin_token=os.environ.get("MILLRACE_ADMIN_TOKEN", "").strip(),
+        postgres_url=_postgres_url() if dagster else "",
     )
+    _run(options)
+
+
+def _postgres_url() -> str:
+    from millrace.extras import require
+    from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE
+
+    url = os.environ.get(POSTGRES_VARIABLE, "").strip()
+    if url:
+        require(POSTGRES_VARIABLE, "postgres")
+    return url
+
+
+def _run(options: PlatformOptions) -> None:
+    from millrace.clock import SystemClock
+    from millrace.fs import OsFileSystem
+    from millrace_ops.platform.health import HealthWatch
+    from millrace_ops.platform.platform import Platform
+
     console = Console()
     try:
         with Platform(options, OsFileSystem(), SystemClock()) as platform:

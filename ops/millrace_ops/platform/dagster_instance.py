@@ -1,7 +1,7 @@
 """The Dagster instance of a platform: two small files in its home folder.
 
-    DIR/dagster/dagster.yaml     SQLite storage, no telemetry nor sign-up, one run per pool, lost runs retried, bounds
-                                 of a run's time and of the age of ticks
+    DIR/dagster/dagster.yaml     SQLite or Postgres, no telemetry nor sign-up, one run per pool, lost runs retried,
+                                 bounds of a run's time and of the age of ticks
     DIR/dagster/workspace.yaml   the one code location, served by gRPC
 
 Both are written as JSON, which is YAML. What the instance stores is prepared by `prepare_instance`.
@@ -15,6 +15,7 @@ import os
 from millrace.ports import LOOPBACK
 
 LOCATION = "millrace"
+POSTGRES_VARIABLE = "MILLRACE_DAGSTER_POSTGRES"
 # A run that hangs frees its pool after this; the tag dagster/max_runtime of a run or a job, in seconds, overrides it.
 MAX_RUNTIME_S = 6 * 3600
 MONITORING_INTERVAL_S = 30
@@ -22,12 +23,13 @@ MONITORING_INTERVAL_S = 30
 TICK_DAYS = {"skipped": 1, "started": 7, "success": 7, "failure": 7}
 
 
-def instance_config(home: str) -> dict[str, object]:
-    """Returns the content of `dagster.yaml`."""
+def instance_config(home: str, *, postgres: bool) -> dict[str, object]:
+    """Returns the content of `dagster.yaml`; it names the variable with the URL of Postgres, and no password."""
+    sqlite = {"sqlite": {"base_dir": os.path.join(home, "storage")}}
     return {
         "telemetry": {"enabled": False},
         "nux": {"enabled": False},
-        "storage": {"sqlite": {"base_dir": os.path.join(home, "storage")}},
+        "storage": {"postgres": {"postgres_url": {"env": POSTGRES_VARIABLE}}} if postgres else sqlite,
         "local_artifact_storage": {
             "module": "dagster._core.storage.root",
             "class": "LocalArtifactStorage",
@@ -58,12 +60,21 @@ def workspace_config(code_server_port: int) -> dict[str, object]:
     return {"load_from": [{"grpc_server": server}]}
 
 
-def write_instance(home: str, code_server_port: int) -> str:
-    """Writes both files into `home` and returns the path of the workspace file."""
+def dagster_url(postgres_url: str) -> str:
+    """Returns the URL of a database with the driver that dagster-postgres brings, where it names no driver."""
+    scheme, separator, rest = postgres_url.partition("://")
+    return f"postgresql+psycopg2://{rest}" if separator and scheme in ("postgres", "postgresql") else postgres_url
+
+
+def write_instance(home: str, code_server_port: int, *, postgres: bool = False) -> str:
+    """Writes both files into `home` and returns the path of the workspace file.
+
+    With `postgres` the instance is in the database whose URL is in the environment variable POSTGRES_VARIABLE.
+    """
     os.makedirs(home, exist_ok=True)
     workspace = os.path.join(home, "workspace.yaml")
     for path, content in (
-        (os.path.join(home, "dagster.yaml"), instance_config(home)),
+        (os.path.join(home, "dagster.yaml"), instance_config(home, postgres=postgres)),
         (workspace, workspace_config(code_server_port)),
     ):
         with open(path, "w", encoding="utf-8") as file:

@@ -26,7 +26,7 @@ from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace.ports import LOOPBACK, free_port
 from millrace_ops.platform.dagster_api import DagsterApi
-from millrace_ops.platform.dagster_instance import write_instance
+from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
 from millrace_ops.platform.health import broker_problem, dagster_problems, zookeeper_problem
 from millrace_ops.platform.ports import require_free_port
 from millrace_ops.platform.services import (
@@ -60,6 +60,7 @@ class PlatformOptions:
         definitions: The module of Dagster's definitions.
         broker_properties: Further properties of the broker, which no process list shows.
         admin_token: The token of the admin endpoint, which no process list shows; "" for none.
+        postgres_url: `postgresql://USER:PASSWORD@HOST/DATABASE` for Dagster's instance; "" for SQLite.
     """
 
     directory: str
@@ -73,6 +74,7 @@ class PlatformOptions:
     definitions: str = "millrace_pipelines.definitions"
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = field(default="", repr=False)
+    postgres_url: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,8 @@ class Platform:
         if self._options.dagster_port is None:
             return
         code_server_port, ui_port = free_port(), self._options.dagster_port or free_port()
-        workspace = write_instance(self.path("dagster"), code_server_port)
+        postgres_url = self._options.postgres_url
+        workspace = write_instance(self.path("dagster"), code_server_port, postgres=bool(postgres_url))
         environment = self._dagster_environment()
         self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
         self.supervisor.start(code_server_service(code_server_port, self._options.definitions, environment))
@@ -231,4 +234,5 @@ class Platform:
             "MILLRACE_SCHEMA_DIR": self.path("schemas"),
             "MILLRACE_SPARK_MASTER": self._options.master,
             "MILLRACE_ADMIN_TOKEN": self._options.admin_token,
+            POSTGRES_VARIABLE: dagster_url(self._options.postgres_url),
         }

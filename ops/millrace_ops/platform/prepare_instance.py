@@ -7,18 +7,23 @@ This is a process by itself, so that `millrace up` does not keep Dagster's modul
 
 from __future__ import annotations
 
+import sys
+
 import dagster as dg
+from sqlalchemy.exc import OperationalError
 
 POOLS = ("spark",)
 UNDER_WAY = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
 def limit_pools(instance: dg.DagsterInstance) -> None:
-    """Gives the pools of the definitions the instance's limit.
+    """Gives the pools of the definitions the instance's limit, unless they have one.
 
-    The run queue would do so too, but only after it has let all runs of its first look at a pool through.
+    The run queue would do so too, but only after it has let all runs of its first look at a pool through. In Postgres a
+    second time is an error of Dagster's.
     """
-    for pool in POOLS:
+    limited = {limit.name for limit in instance.event_log_storage.get_pool_limits()}
+    for pool in set(POOLS) - limited:
         instance.event_log_storage.initialize_concurrency_limit_to_default(pool)
 
 
@@ -32,7 +37,18 @@ def fail_lost_runs(instance: dg.DagsterInstance) -> None:
         instance.report_run_failed(run, "The platform ended while this run was under way.")
 
 
+def main() -> None:
+    """Prepares the instance; where a database can't be used, the process ends with that sentence."""
+    try:
+        with dg.DagsterInstance.get() as instance:
+            limit_pools(instance)
+            fail_lost_runs(instance)
+    except Exception as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, OperationalError):
+            sys.exit(f"Dagster's database can't be used: {cause.orig}")
+        raise
+
+
 if __name__ == "__main__":
-    with dg.DagsterInstance.get() as present:
-        limit_pools(present)
-        fail_lost_runs(present)
+    main()
