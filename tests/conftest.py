@@ -26,9 +26,10 @@ from millrace_support.warm_commands import warm_commands
 # By name too, for a clone whose entry points are not installed.
 pytest_plugins = ["millrace.testing.plugin", "pytester"]
 
-WARM_WORKERS = (
+SPARK_OPTIONS = (
     "-Dspark.python.daemon.module=millrace_support.spark_daemon",
     f"-Dspark.executorEnv.PYTHONPATH={Path(__file__).with_name('support')}",
+    '"-Dspark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"',
 )
 TOGETHER = ("tests/clients/",)  # folders whose last file looks at what the others did
 
@@ -45,10 +46,10 @@ def pytest_configure():
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
     Spark's JVMs take their classes from the archive that `make test` creates, and fork their Python workers from a
-    daemon of tests (millrace_support.spark_daemon).
+    daemon of tests (millrace_support.spark_daemon); those of executors compile quickly, as those of drivers do.
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *WARM_WORKERS])
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *SPARK_OPTIONS])
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
