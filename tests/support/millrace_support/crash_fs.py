@@ -18,6 +18,7 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from random import Random
 from threading import Lock
 
@@ -343,15 +344,22 @@ class CrashFileSystem:
         return folder
 
     def _parent(self, path: str) -> tuple[_Folder, str]:
-        return self._folder(os.path.dirname(path)), os.path.basename(path)
+        parent, name = _split(path)
+        return self._folder(parent), name
 
 
 def _now_ms() -> int:
     return SystemClock().now_ms()
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, str]:
+    return os.path.split(path)
+
+
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _write(data: bytearray, content: bytes, position: int) -> None:
