@@ -1,11 +1,13 @@
 """Old runs go with all that they have written, and no asset or check forgets its newest state."""
 
+import os
 import sqlite3
 import sys
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.storage.compute_log_manager import ComputeIOType
 
 from millrace_ops.platform.dagster_instance import write_instance
 from millrace_pipelines.defs.instance.jobs import prune_runs
@@ -86,3 +88,19 @@ def test_what_is_newest_stays_and_the_rest_goes(home):
         assert instance.fetch_observations(dg.AssetKey("topic"), limit=9).records[0].run_id == observed
         assert prune(instance, keep_runs=1500)
         assert stays <= {*instance.get_run_ids()}
+
+
+def test_old_logs_of_ticks_go(home):
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        run = run_of(instance, table)
+        for tick in ("1", "2"):
+            key = ["repository", "topics", tick]
+            with instance.compute_log_manager.open_log_stream(key, ComputeIOType.STDERR) as log:
+                log.write("a topic is left out")
+        old, new = (home / "storage" / "repository" / "topics" / f"{tick}.err" for tick in ("1", "2"))
+        for path in (old, *(home / "storage" / run / "compute_logs").iterdir()):
+            os.utime(path, (0, 0))
+        logs_of_run = sorted((home / "storage" / run).rglob("*"))
+        prune(instance)
+        assert (old.exists(), new.exists()) == (False, True)
+        assert sorted((home / "storage" / run).rglob("*")) == logs_of_run

@@ -6,6 +6,7 @@ They are of the instance and not of a cluster: a code location has them once.
 import dagster as dg
 from pydantic import Field
 
+from millrace.clock import SystemClock
 from millrace_pipelines.defs.instance.old_runs import (
     FINISHED,
     forget_check_results,
@@ -13,6 +14,7 @@ from millrace_pipelines.defs.instance.old_runs import (
     old_runs,
     remove_run,
 )
+from millrace_pipelines.defs.instance.tick_logs import remove_tick_logs
 
 KEPT_RUNS = 1500  # a load with its checks takes about 230 kB, so these take about 350 MB
 
@@ -36,7 +38,8 @@ def remove_old_runs(context: dg.OpExecutionContext, config: PruningConfig) -> No
     for run_id in old:
         remove_run(instance, run_id)
     forget_check_results(instance, old)
-    context.log.info("%d of %d finished runs were removed", len(old), len(finished))
+    ticks = remove_tick_logs(instance, SystemClock().now_ms())
+    context.log.info("%d of %d finished runs were removed, and %d old logs of ticks", len(old), len(finished), ticks)
 
 
 @dg.job(executor_def=dg.in_process_executor)
