@@ -86,7 +86,7 @@ def test_what_is_newest_stays_and_the_rest_goes(home):
         assert instance.get_latest_materialization_event(table.key).run_id == newest
         assert instance.get_materialized_partitions(days.key) == {"one", "two"}
         assert instance.fetch_observations(dg.AssetKey("topic"), limit=9).records[0].run_id == observed
-        assert prune(instance, keep_runs=1500)
+        assert prune(instance, keep_runs=1000)
         assert stays <= {*instance.get_run_ids()}
 
 

@@ -16,7 +16,7 @@ from millrace_pipelines.defs.instance.old_runs import (
 )
 from millrace_pipelines.defs.instance.tick_logs import remove_tick_logs
 
-KEPT_RUNS = 1500  # a load with its checks takes about 230 kB, so these take about 350 MB
+KEPT_RUNS = 1000  # a load with its checks takes about 230 kB, so these take about 230 MB
 
 
 class PruningConfig(dg.Config):
