@@ -67,7 +67,7 @@ def check_once(loads, records):
         assert read_ledger(table).next_offset(0) == records
 
 
-@pytest.mark.soak(rounds=1, minutes=5)
+@pytest.mark.soak(rounds=1, minutes=10)
 @pytest.mark.parametrize("pid", ["os.getpid()", "SparkContext._gateway.proc.pid"], ids=["process", "JVM"])
 def test_a_killed_process_fails_one_load_which_the_next_attempt_does(loads, play, rounds, record_property, pid):
     number = 0
@@ -82,7 +82,7 @@ def test_a_killed_process_fails_one_load_which_the_next_attempt_does(loads, play
     record_property("kills", number + 1)
 
 
-@pytest.mark.soak(rounds=1, minutes=5)
+@pytest.mark.soak(rounds=1, minutes=10)
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_run_that_is_ended(loads, tmp_path, rounds, record_property, end):
     number, slowest_s = 0, 0.0
