@@ -45,9 +45,10 @@ def install_command(*extras: str) -> str:
 
 
 @contextmanager
-def hidden(package: str) -> Iterator[None]:
-    """Lets imports go on as if `package` were not installed, unless it is loaded already."""
-    if package in sys.modules:
+def hidden(package: str, *, even_if_loaded: bool = False) -> Iterator[None]:
+    """Lets imports go on as if `package` were not installed; one that is loaded stays, unless `even_if_loaded`."""
+    loaded = sys.modules.get(package)
+    if loaded is not None and not even_if_loaded:
         yield
         return
     sys.modules[package] = None  # type: ignore[assignment]  # Python's own sign that it can't be imported
@@ -55,6 +56,8 @@ def hidden(package: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[package]
+        if loaded is not None:
+            sys.modules[package] = loaded
 
 
 def _is_installed(package: str) -> bool:

@@ -113,6 +113,22 @@ def test_a_package_that_is_loaded_stays():
         assert importlib.import_module("typer") is sys.modules["typer"]
 
 
+def test_a_package_that_is_loaded_is_hidden_where_that_is_asked_for():
+    loaded = importlib.import_module("typer")
+    with hidden("typer", even_if_loaded=True), pytest.raises(ModuleNotFoundError):
+        importlib.import_module("typer")
+    assert importlib.import_module("typer") is loaded
+
+
+def test_only_aiohttp_misses_what_is_hidden_from_it():
+    code = (
+        "import sys, millrace_broker.admin.endpoint, aiohttp.connector, http.client; "
+        "print(http.client.HTTPSConnection.__name__, sys.modules['ssl'].__name__, aiohttp.connector.ssl)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "HTTPSConnection ssl None\n"
+
+
 def test_messages_load_nothing_of_hypothesis():
     code = "import sys, millrace.wire.cold; print('hypothesis' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
