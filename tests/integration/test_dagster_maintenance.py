@@ -11,12 +11,13 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace_pipelines.defs.compaction.assets import compaction
-from millrace_pipelines.defs.recovery.assets import recovery_check
+from millrace_pipelines.defs.compaction.assets import compaction_asset
+from millrace_pipelines.defs.recovery.assets import recovery_check_asset
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.retention.assets import retention
+from millrace_pipelines.defs.retention.assets import retention_asset
 
 VALUE = b"v" * 1000
+retention, compaction, recovery_check = retention_asset("lake"), compaction_asset("lake"), recovery_check_asset("lake")
 TOKEN = "hush"
 
 
@@ -41,9 +42,9 @@ def run(asset, millrace, **config):
     settings = {"ops": {asset.op.name: {"config": config}}} if config else {}
     with dg.DagsterInstance.ephemeral() as instance:
         result = dg.materialize(
-            [asset], instance=instance, resources={"millrace": millrace}, run_config=settings, raise_on_error=False
+            [asset], instance=instance, resources={"lake": millrace}, run_config=settings, raise_on_error=False
         )
-        key = dg.AssetKey(asset.op.name)
+        [key] = asset.keys
         observed = instance.fetch_observations(key, limit=10).records
         assert bool(observed) + bool(instance.fetch_materializations(key, limit=10).records) <= 1
         return result, [record.asset_observation.metadata for record in observed]
@@ -138,7 +139,7 @@ def test_a_log_that_cannot_be_compacted_fails_the_run_and_no_other_log(broker, m
     assert step.event_specific_data.user_failure_data.description.startswith(
         "1 of 2 logs could not be compacted: damaged-0: "
     )
-    [materialization] = result.asset_materializations_for_node("compaction")
+    [materialization] = result.asset_materializations_for_node(compaction.op.name)
     assert materialization.metadata["records dropped"].value > 0
 
 
@@ -155,11 +156,9 @@ def test_the_check_can_be_run_without_its_asset(broker, millrace):
     fill(broker.bootstrap, {})
     only_check = dg.AssetSelection.checks_for_assets(recovery_check)
     with dg.DagsterInstance.ephemeral() as instance:
-        result = dg.materialize(
-            [recovery_check], selection=only_check, instance=instance, resources={"millrace": millrace}
-        )
+        result = dg.materialize([recovery_check], selection=only_check, instance=instance, resources={"lake": millrace})
     assert [check.passed for check in result.get_asset_check_evaluations()] == [True]
-    assert not result.asset_materializations_for_node("recovery_check")
+    assert not result.asset_materializations_for_node(recovery_check.op.name)
 
 
 def test_a_damaged_batch_fails_the_recovery_check_at_its_byte(broker, millrace):
@@ -195,7 +194,8 @@ def test_a_run_may_choose_topics(broker, millrace, asset):
         fill(broker.bootstrap, COMPACTED, topic)
     metadata, _ = materialize(asset, millrace, topics=["logs-*"])
     assert {record.data["topic"] for record in metadata["partitions"].records} == {"logs-eu", "logs-us"}
-    action = {"recovery_check": "verify"}.get(asset.op.name, asset.op.name)
+    name = asset.op.name.removeprefix("lake__")
+    action = {"recovery_check": "verify"}.get(name, name)
     sentence = f"the broker refuses {action}: topics: this broker has no log of 'user'"
     assert failure(asset, millrace, topics=["user", "users"]) == (1, sentence)
 

@@ -1,4 +1,4 @@
-"""Topics of a real broker become partitions, and their offsets are reported."""
+"""Topics of a real broker become assets, are made where they are declared, and their offsets are reported."""
 
 import dagster as dg
 import pytest
@@ -10,8 +10,10 @@ from dagster_shared.error import DagsterError
 from millrace.client import Admin, Cluster, ClusterMetadata, SyncProducer
 from millrace.errors import BrokerError, ErrorCode
 from millrace.records.record import NewRecord
+from millrace_pipelines.declaration.state import read_topics, write_topics
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.topics.sensors import topics
+from millrace_pipelines.defs.topics.sensors import topics_sensor
+from millrace_support.declared import cluster_of, definitions_of, ticked
 
 
 @pytest.fixture
@@ -37,58 +39,84 @@ def millrace(broker, tmp_path):
     )
 
 
-def tick(instance, millrace, cursor=None):
-    context = dg.build_sensor_context(instance=instance, cursor=cursor)
-    result = topics(context, millrace=millrace)
-    added, removed = result.dynamic_partitions_requests
-    return added.partition_keys, removed.partition_keys, result
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
 
 
-def test_topics_come_and_go(cluster, instance, millrace):
+@pytest.fixture
+def tick(instance, millrace, state):
+    """Runs a tick of the sensor of a cluster that was defined by the state of that time."""
+
+    def run(cursor=None, declared="undeclared_topics: load", topics=None):
+        known = read_topics(state) if topics is None else topics
+        sensor = topics_sensor(cluster_of(declared, *known), state)
+        return ticked(sensor, instance, millrace, cursor)
+
+    return run
+
+
+def said(result):
+    return result.skip_reason.skip_message
+
+
+def moved(result):
+    return [(event.asset_key.path[-1], event.metadata["records"].value) for event in result.asset_events]
+
+
+STALE = "; the definitions know of these changes once the code location is loaded again"
+
+
+def test_topics_come_and_go(cluster, tick, state):
     admin = Admin(cluster)
-    assert tick(instance, millrace)[:2] == ([], [])
+    assert said(tick()) == "0 topics, none moved"
     admin.create_topic("flights", 2)
     admin.create_topic("airlines", 1)
-    added, removed, seen = tick(instance, millrace)
-    assert (added, removed) == (["airlines", "flights"], [])
-    instance.add_dynamic_partitions("topics", ["airlines", "flights"])
-    added, removed, seen = tick(instance, millrace, seen.cursor)
-    assert (added, removed, seen.skip_reason.skip_message) == ([], [], "2 topics, none moved")
+    first = tick()
+    assert said(first) == "2 topics, 2 moved" + STALE
+    assert read_topics(state) == {"airlines", "flights"}
+    assert said(tick(first.cursor, topics=[])) == "2 topics, none moved" + STALE
+    seen = tick(first.cursor)
+    assert said(seen) == "2 topics, none moved"
     admin.delete_topic("airlines")
-    added, removed, seen = tick(instance, millrace, seen.cursor)
-    assert (added, removed) == ([], [])
-    assert seen.skip_reason.skip_message == "1 topic, none moved, 1 missing, and gone if the next look lacks them too"
-    added, removed, seen = tick(instance, millrace, seen.cursor)
-    assert (added, removed, seen.skip_reason.skip_message) == ([], ["airlines"], "1 topic, none moved, 1 gone")
+    seen = tick(seen.cursor)
+    assert said(seen) == "1 topic, none moved, 1 missing, and gone if the next look lacks them too"
+    assert read_topics(state) == {"airlines", "flights"}
+    seen = tick(seen.cursor)
+    assert said(seen) == "1 topic, none moved, 1 gone" + STALE
+    assert read_topics(state) == {"flights"}
 
 
-def test_a_topic_that_moved_is_reported_once(cluster, instance, millrace):
+def test_a_topic_that_moved_is_reported_once(cluster, tick, state):
     Admin(cluster).create_topic("flights", 2)
-    first = tick(instance, millrace)[2]
-    assert [event.metadata["records"].value for event in first.asset_events] == [0]
+    write_topics(state, ["flights"])
+    first = tick()
+    assert moved(first) == [("flights", 0)]
     SyncProducer(cluster).send("flights", 1, [NewRecord(b"a"), NewRecord(b"b")])
-    second = tick(instance, millrace, first.cursor)[2]
-    assert [event.metadata["records"].value for event in second.asset_events] == [2]
-    assert tick(instance, millrace, second.cursor)[2].asset_events == []
+    second = tick(first.cursor)
+    assert moved(second) == [("flights", 2)]
+    assert tick(second.cursor).asset_events == []
 
 
-def test_a_recreated_topic_is_reported(cluster, instance, millrace):
+def test_a_recreated_topic_is_reported(cluster, tick, state):
     admin = Admin(cluster)
     admin.create_topic("flights", 1)
-    cursor = tick(instance, millrace)[2].cursor
+    write_topics(state, ["flights"])
+    cursor = tick().cursor
     admin.delete_topic("flights")
     admin.create_topic("flights", 1)
-    assert [event.partition for event in tick(instance, millrace, cursor)[2].asset_events] == ["flights"]
+    assert moved(tick(cursor)) == [("flights", 0)]
 
 
-def test_the_cursor_of_an_older_version_is_no_hindrance(cluster, instance, millrace):
+def test_the_cursor_of_an_older_version_is_no_hindrance(cluster, tick, state):
     Admin(cluster).create_topic("flights", 1)
-    instance.add_dynamic_partitions("topics", ["flights", "gone"])
-    added, removed, seen = tick(instance, millrace, '{"flights": "id/0", "gone": "id/7"}')
-    assert (added, removed, len(seen.asset_events)) == ([], [], 1)
+    write_topics(state, ["flights", "gone"])
+    seen = tick('{"flights": "id/0", "gone": "id/7"}')
+    assert moved(seen) == [("flights", 0)]
+    assert read_topics(state) == {"flights", "gone"}
 
 
-def test_one_bad_topic_is_left_out_and_the_rest_reported(cluster, instance, millrace, monkeypatch, capfd):
+def test_one_bad_topic_is_left_out_and_the_rest_reported(cluster, tick, state, monkeypatch, capfd):
     admin = Admin(cluster)
     admin.create_topic("bad", 2)
     admin.create_topic("flights", 1)
@@ -100,24 +128,63 @@ def test_one_bad_topic_is_left_out_and_the_rest_reported(cluster, instance, mill
         return leader(metadata, topic, partition)
 
     monkeypatch.setattr(ClusterMetadata, "leader", no_leader_of_bad)
-    instance.add_dynamic_partitions("topics", ["bad", "flights"])
+    write_topics(state, ["bad", "flights"])
     seen = None
-    for events in (["flights"], []):
-        added, removed, seen = tick(instance, millrace, seen and seen.cursor)
-        assert (added, removed, [event.partition for event in seen.asset_events]) == ([], [], events)
-    assert seen.skip_reason.skip_message == "2 topics, none moved, 1 left out, as the log of this tick says"
+    for events in ([("flights", 0)], []):
+        seen = tick(seen and seen.cursor)
+        assert moved(seen) == events
+    assert said(seen) == "2 topics, none moved, 1 left out, as the log of this tick says"
     assert "topic bad is left out: bad-1 has no leader at present" in capfd.readouterr().err
 
 
-def test_without_the_broker_the_tick_fails_with_one_sentence_and_no_partition_is_removed(broker, instance, millrace):
-    instance.add_dynamic_partitions("topics", ["flights"])
+def test_declared_topics_are_made_as_they_are_declared(cluster, tick, state, capfd):
+    declared = """
+tables:
+  - {topic: flights, partitions: 3, config: {retention.ms: 60000, cleanup.policy: compact, preallocate: false}}
+  - {topic: plain}
+  - {topic: wrong, config: {no.such.setting: 1}}
+  - {pattern: orders-.*}
+"""
+    first = tick(declared=declared)
+    assert said(first).startswith(
+        "0 topics, none moved; created flights, plain; wrong refused, as the log of this tick"
+    )
+    assert "topic wrong can't be created: " in capfd.readouterr().err
+    topics = cluster.metadata(None).topics
+    assert {name: len(topic.partitions) for name, topic in topics.items()} == {"flights": 3, "plain": 1}
+    assert said(tick(first.cursor, declared)).startswith("2 topics, 2 moved; wrong refused")
+
+
+def test_a_topic_that_is_not_as_declared_fails_its_check(cluster, instance, millrace):
+    admin = Admin(cluster)
+    admin.create_topic("flights", 2, config={"retention.ms": "1000", "cleanup.policy": "compact,delete"})
+    fits = "partitions: 2, config: {retention.ms: 1000, cleanup.policy: 'compact, delete'}"
+    for settings, sentence in {
+        fits: "The topic has its declared partitions and settings, of which there are 2.",
+        "partitions: 4, config: {retention.ms: 5}": "The topic is not as declared: partitions is 2, declared 4; "
+        "retention.ms is 1000, declared 5.",
+        "config: {no.such: 1}": "The topic is not as declared: no.such is unknown to the cluster, declared 1.",
+    }.items():
+        defs = definitions_of(cluster_of(f"tables: [{{topic: flights, {settings}}}]"), millrace)
+        job = defs.resolve_implicit_global_asset_job_def()
+        checks = [dg.AssetCheckKey(dg.AssetKey(["millrace", "topic", "flights"]), "as_declared")]
+        result = job.get_subset(asset_selection=set(), asset_check_selection=set(checks)).execute_in_process(
+            instance=instance, resources={"millrace": millrace}
+        )
+        [evaluation] = result.get_asset_check_evaluations()
+        assert (evaluation.description, evaluation.passed) == (sentence, settings == fits)
+
+
+def test_without_the_broker_the_tick_fails_with_one_sentence_and_no_topic_is_gone(broker, tick, millrace, state):
+    write_topics(state, ["flights"])
     broker.stop()
     host, _, port = broker.bootstrap.rpartition(":")
     with pytest.raises(DagsterError, match=f"no broker answers at {host}:{port}: Connection refused"):
-        tick(instance, millrace)
-    assert instance.get_dynamic_partitions("topics") == ["flights"]
+        tick()
+    assert read_topics(state) == {"flights"}
 
-    repository = dg.Definitions(sensors=[topics], resources={"millrace": millrace}).get_repository_def()
+    sensor = topics_sensor(cluster_of("", "flights"), state)
+    repository = dg.Definitions(sensors=[sensor], resources={"millrace": millrace}).get_repository_def()
     target = InProcessCodeLocationOrigin(LoadableTargetOrigin(python_file=__file__))
-    told = get_external_sensor_execution(repository, target, None, "topics", None, None, None, None, None)
+    told = get_external_sensor_execution(repository, target, None, "millrace_topics", None, None, None, None, None)
     assert told.error.to_string().strip() == f"no broker answers at {host}:{port}: Connection refused"

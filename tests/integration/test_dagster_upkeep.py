@@ -8,13 +8,14 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.upkeep.assets import table_upkeep
+from millrace_pipelines.defs.upkeep.assets import table_upkeep_asset
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
 
 FS = OsFileSystem()
 LOADS = 12
+table_upkeep = table_upkeep_asset("lake")
 
 
 def test_every_table_is_kept(tmp_path):
@@ -31,8 +32,8 @@ def test_every_table_is_kept(tmp_path):
         bootstrap="127.0.0.1:1", admin_url="", warehouse_dir=str(tmp_path), schema_dir="", master="local[1,3]"
     )
     with dg.DagsterInstance.ephemeral() as instance:
-        result = dg.materialize([table_upkeep], instance=instance, resources={"millrace": millrace})
-        [materialization] = result.asset_materializations_for_node("table_upkeep")
+        result = dg.materialize([table_upkeep], instance=instance, resources={"lake": millrace})
+        [materialization] = result.asset_materializations_for_node("lake__table_upkeep")
     assert materialization.metadata["files compacted"].value == LOADS
     rows = [record.data for record in materialization.metadata["tables"].records]
     assert [(row["files compacted"], row["files made"]) for row in rows] == [(LOADS, 1), (0, 0)]
@@ -51,7 +52,7 @@ def test_a_damaged_table_keeps_no_other_from_being_kept(tmp_path):
         bootstrap="127.0.0.1:1", admin_url="", warehouse_dir=str(tmp_path), schema_dir="", master="local[1,3]"
     )
     with pytest.raises(dg.Failure, match="1 of 2 tables"):
-        table_upkeep(dg.build_asset_context(), millrace=millrace)
+        table_upkeep(dg.build_asset_context(resources={"lake": millrace}))
     assert not orphan.exists()
 
 
@@ -59,5 +60,5 @@ def test_a_warehouse_that_is_not_there_yet_has_no_tables(tmp_path):
     millrace = MillraceResource(
         bootstrap="", admin_url="", warehouse_dir=str(tmp_path / "none"), schema_dir="", master="local[1,3]"
     )
-    result = table_upkeep(dg.build_asset_context(), millrace=millrace)
+    result = table_upkeep(dg.build_asset_context(resources={"lake": millrace}))
     assert result.metadata["files compacted"] == 0

@@ -23,8 +23,7 @@ from millrace.zk import paths
 from millrace_pipelines.defs.downstream.assets import micro_batch_asset
 from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
 from millrace_pipelines.defs.groups import checks
-from millrace_pipelines.defs.groups.checks import ONE_LIVE_OWNER, one_live_owner
-from millrace_pipelines.defs.topics.assets import topic
+from millrace_pipelines.defs.groups.checks import groups_asset, groups_check
 from millrace_pipelines.downstream import RunOptions, consume, output_rows, run_workers
 from millrace_pipelines.downstream.errors import JobError
 from millrace_pipelines.downstream.output import Output
@@ -276,7 +275,7 @@ def materialized(options, **config):
     asset = micro_batch_asset(listed, workers=2)
     return dg.materialize(
         [asset],
-        resources={"consumer_groups": resource},
+        resources={"millrace_consumer_groups": resource},
         run_config={"ops": {"listed": {"config": config}}},
         raise_on_error=False,
     )
@@ -298,9 +297,9 @@ def ownership(options):
         zookeeper=options.zookeeper, bootstrap=options.bootstrap, output_dir=options.output
     )
     result = dg.materialize(
-        [topic, one_live_owner],
-        selection=dg.AssetSelection.checks(ONE_LIVE_OWNER),
-        resources={"consumer_groups": resource},
+        [groups_asset("lake"), groups_check("lake")],
+        selection=dg.AssetSelection.checks_for_assets(groups_asset("lake").key),
+        resources={"lake_consumer_groups": resource},
     )
     [evaluation] = result.get_asset_check_evaluations()
     return evaluation

@@ -6,14 +6,28 @@ import time
 
 import pytest
 
-from millrace.client import Admin, Cluster, SyncProducer
+from millrace.client import Cluster, SyncProducer
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_pipelines.project import write_definitions
 
 PATIENCE_S = 240
+EVENTS = "millrace/table/events"
+DEFINITIONS = {
+    "cluster/defs.yaml": """
+type: millrace_pipelines.MillraceComponent
+attributes: {tables: [{topic: events}, {topic: gates}]}
+""",
+    "gated.py": """
+from millrace_pipelines.defs.downstream.assets import micro_batch_asset
+from millrace_support.downstream_jobs import gated
+
+waits_and_fails = micro_batch_asset(gated, automation_condition=None)
+""",
+}
 
 
 @pytest.fixture
@@ -25,8 +39,9 @@ def platform(tmp_path, monkeypatch):
         admin="127.0.0.1:0",
         dagster_port=0,
         master="local[1,3]",
-        definitions="millrace_support.downstream_definitions",
     )
+    for name, text in DEFINITIONS.items():
+        write_definitions(options.directory, name, text)
     with Platform(options, OsFileSystem(), SystemClock()) as platform:
         platform.start()
         yield platform
@@ -49,15 +64,14 @@ def finished(api, run_id, platform):
 def test_a_job_that_waits_and_fails_delays_no_load(platform, tmp_path):
     with Cluster(platform.addresses.broker) as cluster:
         for topic, value in (("gates", str(tmp_path)), ("events", "a")):
-            Admin(cluster).create_topic(topic, 1)
+            wait_until(lambda name=topic: name in cluster.metadata(None).topics, platform)  # made as it is declared
             SyncProducer(cluster).send(topic, 0, [NewRecord(value.encode())])
     api = DagsterApi(platform.addresses.dagster)
-    wait_until(lambda: "events" in api.partitions("warehouse_table"), platform)
     job = api.launch(["gated"])
     wait_until((tmp_path / "pid").exists, platform)
 
-    load = finished(api, api.launch(["warehouse_table"], "events"), platform)
-    assert (load.status, load.figures["warehouse_table"]["rows"]) == ("SUCCESS", 1), load.failure
+    load = finished(api, api.launch([EVENTS]), platform)
+    assert (load.status, load.figures[EVENTS]["rows"]) == ("SUCCESS", 1), load.failure
     assert api.run(job).status == "STARTED"
 
     (tmp_path / "go").touch()

@@ -22,7 +22,7 @@ from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace_ops.cli.app import app
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.upkeep.assets import table_upkeep
+from millrace_pipelines.defs.upkeep.assets import table_upkeep_asset
 from millrace_pipelines.spark.envelope import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
@@ -185,6 +185,6 @@ def test_tables_of_a_bucket_are_kept(environment):
 def upkeep_metadata(warehouse):
     millrace = MillraceResource(bootstrap="", admin_url="", warehouse_dir=warehouse, schema_dir="", master="")
     with dg.DagsterInstance.ephemeral() as instance:
-        result = dg.materialize([table_upkeep], instance=instance, resources={"millrace": millrace})
-        [materialization] = result.asset_materializations_for_node("table_upkeep")
+        result = dg.materialize([table_upkeep_asset("lake")], instance=instance, resources={"lake": millrace})
+        [materialization] = result.asset_materializations_for_node("lake__table_upkeep")
         return materialization.metadata

@@ -34,7 +34,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 
 JARS = Path(".peers", "spark-kafka", "libs")
-FLIGHTS_SCHEMA = "flights.json"
+FLIGHTS_SCHEMA = "defs/cluster/flights.json"
 
 
 class Ways(NamedTuple):

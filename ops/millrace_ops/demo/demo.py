@@ -29,12 +29,15 @@ from millrace_ops.demo.produce import create_topic, produce
 from millrace_ops.demo.steps import Step, Steps
 from millrace_ops.platform.dagster_api import DagsterApi, RunState
 from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 
 TOPIC = "flights"
 PARTITIONS = 4
-TABLE_ASSET = "warehouse_table"
+TABLE_ASSET = "millrace/table/flights"
 DELAYS_ASSET = "carrier_delays"
+RETENTION, RECOVERY_CHECK = "millrace/retention", "millrace/recovery_check"
+DEFINITIONS = ("cluster/defs.yaml", "cluster/flights.json", "carrier_delays.py")  # below defs/ of this package
 RUN_TIMEOUT_S = 600.0
 POLL_INTERVAL_S = 0.25
 MARKER = ".millrace-demo"
@@ -57,7 +60,6 @@ def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock) -> 
         listen="127.0.0.1:0",
         admin="127.0.0.1:0",
         dagster_port=0,
-        definitions="millrace_ops.demo.definitions",
     )
     with Platform(options, fs, clock) as platform, steps.shown():
         outcome = _Demo(platform, steps, clock).run()
@@ -102,9 +104,9 @@ class _Demo:
         with self._steps.step("start ZooKeeper and the broker"):
             self._platform.start_broker()
             create_topic(self._platform.addresses.broker, TOPIC, PARTITIONS, TOPIC_CONFIG)
-            schema = files("millrace_ops.demo").joinpath("flights.json").read_bytes()
-            with open(os.path.join(self._platform.path("schemas"), f"{TOPIC}.json"), "wb") as file:
-                file.write(schema)
+            for name in DEFINITIONS:
+                text = files("millrace_ops.demo").joinpath("defs", name).read_text(encoding="utf-8")
+                write_definitions(self._platform.directory, name, text)
         with self._steps.step("start Dagster") as step:
             self._platform.start_dagster()
             step.note(f"UI at {self._platform.addresses.dagster}")
@@ -120,7 +122,7 @@ class _Demo:
 
     def _load(self, name: str, rows: int) -> None:
         with self._steps.step(f"load {name}") as step:
-            run = self._run_in_dagster([TABLE_ASSET], TOPIC, step)
+            run = self._run_in_dagster([TABLE_ASSET], step)
             loaded = run.figures[TABLE_ASSET]
             step.note(f"{int(loaded['rows']):,} rows")
         self._figures.append(Figure(f"rows loaded, {name}", rows, int(loaded["rows"])))
@@ -128,14 +130,13 @@ class _Demo:
 
     def _maintain(self, flights: pa.Table) -> None:
         with self._steps.step("delays, retention, recovery check") as step:
-            run = self._run_in_dagster([DELAYS_ASSET, "retention", "recovery_check"], None, step)
-            updated = run.figures[DELAYS_ASSET]
-            records, segments = run.figures["recovery_check"]["records"], run.figures["retention"]["segments deleted"]
+            run = self._run_in_dagster([DELAYS_ASSET, RETENTION, RECOVERY_CHECK], step)
+            records, segments = run.figures[RECOVERY_CHECK]["records"], run.figures[RETENTION]["segments deleted"]
             step.note(f"{segments:.0f} segments deleted, {records:,.0f} records verified")
         self._delays = delays_by_carrier(os.path.join(self._platform.path("warehouse"), DELAYS_ASSET))
         expected = by_carrier(added_up(each_alone(flights)))
         self._figures += [
-            Figure("flights in the delays", flights.num_rows, int(updated["records"])),
+            Figure("flights in the delays", flights.num_rows, sum(one.flights for one in self._delays.values())),
             Figure("carriers with the source's delays", len(expected), len(expected.items() & self._delays.items())),
             Figure("recovery check without findings", "yes", _yes(run.checks.get("no_findings"))),
         ]
@@ -154,14 +155,11 @@ class _Demo:
         ]
         return Outcome(table, counted, ledger, self._delays, self._figures, self._steps.seconds)
 
-    def _run_in_dagster(self, assets: list[str], partition: str | None, step: Step) -> RunState:
+    def _run_in_dagster(self, assets: list[str], step: Step) -> RunState:
         """Launches a run and follows it to its end; PlatformError where it does not succeed in time."""
         api = DagsterApi(self._platform.addresses.dagster or "")
         deadline_ms = self._clock.monotonic_ms() + int(RUN_TIMEOUT_S * 1000)
-        while partition is not None and partition not in api.partitions(TABLE_ASSET):
-            step.note("waiting for Dagster to find the topic")
-            self._pause(deadline_ms, "Dagster did not find the topic")
-        run = api.run(api.launch(assets, partition))
+        run = api.run(api.launch(assets))
         while not run.is_finished:
             step.note(run.message or run.status.lower())
             self._pause(deadline_ms, f"the run {run.run_id} is still {run.status.lower()}")

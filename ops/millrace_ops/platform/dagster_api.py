@@ -31,11 +31,6 @@ query Health {
   instance { daemonHealth { allDaemonStatuses { daemonType required healthy lastHeartbeatErrors { message } } } }
 }"""
 
-PARTITIONS = """
-query Partitions($asset: AssetKeyInput!) {
-  assetNodeOrError(assetKey: $asset) { ... on AssetNode { partitionKeys } }
-}"""
-
 LAUNCH = """
 mutation Launch($parameters: ExecutionParams!) {
   launchRun(executionParams: $parameters) {
@@ -125,25 +120,20 @@ class DagsterApi:
         loading = "" if is_loaded(answer) else "the definitions are being loaded"
         return DagsterHealth(load_error(answer) or loading, daemon_problem(answer))
 
-    def partitions(self, asset: str) -> list[str]:
-        """Returns the partitions of an asset that Dagster knows now."""
-        node = self._query(PARTITIONS, {"asset": {"path": [asset]}})["assetNodeOrError"]
-        keys: list[str] = node["partitionKeys"]
-        return keys
+    def launch(self, assets: Sequence[str]) -> str:
+        """Queues a run that materializes assets, with their checks; returns its id. PlatformError where refused.
 
-    def launch(self, assets: Sequence[str], partition: str | None = None) -> str:
-        """Queues a run that materializes assets, with their checks; returns its id. PlatformError where refused."""
+        `assets` are keys such as `millrace/table/flights`.
+        """
         parameters: Json = {
             "selector": {
                 "repositoryLocationName": LOCATION_NAME,
                 "repositoryName": REPOSITORY_NAME,
                 "jobName": ASSET_JOB,
-                "assetSelection": [{"path": [asset]} for asset in assets],
+                "assetSelection": [{"path": [*asset.split("/")]} for asset in assets],
             },
             "mode": "default",
-            "executionMetadata": {
-                "tags": [] if partition is None else [{"key": "dagster/partition", "value": partition}]
-            },
+            "executionMetadata": {"tags": []},
         }
         answer = self._query(LAUNCH, {"parameters": parameters})["launchRun"]
         if answer["__typename"] != "LaunchRunSuccess":

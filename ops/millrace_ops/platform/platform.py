@@ -3,6 +3,7 @@
     DIR/zookeeper/   ZooKeeper's snapshots and log       DIR/dagster/   Dagster's instance (SQLite, run logs)
     DIR/broker/      the broker's segments               DIR/schemas/   declared schemas, TOPIC.json
     DIR/warehouse/   one Delta table per topic           DIR/logs/      what each process wrote
+    DIR/defs/        what is declared, defs.yaml         DIR/dg.toml     which makes DIR a project of `dg`
     DIR/.lock        held while a platform runs here     DIR/secrets/   broker.properties, readable by its owner alone
 
 A platform that was killed at any point goes on where it was when it is started again on the same folder: each part
@@ -39,6 +40,7 @@ from millrace_ops.platform.services import (
 )
 from millrace_ops.platform.supervisor import Supervisor
 from millrace_pipelines.defs.request_interval import REQUEST_INTERVAL_MS
+from millrace_pipelines.project import make_project
 
 LOCK = ".lock"
 PREPARE_COMMAND = (sys.executable, "-m", "millrace_ops.platform.prepare_instance")
@@ -57,7 +59,6 @@ class PlatformOptions:
         dagster_port: The UI's port, 0 for a free one; None leaves Dagster out.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
         master: The Spark master that loads run on.
-        definitions: The module of Dagster's definitions.
         broker_properties: Further properties of the broker, which no process list shows.
         admin_token: The token of the admin endpoint, which no process list shows; "" for none.
         postgres_url: `postgresql://USER:PASSWORD@HOST/DATABASE` for Dagster's instance; "" for SQLite.
@@ -71,7 +72,6 @@ class PlatformOptions:
     dagster_port: int | None = 3000
     zookeeper: str | None = None
     master: str = "local[*,3]"
-    definitions: str = "millrace_pipelines.definitions"
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = field(default="", repr=False)
     postgres_url: str = field(default="", repr=False)
@@ -161,14 +161,15 @@ class Platform:
         """Brings up Dagster's three processes, unless it is left out."""
         if self._options.dagster_port is None:
             return
+        make_project(self.directory)
         code_server_port, ui_port = free_port(), self._options.dagster_port or free_port()
-        postgres_url = self._options.postgres_url
-        workspace = write_instance(self.path("dagster"), code_server_port, postgres=bool(postgres_url))
-        environment = self._dagster_environment()
-        self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
-        self.supervisor.start(code_server_service(code_server_port, self._options.definitions, environment))
         ui = Address(self._options.dagster_host, ui_port)
         url = f"http://{ui._replace(host=LOOPBACK) if ui.is_every_address else ui}"
+        postgres = bool(self._options.postgres_url)
+        workspace = write_instance(self.path("dagster"), code_server_port, postgres=postgres)
+        environment = self._dagster_environment(url)
+        self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
+        self.supervisor.start(code_server_service(code_server_port, environment))
         self.supervisor.start(
             webserver_service(ui.host, ui_port, workspace, environment),
             daemon_service(DagsterApi(url), workspace, environment),
@@ -224,9 +225,11 @@ class Platform:
         if self._options.dagster_port is not None:
             require_free_port(self._options.dagster_host, self._options.dagster_port, "--dagster-port")
 
-    def _dagster_environment(self) -> dict[str, str]:
+    def _dagster_environment(self, url: str) -> dict[str, str]:
         return {
             "DAGSTER_HOME": self.path("dagster"),
+            "MILLRACE_PROJECT_DIR": self.directory,
+            "MILLRACE_DAGSTER_URL": url,
             "MILLRACE_ZOOKEEPER": self.addresses.zookeeper,
             "MILLRACE_BOOTSTRAP": self.addresses.broker,
             "MILLRACE_ADMIN_URL": self.addresses.admin,

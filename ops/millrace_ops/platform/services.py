@@ -17,6 +17,7 @@ from pathlib import Path
 from millrace.ports import LOOPBACK
 from millrace.zk.embedded import is_serving, server_command
 from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_ops.platform.dagster_instance import LOCATION
 from millrace_ops.platform.ports import is_listening
 from millrace_ops.platform.process import ChildProcess
 from millrace_ops.platform.supervisor import Service
@@ -62,17 +63,18 @@ def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
     return listening.group(1), admin.group(1)
 
 
-def code_server_service(port: int, definitions: str, environment: Mapping[str, str]) -> Service:
-    """Returns the service of a module of definitions; runs and sensor ticks are its children, in its environment.
+def code_server_service(port: int, environment: Mapping[str, str]) -> Service:
+    """Returns the service of the definitions; runs and sensor ticks are its children, in its environment.
 
+    It can load the definitions again while runs are under way, which keep the process that they began with.
     When it stops, it waits for the runs under way; one that takes longer than the stop timeout is killed, which leaves
     its table as it was.
     """
-    module = ("--module-name", definitions)
+    module = ("--module-name", "millrace_pipelines.definitions", "--location-name", LOCATION)
     address = ("--host", LOOPBACK, "--port", str(port))
     return Service(
         name="code-server",
-        command=(sys.executable, "-m", "dagster", "api", "grpc", *module, *address),
+        command=(sys.executable, "-m", "dagster", "code-server", "start", *module, *address),
         environment=environment,
         is_ready=lambda _: is_listening(LOOPBACK, port),
         stop_timeout_s=10.0,

@@ -32,6 +32,11 @@ class MaintenanceConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Report what would be done, and change nothing.")
 
 
+def maintenance_group(cluster: str) -> str:
+    """Returns the name of Dagster's group of the assets that look after a cluster."""
+    return f"{cluster}_maintenance"
+
+
 @contextmanager
 def failures_in_words() -> Iterator[None]:
     """Turns an error into a failure of the step that says what the error says; only what may pass is retried."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Protocol
 
 import dagster as dg
 from pydantic import Field
@@ -21,10 +22,11 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         admin_url: The broker's admin endpoint, `http://HOST:PORT`.
         admin_token: The token of the admin endpoint; if empty, that of the environment variable MILLRACE_ADMIN_TOKEN,
             which keeps it out of all that Dagster shows.
-        warehouse_dir: The folder with the table of each topic, `<warehouse_dir>/<topic>`.
+        warehouse_dir: The folder of the tables, or s3://bucket/path.
         schema_dir: The folder with declared schemas, `<schema_dir>/<topic>.json`; without one a table has raw records.
         master: Spark's master, for example `local[2,3]`.
         spark: Settings of Spark, for every load.
+        dagster_url: The webserver, which loads definitions again where topics come or go; "" for none.
     """
 
     bootstrap: str
@@ -33,15 +35,18 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
     schema_dir: str
     master: str
     spark: dict[str, str] = Field(default={})
+    dagster_url: str = ""
     admin_token: str = Field(default="", repr=False)
 
     def cluster(self) -> Cluster:
         """Returns a client of the cluster, to be closed; its calls raise ClientError where no broker answers."""
         return Cluster(self.bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S)
 
-    def table_dir(self, topic: str) -> str:
-        """Returns the folder of a topic's table."""
-        return os.path.join(self.warehouse_dir, topic)
+    def table_dir(self, location: str) -> str:
+        """Returns the folder of a table: of one below the warehouse, or its own whole path, which may be s3://…."""
+        if "://" in location or os.path.isabs(location):
+            return location
+        return f"{self.warehouse_dir.rstrip('/')}/{location}"
 
     def schema_file(self, topic: str) -> str | None:
         """Returns the path of the topic's declared schema, or None where it has none."""
@@ -51,3 +56,19 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
     def admin(self) -> AdminEndpoint:
         """Returns the broker's admin endpoint."""
         return AdminEndpoint(self.admin_url, self.admin_token or os.environ.get(TOKEN_VARIABLE, ""))
+
+
+class HasResources(Protocol):
+    """The context of a step, a check or a tick."""
+
+    @property
+    def resources(self) -> object:
+        """The resources that it requires, by name."""
+        ...
+
+
+def resource_of(context: HasResources, cluster: str) -> MillraceResource:
+    """Returns the resource of a cluster, which has the cluster's name; the definition must require it."""
+    found = getattr(context.resources, cluster)
+    assert isinstance(found, MillraceResource)
+    return found

@@ -6,9 +6,13 @@ import dagster as dg
 from pydantic import Field
 
 from millrace_pipelines.defs.admin_endpoint import CompactionOfPartition
-from millrace_pipelines.defs.maintenance import MaintenanceConfig, failures_in_words, partition_metadata
-from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.topics.assets import topic
+from millrace_pipelines.defs.maintenance import (
+    MaintenanceConfig,
+    failures_in_words,
+    maintenance_group,
+    partition_metadata,
+)
+from millrace_pipelines.defs.resources import resource_of
 
 SHOWN_ERRORS = 10
 
@@ -26,41 +30,52 @@ class CompactionConfig(MaintenanceConfig):
     )
 
 
-@dg.asset(
-    deps=[topic],
-    group_name="millrace",
-    kinds={"kafka"},
-    output_required=False,
-    retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
-    description=(
-        "Compacts the logs of topics with cleanup.policy=compact that are due: the last value of each key stays. "
-        "A dry run is an observation of what would be rewritten."
-    ),
-)
-def compaction(
-    context: dg.AssetExecutionContext, config: CompactionConfig, millrace: MillraceResource
-) -> Iterator[dg.MaterializeResult[None] | dg.AssetObservation]:
-    """Has the broker compact the logs of the chosen topics; fails where some logs can't be compacted."""
-    with failures_in_words():
-        report = millrace.admin().compact(config.topics, dry_run=config.dry_run, only_due=config.only_due)
-    partitions = report["partitions"]
-    what = "to rewrite" if config.dry_run else "rewritten"
-    segments = [segment for one in partitions for segment in one["by_segment"]]
-    metadata = {
-        f"segments {what}": len(segments),
-        f"bytes {what}": sum(segment["size_bytes"] for segment in segments),
-        "seconds": report["seconds"],
-        **partition_metadata(partitions, "bytes_before"),
-    }
-    if config.dry_run:
-        yield dg.AssetObservation(context.asset_key, metadata=metadata)
-        return
-    yield dg.MaterializeResult(metadata=metadata | _outcome(partitions))
-    if errors := [f"{one['topic']}-{one['partition']}: {one['error']}" for one in partitions if one["error"]]:
-        shown = "; ".join(errors[:SHOWN_ERRORS])
-        raise dg.Failure(
-            f"{len(errors)} of {len(partitions)} logs could not be compacted: {shown}", allow_retries=False
-        )
+def compaction_asset(cluster: str) -> dg.AssetsDefinition:
+    """Returns the asset of a cluster's compaction."""
+
+    @dg.asset(
+        name="compaction",
+        key_prefix=cluster,
+        group_name=maintenance_group(cluster),
+        required_resource_keys={cluster},
+        kinds={"kafka"},
+        output_required=False,
+        retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
+        description=(
+            "Compacts the logs of topics with cleanup.policy=compact that are due: the last value of each key stays. "
+            "A dry run is an observation of what would be rewritten."
+        ),
+    )
+    def compaction(
+        context: dg.AssetExecutionContext, config: CompactionConfig
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetObservation]:
+        """Has the broker compact the logs of the chosen topics; fails where some logs can't be compacted."""
+        with failures_in_words():
+            report = (
+                resource_of(context, cluster)
+                .admin()
+                .compact(config.topics, dry_run=config.dry_run, only_due=config.only_due)
+            )
+        partitions = report["partitions"]
+        what = "to rewrite" if config.dry_run else "rewritten"
+        segments = [segment for one in partitions for segment in one["by_segment"]]
+        metadata = {
+            f"segments {what}": len(segments),
+            f"bytes {what}": sum(segment["size_bytes"] for segment in segments),
+            "seconds": report["seconds"],
+            **partition_metadata(partitions, "bytes_before"),
+        }
+        if config.dry_run:
+            yield dg.AssetObservation(context.asset_key, metadata=metadata)
+            return
+        yield dg.MaterializeResult(metadata=metadata | _outcome(partitions))
+        if errors := [f"{one['topic']}-{one['partition']}: {one['error']}" for one in partitions if one["error"]]:
+            shown = "; ".join(errors[:SHOWN_ERRORS])
+            raise dg.Failure(
+                f"{len(errors)} of {len(partitions)} logs could not be compacted: {shown}", allow_retries=False
+            )
+
+    return compaction
 
 
 def _outcome(partitions: Sequence[CompactionOfPartition]) -> dict[str, int]:

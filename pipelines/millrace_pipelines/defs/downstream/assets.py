@@ -14,8 +14,10 @@ from pydantic import Field
 
 from millrace.client.answers import is_retriable
 from millrace.errors import MillraceError
+from millrace_pipelines.declaration.attributes import CLUSTER
+from millrace_pipelines.declaration.cluster import default_group
 from millrace_pipelines.defs.downstream.automation import Condition, eager_past_blocking_checks
-from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
+from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.downstream import MicroBatchJob, run_workers
 from millrace_pipelines.downstream.assignment import Line
@@ -42,21 +44,23 @@ class MicroBatchConfig(dg.Config):
 def micro_batch_asset(
     job: MicroBatchJob,
     *,
+    cluster: str = CLUSTER,
     workers: int = 1,
-    deps: Iterable[dg.AssetKey | dg.AssetSpec | dg.AssetDep | dg.AssetsDefinition | str] = (),
+    deps: Iterable[dg.AssetKey | dg.AssetSpec | dg.AssetDep | dg.AssetsDefinition | str] | None = None,
     key_prefix: Sequence[str] | str | None = None,
-    group_name: str = "millrace",
+    group_name: str | None = None,
     automation_condition: Condition | None = EAGER,
     description: str | None = None,
 ) -> dg.AssetsDefinition:
-    """Returns an asset for a job; it needs a `ConsumerGroupResource` under the key `consumer_groups`.
+    """Returns an asset for a job; the cluster's component gives it the resource that it needs.
 
     Args:
         job: The job, an attribute of a module that other processes can import.
+        cluster: The name of the cluster, as it is declared.
         workers: The number of processes that share the topic's partitions; the Launchpad may give another.
-        deps: The assets that it depends on, such as the topic's.
+        deps: The assets that it depends on; by default the topic's.
         key_prefix: What its key begins with; the job's name ends it.
-        group_name: Its group in the asset graph.
+        group_name: Its group in the asset graph; by default that of the topic.
         automation_condition: When it is materialized without a person or a schedule; by default whenever an asset that
             it depends on is updated and has passed its blocking checks. None for never.
         description: What it is; by default the docstring of the job's function.
@@ -65,18 +69,18 @@ def micro_batch_asset(
     @dg.asset(
         name=job.name,
         key_prefix=key_prefix,
-        deps=list(deps),
-        group_name=group_name,
+        deps=[dg.AssetKey([cluster, "topic", job.topic])] if deps is None else list(deps),
+        group_name=group_name or default_group(job.topic),
+        required_resource_keys={groups_resource(cluster)},
         kinds={"zookeeper", "deltalake"},
         pool=POOL_PREFIX + job.name,
         retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
         automation_condition=automation_condition,
         description=description or job.process.__doc__,
     )
-    def up_to_date(
-        context: dg.AssetExecutionContext, config: MicroBatchConfig, consumer_groups: ConsumerGroupResource
-    ) -> dg.MaterializeResult[None]:
+    def up_to_date(context: dg.AssetExecutionContext, config: MicroBatchConfig) -> dg.MaterializeResult[None]:
         """Processes the topic up to where it ends when the run begins."""
+        consumer_groups: ConsumerGroupResource = getattr(context.resources, groups_resource(cluster))
 
         def follow(number: int, line: Line) -> None:
             if "error" in line:

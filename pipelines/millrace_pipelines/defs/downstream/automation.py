@@ -1,7 +1,7 @@
 """When downstream assets are brought up to date without a person or a schedule.
 
-Dagster evaluates conditions in the sensor `default_automation_condition_sensor`, which is stopped until it is started
-in the UI or other definitions bring a sensor that runs.
+Dagster evaluates conditions in the sensor `default_automation_condition_sensor`, which runs in the project of
+`millrace up`; in other projects it is stopped until it is started in the UI.
 """
 
 from __future__ import annotations

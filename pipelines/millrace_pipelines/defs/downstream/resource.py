@@ -10,6 +10,11 @@ from millrace_pipelines.downstream import MicroBatchJob, RunOptions
 from millrace_pipelines.downstream.consume import DEFAULT_SESSION_TIMEOUT_MS
 
 
+def groups_resource(cluster: str) -> str:
+    """Returns the name of a cluster's resource of this kind."""
+    return f"{cluster}_consumer_groups"
+
+
 class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # the value is the resource itself
     """Groups that ZooKeeper coordinates, and the folder in which the jobs that they feed keep their outputs.
 

@@ -1,4 +1,4 @@
-"""The check of the groups that ZooKeeper coordinates: each partition has one live owner."""
+"""The groups that ZooKeeper coordinates, as an asset, and its check: each partition has one live owner."""
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of the check's function.
 
@@ -6,31 +6,47 @@ import time
 
 import dagster as dg
 
-from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource
+from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.groups.ownership import PAUSE_S, examine, ownership_result, read_groups
-from millrace_pipelines.defs.maintenance import failures_in_words
-from millrace_pipelines.defs.topics.assets import topic
+from millrace_pipelines.defs.maintenance import failures_in_words, maintenance_group
 
-NAME = "one_live_owner"
+ONE_LIVE_OWNER = "one_live_owner"
 
 
-def ownership_check(asset: dg.AssetKey) -> dg.AssetChecksDefinition:
-    """Returns the check as one of this asset; it needs a `ConsumerGroupResource` under the key `consumer_groups`."""
+def groups_asset(cluster: str) -> dg.AssetSpec:
+    """Returns the asset of a cluster's groups, which consumers keep."""
+    return dg.AssetSpec(
+        [cluster, "consumer_groups"],
+        group_name=maintenance_group(cluster),
+        kinds={"zookeeper"},
+        description="The consumer groups that ZooKeeper coordinates.",
+    )
+
+
+def groups_check(cluster: str) -> dg.AssetChecksDefinition:
+    """Returns the check of a cluster's groups."""
 
     @dg.asset_check(
-        asset=asset,
-        name=NAME,
+        asset=groups_asset(cluster).key,
+        name=ONE_LIVE_OWNER,
+        required_resource_keys={groups_resource(cluster)},
         description="Each partition that a group in ZooKeeper consumes has one owner, which is a live member.",
     )
-    def one_live_owner(consumer_groups: ConsumerGroupResource) -> dg.AssetCheckResult:
+    def one_live_owner(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         """Looks at all groups, several times where a partition has no live owner."""
+        groups: ConsumerGroupResource = getattr(context.resources, groups_resource(cluster))
         with failures_in_words():
-            return ownership_result(
-                *examine(lambda: read_groups(consumer_groups.zookeeper), lambda: time.sleep(PAUSE_S))
-            )
+            return ownership_result(*examine(lambda: read_groups(groups.zookeeper), lambda: time.sleep(PAUSE_S)))
 
     return one_live_owner
 
 
-ONE_LIVE_OWNER = dg.AssetCheckKey(topic.key, NAME)
-one_live_owner = ownership_check(topic.key)
+def ownership_schedule(cluster: str) -> dg.ScheduleDefinition:
+    """Returns the schedule of the check: every hour."""
+    return dg.ScheduleDefinition(
+        name=f"{cluster}_hourly_ownership_check",
+        target=dg.AssetSelection.checks(dg.AssetCheckKey(groups_asset(cluster).key, ONE_LIVE_OWNER)),
+        cron_schedule="30 * * * *",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Looks whether each partition that a group in ZooKeeper consumes has one live owner.",
+    )

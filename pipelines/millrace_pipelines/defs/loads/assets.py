@@ -1,43 +1,119 @@
-"""The warehouse table of a topic: each run is one exactly-once load, in another process."""
+"""The assets of topics, tables and dead letters, and the step that loads tables.
 
-from collections.abc import Iterator
+    CLUSTER/topic/NAME (external) ──> CLUSTER/table/NAME ──> CLUSTER/dead_letters/NAME (external)
+                                            │
+                                            one run loads all selected tables in one process and one Spark session
+
+A table reports by itself, and its failure stops no other. The step is one of the run's, so that Dagster would run all
+of it again: another attempt, and a re-execution from the failure, load the tables that failed (`failed_tables`).
+"""
+
+from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
+from millrace.fs import OsFileSystem
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.defs.loads.checks import report_checks
 from millrace_pipelines.defs.loads.child_process import run_jobs
 from millrace_pipelines.defs.loads.events import Event, asset_events
-from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.topics.assets import topic
-from millrace_pipelines.defs.topics.partitions import topics_partitions
+from millrace_pipelines.defs.loads.failed_tables import left_to_load, noting_failures
+from millrace_pipelines.defs.loads.launchpad import LoadConfig
+from millrace_pipelines.defs.loads.options import table_options
+from millrace_pipelines.defs.loads.previews import load_previews
+from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.runs.jobs import LoadJob
-from millrace_pipelines.warehouse.load.options import LoadOptions
 
 SPARK_POOL = "spark"  # the instance limits it to one run: a Spark session takes all cores that it is given
 
+Specs = list[dg.AssetSpec | dg.AssetsDefinition]
 
-@dg.asset(
-    partitions_def=topics_partitions,
-    deps=[topic],
-    group_name="millrace",
-    kinds={"spark", "deltalake"},
-    pool=SPARK_POOL,
-    output_required=False,
-    description=(
-        "A topic's records as a Delta table: the raw envelope, and typed columns where the topic declares a schema. "
-        "A run loads what is new since the offsets in the table and commits rows and offsets at once; "
-        "a run that finds nothing new commits nothing, and is an observation."
-    ),
-)
-def warehouse_table(context: dg.AssetExecutionContext, millrace: MillraceResource) -> Iterator[Event]:
-    """Loads one topic up to the end offsets that it has when the load begins."""
-    name = context.partition_key
-    options = LoadOptions(
-        topic=name,
-        table=millrace.table_dir(name),
-        bootstrap=millrace.bootstrap,
-        schema=millrace.schema_file(name),
-        run_id=context.run.run_id,
+
+def cluster_assets(cluster: DeclaredCluster) -> Specs:
+    """Returns the assets of a cluster's topics, tables and dead letters."""
+    topics = [_topic_spec(table) for table in cluster.tables]
+    letters = [_dead_letters_spec(table) for table in cluster.loaded if table.schema is not None]
+    return [*topics, *letters, *([_loads(cluster)] if cluster.loaded else [])]
+
+
+def load_name(cluster: str) -> str:
+    """Returns the name of the step that loads tables."""
+    return f"{cluster}_load_tables"
+
+
+def _topic_spec(table: DeclaredTable) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        table.keys.topic,
+        group_name=table.asset_group,
+        kinds={"kafka"},
+        owners=table.declared.owners,
+        tags=table.declared.tags,
+        description=f"The topic {table.topic}. Producers fill it; a sensor reports its offsets as they move.",
     )
-    job = LoadJob(key=context.asset_key.to_user_string(), options=options)
-    outcomes = run_jobs(context, [job], master=millrace.master, spark_settings=millrace.spark)
-    yield from asset_events(context, outcomes)
+
+
+def _table_spec(table: DeclaredTable) -> dg.AssetSpec:
+    records = "typed columns beside the raw envelope" if table.schema else "the raw envelope"
+    return dg.AssetSpec(
+        table.keys.table,
+        deps=[table.keys.topic],
+        group_name=table.asset_group,
+        kinds={"spark", "deltalake"},
+        owners=table.declared.owners,
+        tags=table.declared.tags,
+        skippable=True,
+        description=f"The records of the topic {table.topic} as a Delta table: {records}. A run loads what is new "
+        "since the offsets in the table, and commits rows and offsets at once; one that finds nothing new is an "
+        "observation.",
+    )
+
+
+def _dead_letters_spec(table: DeclaredTable) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        table.keys.dead_letters,
+        deps=[table.keys.table],
+        group_name=table.asset_group,
+        kinds={"deltalake"},
+        owners=table.declared.owners,
+        tags=table.declared.tags,
+        description=f"The records of the topic {table.topic} that do not fit its schema, each with the reason.",
+    )
+
+
+def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
+    by_key: Mapping[dg.AssetKey, DeclaredTable] = {table.keys.table: table for table in cluster.loaded}
+
+    @dg.multi_asset(
+        name=load_name(cluster.name),
+        specs=[_table_spec(table) for table in cluster.loaded],
+        can_subset=True,
+        pool=SPARK_POOL,
+        required_resource_keys={cluster.name},
+    )
+    def load_tables(context: dg.AssetExecutionContext, config: LoadConfig) -> Iterator[Event]:
+        """Loads the selected tables up to the end offsets that their topics have when each load begins."""
+        millrace = resource_of(context, cluster.name)
+        jobs = [
+            LoadJob(
+                key=key.to_user_string(),
+                options=config.applied(table_options(by_key[key], millrace, context.run.run_id)),
+            )
+            for key in sorted(left_to_load(context))
+        ]
+        if config.dry_run:
+            yield from load_previews(context, jobs, OsFileSystem())
+            return
+        outcomes = run_jobs(
+            context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
+        )
+        loaded: list[DeclaredTable] = []
+        try:
+            for event in asset_events(context, noting_failures(context, outcomes)):
+                yield event
+                if isinstance(event, dg.MaterializeResult) and event.asset_key is not None:
+                    loaded.append(by_key[event.asset_key])
+        except dg.Failure:
+            report_checks(context, millrace, loaded)
+            raise
+
+    return load_tables

@@ -1,38 +1,87 @@
-"""The checks of a warehouse table. They read the table itself and ask the topic, not what Dagster remembers.
+"""The checks of a cluster's tables. They read the tables and ask the topics, not what Dagster remembers.
 
-After each load, all but one look at what it added, in time that does not grow with the table; the job `audit` reads
-whole tables every night.
+After each load, all but one look at what it added, in time that does not grow with the table; every night, one reads
+whole tables. They are a step of their own: where a blocking check of a load fails, the other tables are loaded anyway,
+the run fails, and assets downstream that wait for blocking checks stay as they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
-from millrace_pipelines.defs.loads.assets import warehouse_table
-from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.defs.tables.checks.evaluate import CheckedTable, check_specs, evaluate
-from millrace_pipelines.defs.tables.checks.results import Check
-from millrace_pipelines.defs.topics.partitions import topics_partitions
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.defs.maintenance import failures_in_words
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
+from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, Bounds, CheckedTable, check_specs, evaluate
 
 
-@dg.multi_asset_check(specs=check_specs(warehouse_table.key, topics_partitions), can_subset=True)
-def table_checks(context: dg.AssetCheckExecutionContext, millrace: MillraceResource) -> Iterator[dg.AssetCheckResult]:
-    """Looks at the table of one topic."""
-    name = context.partition_key
-    checked = CheckedTable(
-        location=millrace.table_dir(name),
+def table_checks(cluster: DeclaredCluster) -> list[dg.AssetChecksDefinition]:
+    """Returns the checks of all tables. Each table has its own step: Dagster's time grows with the square of one's."""
+    return [_checks_of_table(cluster.name, table) for table in cluster.loaded]
+
+
+def _checks_of_table(cluster: str, table: DeclaredTable) -> dg.AssetChecksDefinition:
+    @dg.multi_asset_check(
+        name=f"{table.keys.table.to_python_identifier()}__checks",
+        specs=check_specs(table.keys.table, table.declared.blocking_checks),
+        can_subset=True,
+        required_resource_keys={cluster},
+    )
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        """Makes the selected checks of a table."""
+        selected = {key.name for key in context.selected_asset_check_keys}
+        wanted = [check for check in Check if check.value in selected]
+        with failures_in_words():
+            checked = checked_table(table, resource_of(context, cluster))
+            yield from evaluate(checked, wanted, SystemClock().now_ms(), OsFileSystem())
+
+    return checks
+
+
+def report_checks(
+    context: dg.AssetExecutionContext, millrace: MillraceResource, tables: Iterable[DeclaredTable]
+) -> None:
+    """Makes the checks that follow a load, and reports them without a step.
+
+    Dagster skips the steps of checks where the step of the loads has failed, also those of tables that were loaded.
+    """
+    for table in tables:
+        for result in evaluate(checked_table(table, millrace), AFTER_EACH_LOAD, SystemClock().now_ms(), OsFileSystem()):
+            context.instance.report_runless_asset_event(
+                dg.AssetCheckEvaluation(
+                    asset_key=table.keys.table,
+                    check_name=str(result.check_name),
+                    passed=result.passed,
+                    metadata=result.metadata,
+                    severity=result.severity,
+                    description=result.description,
+                    blocking=result.check_name in table.declared.blocking_checks,
+                )
+            )
+
+
+def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTable:
+    """Returns a table as its checks see it, with the bounds that it declares."""
+    declared = table.declared
+    return CheckedTable(
+        location=millrace.table_dir(table.location or table.topic),
         bootstrap=millrace.bootstrap,
-        schema_file=millrace.schema_file(name),
-        asset_key=warehouse_table.key,
-    )
-    selected = {key.name for key in context.selected_asset_check_keys}
-    yield from evaluate(
-        checked, [check for check in Check if check in selected], SystemClock().now_ms(), OsFileSystem()
+        schema_file=table.schema or millrace.schema_file(table.topic),
+        bounds=Bounds(
+            skipped_offsets=declared.max_skipped_offsets,
+            dead_letter_share=declared.max_dead_letter_share,
+            load_age_s=None if declared.freshness is None else round(declared.freshness.total_seconds()),
+            lag=declared.lag_bound,
+        ),
+        asset_key=table.keys.table,
     )
 
 
-def selection_of(*checks: Check) -> dg.AssetSelection:
-    """Returns the selection of some of the checks."""
-    return dg.AssetSelection.checks(*(dg.AssetCheckKey(warehouse_table.key, check.value) for check in checks))
+def checks_of(tables: Iterable[DeclaredTable], *checks: Check) -> dg.AssetSelection:
+    """Returns the selection of some checks of tables."""
+    return dg.AssetSelection.checks(
+        *(dg.AssetCheckKey(table.keys.table, check.value) for table in tables for check in checks)
+    )

@@ -26,6 +26,11 @@ class Standing(NamedTuple):
     lag: int | None
     is_due: bool
 
+    def bounded(self, lag_bound: int | None) -> Standing:
+        """Returns the standing of a table that may lag by fewer than `lag_bound` records; None for no bound."""
+        is_within = lag_bound is not None and self.lag is not None and self.lag < lag_bound
+        return self._replace(is_due=self.is_due and not is_within)
+
 
 def standing(offsets: TopicOffsets, ledger: TableLedger) -> Standing:
     """Returns how a table stands to its topic; the ledger must have been read before the offsets."""

@@ -56,8 +56,7 @@ def _event(context: Context, asset_key: dg.AssetKey, outcome: Outcome) -> Event 
         return outcome
     report = outcome.report
     if report.version is None:
-        partition = context.partition_key if context.has_partition_key else None
-        return dg.AssetObservation(asset_key, partition=partition, metadata=nothing_new_metadata(report))
+        return dg.AssetObservation(asset_key, metadata=nothing_new_metadata(report))
     try:
         table = loaded_metadata(report.table, report.version, OsFileSystem(), topic=topic_of(context, asset_key))
     except MillraceError as error:

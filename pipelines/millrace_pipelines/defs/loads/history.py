@@ -5,27 +5,39 @@ from __future__ import annotations
 import dagster as dg
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.defs.loads.assets import warehouse_table
-from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.declaration.cluster import DeclaredCluster
+from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.defs.tables.history import TableAsset, cursor_of, look, parse_cursor
 from millrace_pipelines.defs.tables.runs import InstanceRuns
-from millrace_pipelines.defs.topics.assets import topic
-from millrace_pipelines.defs.topics.partitions import TOPICS
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 
 
-@dg.sensor(
-    minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Reports the loads, reloads, replays and erasures that the command line made, by the tables' history.",
-)
-def table_history(context: dg.SensorEvaluationContext, millrace: MillraceResource) -> dg.SensorResult | dg.SkipReason:
-    """Looks at the table of each topic."""
-    names = sorted(context.instance.get_dynamic_partitions(TOPICS))
-    assets = [TableAsset(millrace.table_dir(name), warehouse_table.key, name, topic.key) for name in names]
-    positions = parse_cursor(context.cursor)
-    seen = look(InstanceRuns(context.instance), assets, positions, OsFileSystem())
-    for location, error in seen.damaged.items():
-        context.log.error("%s can't be read: %s", location, error)
-    if not seen.events and seen.positions == positions:
-        return dg.SkipReason("no table has a commit that is not reported")
-    return dg.SensorResult(asset_events=seen.events, cursor=cursor_of(seen.positions))
+def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
+    """Returns the sensor, which runs by default."""
+
+    @dg.sensor(
+        name=f"{cluster.name}_table_history",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={cluster.name},
+        description="Reports the loads, reloads, replays and erasures that the command line made, by the tables' "
+        "history, and those of dead letters.",
+    )
+    def table_history(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        """Looks at each table, and at its dead letters."""
+        millrace = resource_of(context, cluster.name)
+        assets = []
+        for table in cluster.loaded:
+            location = millrace.table_dir(table.location or table.topic)
+            assets.append(TableAsset(location, table.keys.table, topic=table.keys.topic))
+            if table.schema is not None:
+                assets.append(TableAsset(dead_letters_dir(location), table.keys.dead_letters))
+        positions = parse_cursor(context.cursor)
+        seen = look(InstanceRuns(context.instance), assets, positions, OsFileSystem())
+        for location, error in seen.damaged.items():
+            context.log.error("%s can't be read: %s", location, error)
+        if not seen.events and seen.positions == positions:
+            return dg.SkipReason("no table has a commit that is not reported")
+        return dg.SensorResult(asset_events=seen.events, cursor=cursor_of(seen.positions))
+
+    return table_history

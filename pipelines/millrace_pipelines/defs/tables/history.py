@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 import dagster as dg
@@ -42,18 +42,16 @@ class Position(NamedTuple):
 
 
 class TableAsset(NamedTuple):
-    """A table, and the asset that stands for it, or a partition of one.
+    """A table, and the asset that stands for it.
 
     Attributes:
         location: The table's location.
         asset_key: The asset.
-        partition: The asset's partition, None where it has none.
         topic: The asset of the table's topic.
     """
 
     location: str
     asset_key: dg.AssetKey
-    partition: str | None = None
     topic: dg.AssetKey | None = None
 
 
@@ -62,10 +60,6 @@ class Runs(Protocol):
 
     def is_running(self, run_id: str) -> bool:
         """Returns whether a run has not ended; one that is unknown has."""
-        ...
-
-    def is_loading(self, asset: TableAsset) -> bool:
-        """Returns whether a run of the asset's partition has not ended; False for an asset without partitions."""
         ...
 
     def known_versions(self, asset: TableAsset, table_id: str, after_ms: int) -> frozenset[int]:
@@ -112,7 +106,7 @@ def _look_at(
     table = Table.load(asset.location, fs)
     is_known = position is not None and position.table_id == table.id and position.version <= table.version
     since = position.version if position is not None and is_known else BEFORE_THE_FIRST
-    commits = settled(runs, asset, commits_since(table, since, COMMITS_AT_ONCE))
+    commits = settled(runs, commits_since(table, since, COMMITS_AT_ONCE))
     if not commits:
         return [], Position(table.id, since)
     told = [commit for commit in commits if commit.kind in REPORTED_KINDS]
@@ -121,15 +115,9 @@ def _look_at(
     return materializations(asset, table, unknown, fs), Position(table.id, commits[-1].version)
 
 
-def settled(runs: Runs, asset: TableAsset, commits: Iterable[TableCommit]) -> list[TableCommit]:
-    """Returns the commits before the first one that a run may still report; a commit may not name its run."""
-    is_loading = cache(lambda: runs.is_loading(asset))
-    found: list[TableCommit] = []
-    for commit in commits:
-        if is_loading() if commit.run_id is None else runs.is_running(commit.run_id):
-            break
-        found.append(commit)
-    return found
+def settled(runs: Runs, commits: Iterable[TableCommit]) -> list[TableCommit]:
+    """Returns the commits before the first one that a run may still report; such a commit names its run."""
+    return list(takewhile(lambda commit: commit.run_id is None or not runs.is_running(commit.run_id), commits))
 
 
 def materializations(
@@ -142,8 +130,7 @@ def materializations(
     return [
         dg.AssetMaterialization(
             asset_key=asset.asset_key,
-            partition=asset.partition,
-            description=f"A {commit.kind} that no run of Dagster reported.",
+            description=f"A {commit.kind} that the table's history has and no run of Dagster reported.",
             metadata=metadata,
         )
         for commit, metadata in zip(commits, shown, strict=True)

@@ -7,9 +7,6 @@ import dagster as dg
 from millrace_pipelines.defs.tables.history import TableAsset
 from millrace_pipelines.defs.tables.metadata import COMMITTED_VERSION, TABLE_ID
 
-PARTITION_TAG = "dagster/partition"
-FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]
 RECORDS_AT_ONCE = 1000
 CLOCK_DIFFERENCE_S = 300.0
 
@@ -29,13 +26,6 @@ class InstanceRuns:
         run = self._instance.get_run_by_id(run_id)
         return run is not None and not run.is_finished
 
-    def is_loading(self, asset: TableAsset) -> bool:
-        """Returns whether a run of the asset's partition has not ended; False for an asset without partitions."""
-        if asset.partition is None:
-            return False
-        mine = dg.RunsFilter(tags={PARTITION_TAG: asset.partition}, statuses=UNFINISHED)
-        return self._instance.get_runs_count(mine) > 0
-
     def known_versions(self, asset: TableAsset, table_id: str, after_ms: int) -> frozenset[int]:
         """Returns the versions whose commits materializations name, among those stored at or after a time.
 
@@ -43,7 +33,6 @@ class InstanceRuns:
         """
         wanted = dg.AssetRecordsFilter(
             asset.asset_key,
-            asset_partitions=None if asset.partition is None else [asset.partition],
             after_timestamp=after_ms / 1000 - CLOCK_DIFFERENCE_S,
         )
         known: set[int] = set()

@@ -1,30 +1,28 @@
-"""Topics as an external asset: producers fill them, and a sensor reports their offsets."""
+"""What a look at the topics is to their assets: an event for each topic that moved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import dagster as dg
 
 from millrace_pipelines.defs.topics.offsets import TopicOffsets
-from millrace_pipelines.defs.topics.partitions import topics_partitions
-
-topic = dg.AssetSpec(
-    "topic",
-    partitions_def=topics_partitions,
-    group_name="millrace",
-    kinds={"kafka"},
-    description="The topics of the broker, a partition for each. The sensor `topics` records offsets as they move.",
-)
 
 
-def materializations(topics: Iterable[TopicOffsets]) -> list[dg.AssetMaterialization]:
-    """Returns an event with the offsets of each topic, without a data version: ledgers alone say what tables lack."""
+def materializations(topics: Iterable[TopicOffsets], keys: Mapping[str, dg.AssetKey]) -> list[dg.AssetMaterialization]:
+    """Returns an event with the offsets of each topic that has an asset.
+
+    It has no data version: ledgers alone say what tables lack.
+
+    Args:
+        topics: What the look found.
+        keys: By topic, the key of its asset.
+    """
     return [
         dg.AssetMaterialization(
-            asset_key=topic.key,
-            partition=offsets.topic,
+            asset_key=keys[offsets.topic],
             metadata={"records": offsets.records, "offsets": offsets.table(), "topic id": offsets.topic_id},
         )
         for offsets in topics
+        if offsets.topic in keys
     ]

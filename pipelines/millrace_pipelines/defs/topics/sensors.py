@@ -1,38 +1,80 @@
-"""The sensor that keeps the partitions of `topic` equal to the cluster's topics, and reports offsets that moved."""
+"""The sensor of a cluster's topics: it makes those that are declared, reports offsets, and finds new and gone ones."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dagster as dg
 
-from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.declaration.cluster import DeclaredCluster
+from millrace_pipelines.declaration.state import read_topics
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words
 from millrace_pipelines.defs.topics.assets import materializations
 from millrace_pipelines.defs.topics.changes import TopicChanges, cursor_of, seen_by, topic_changes
+from millrace_pipelines.defs.topics.declared import Creation, create_missing
+from millrace_pipelines.defs.topics.discovery import reload_definitions, update_state
 from millrace_pipelines.defs.topics.offsets import Look, read_topic_offsets
-from millrace_pipelines.defs.topics.partitions import TOPICS, topics_partitions
+
+LOCATION = "millrace"
 
 
-@dg.sensor(
-    minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Adds a partition for each new topic, removes those that two looks in a row lack, and reports the "
-    "offsets of topics that moved.",
-)
-def topics(context: dg.SensorEvaluationContext, millrace: MillraceResource) -> dg.SensorResult:
-    """Compares the cluster with the known partitions and with the last look."""
-    with failing_in_words(), millrace.cluster() as cluster:
-        look = read_topic_offsets(cluster)
-    log_failed(context, look)
-    changes = topic_changes(seen_by(context.cursor), look, context.instance.get_dynamic_partitions(TOPICS))
-    return dg.SensorResult(
-        dynamic_partitions_requests=[
-            topics_partitions.build_add_request(changes.added),
-            topics_partitions.build_delete_request(changes.gone),
-        ],
-        asset_events=materializations(changes.moved),
-        skip_reason=summary(look, changes),
-        cursor=cursor_of(changes.seen),
+def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
+    """Returns the sensor, which runs by default.
+
+    Args:
+        cluster: The cluster as it is defined now.
+        state: The file of the component's state.
+    """
+
+    @dg.sensor(
+        name=f"{cluster.name}_topics",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={cluster.name},
+        description="Creates declared topics that are missing, reports the offsets of topics that moved, and loads the "
+        "definitions again for new topics and for those that two looks in a row lack.",
     )
+    def topics(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Compares the cluster with the last look, and its topics with those that the definitions know."""
+        millrace = resource_of(context, cluster.name)
+        with failing_in_words(), millrace.cluster() as client:
+            look = read_topic_offsets(client)
+            creation = create_missing(client, cluster.tables, look.topics.keys() | look.failed.keys())
+        log_failed(context, look)
+        for name, reason in creation.refused.items():
+            context.log.error("topic %s can't be created: %s", name, reason)
+        changes = topic_changes(seen_by(context.cursor), look, read_topics(state))
+        with failing_in_words():
+            told = _told(context, cluster, millrace, update_state(state, changes.added, changes.gone))
+        keys = {table.topic: table.keys.topic for table in cluster.tables}
+        return dg.SensorResult(
+            asset_events=materializations(changes.moved, keys),
+            skip_reason=summary(look, changes) + created(creation) + told,
+            cursor=cursor_of(changes.seen),
+        )
+
+    return topics
+
+
+def _told(
+    context: dg.SensorEvaluationContext, cluster: DeclaredCluster, millrace: MillraceResource, now: frozenset[str]
+) -> str:
+    """Has the definitions loaded again where they are of other topics than there are now; returns what to say."""
+    if now == cluster.known_topics:
+        return ""
+    if not millrace.dagster_url:
+        return "; the definitions know of these changes once the code location is loaded again"
+    origin = context.code_location_origin
+    reload_definitions(millrace.dagster_url, LOCATION if origin is None else origin.location_name)
+    return "; the definitions were loaded again"
+
+
+def created(creation: Creation) -> str:
+    """Returns which topics a tick created, as the end of its summary; nothing where there were none to create."""
+    parts = [f"created {', '.join(creation.created)}"] if creation.created else []
+    parts += [f"{', '.join(creation.refused)} refused, as the log of this tick says"] if creation.refused else []
+    return "".join(f"; {part}" for part in parts)
 
 
 def log_failed(context: dg.SensorEvaluationContext, look: Look) -> None:

@@ -8,40 +8,46 @@ import pyarrow as pa
 from millrace.clock import SystemClock
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.defs.loads.assets import warehouse_table
-from millrace_pipelines.defs.maintenance import report_table
-from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.maintenance import maintenance_group, report_table
+from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.skipped import SKIPPED_SUFFIX
 from millrace_pipelines.warehouse.tables.find import table_locations
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, UpkeepReport, upkeep
 
 
-@dg.asset(
-    deps=[warehouse_table],
-    group_name="millrace",
-    kinds={"deltalake"},
-    retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
-    description=(
-        "Compacts small files, writes checkpoints and removes files that no version names any more, in each table of "
-        "the warehouse, a folder or a bucket, and in its dead letters, while loads go on."
-    ),
-)
-def table_upkeep(context: dg.AssetExecutionContext, millrace: MillraceResource) -> dg.MaterializeResult[None]:
-    """Does what each table of the warehouse needs."""
-    tables = _tables(context, millrace.warehouse_dir)
-    failed: dict[str, str] = {}
-    reports = [report for table in tables for report in _kept(context, table, failed)]
-    if failed:
-        raise dg.Failure(f"{len(failed)} of {len(tables)} tables could not be maintained", metadata=dict(failed))
-    return dg.MaterializeResult(
-        metadata={
-            "files compacted": sum(report.compaction.files_before for report in reports if report.compaction),
-            "files gone": sum(len(report.vacuum.files) for report in reports),
-            "bytes gone": sum(report.vacuum.bytes for report in reports),
-            "tables": report_table([_shown(report) for report in reports]),
-        }
+def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
+    """Returns the asset of the upkeep of a cluster's tables."""
+
+    @dg.asset(
+        name="table_upkeep",
+        key_prefix=cluster,
+        group_name=maintenance_group(cluster),
+        required_resource_keys={cluster},
+        kinds={"deltalake"},
+        retry_policy=dg.RetryPolicy(max_retries=2, delay=5),
+        description=(
+            "Compacts small files, writes checkpoints and removes files that no version names any more, in each table "
+            "of the warehouse, a folder or a bucket, and in its dead letters, while loads go on."
+        ),
     )
+    def table_upkeep(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+        """Does what each table of the warehouse needs."""
+        tables = _tables(context, resource_of(context, cluster).warehouse_dir)
+        failed: dict[str, str] = {}
+        reports = [report for table in tables for report in _kept(context, table, failed)]
+        if failed:
+            raise dg.Failure(f"{len(failed)} of {len(tables)} tables could not be maintained", metadata=dict(failed))
+        return dg.MaterializeResult(
+            metadata={
+                "files compacted": sum(report.compaction.files_before for report in reports if report.compaction),
+                "files gone": sum(len(report.vacuum.files) for report in reports),
+                "bytes gone": sum(report.vacuum.bytes for report in reports),
+                "tables": report_table([_shown(report) for report in reports]),
+            }
+        )
+
+    return table_upkeep
 
 
 def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:

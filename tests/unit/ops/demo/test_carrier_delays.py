@@ -1,14 +1,19 @@
 """The demo's downstream job: what it makes of flights, batch by batch, is what the source says."""
 
+import sys
+from importlib.resources import files
+
 import dagster as dg
 import pytest
-from dagster._core.workspace.autodiscovery import loadable_targets_from_python_module
 
 from millrace.client.consumer import Message
 from millrace_ops.demo.carrier_delays import SCHEMA, Delays, added_up, by_carrier, carrier_delays, each_alone
-from millrace_ops.demo.definitions import defs
+from millrace_ops.demo.demo import DEFINITIONS
 from millrace_ops.demo.flights import events, read_flights
-from millrace_pipelines.defs.topics.partitions import TOPICS
+from millrace_pipelines.definitions import load_project
+from millrace_pipelines.project import make_project, write_definitions
+
+DELAYS = dg.AssetKey("carrier_delays")
 
 
 @pytest.fixture(scope="module")
@@ -37,26 +42,40 @@ def test_delays_are_those_of_the_rows(flights):
     assert Delays(1, 1, 0, 0, 0, 0).mean_arrival_delay is None
 
 
-def test_the_demos_definitions_have_the_delays_behind_the_topic_with_a_pool_of_their_own():
+def test_the_demos_definitions_have_the_delays_behind_the_topic_with_a_pool_of_their_own(tmp_path, monkeypatch):
+    defs, key = demo_definitions(tmp_path, monkeypatch), DELAYS
     graph = defs.resolve_asset_graph()
-    key = dg.AssetKey("carrier_delays")
-    assert graph.get(key).parent_keys == {dg.AssetKey("topic")}
+    assert graph.get(key).parent_keys == {dg.AssetKey(["millrace", "topic", "flights"])}
+    assert graph.get(key).group_name == "flights"
     assert defs.get_assets_def(key).op.pool == "downstream/carrier_delays"
-    assert {"warehouse_table", "retention"} <= {one.to_user_string() for one in graph.get_all_asset_keys()}
+    there = {one.to_user_string() for one in graph.get_all_asset_keys()}
+    assert {"millrace/table/flights", "millrace/dead_letters/flights", "millrace/retention"} <= there
 
 
-def test_the_delays_follow_the_topic_where_the_sensor_of_conditions_runs():
-    instance, key = dg.DagsterInstance.ephemeral(), dg.AssetKey("carrier_delays")
-    instance.add_dynamic_partitions(TOPICS, ["flights"])
+def test_the_delays_follow_the_topic(tmp_path, monkeypatch):
+    defs, instance, key = demo_definitions(tmp_path, monkeypatch), dg.DagsterInstance.ephemeral(), DELAYS
     first = dg.evaluate_automation_conditions(defs, instance=instance, asset_selection=dg.AssetSelection.assets(key))
     assert first.total_requested == 0
-    instance.report_runless_asset_event(dg.AssetMaterialization("topic", partition="flights"))
+    instance.report_runless_asset_event(dg.AssetMaterialization(["millrace", "topic", "flights"]))
     second = dg.evaluate_automation_conditions(
         defs, instance=instance, asset_selection=dg.AssetSelection.assets(key), cursor=first.cursor
     )
     assert second.total_requested == 1
+    [sensor] = [one for one in defs.sensors if one.name == "default_automation_condition_sensor"]
+    assert sensor.default_status.value == "RUNNING"
 
 
-def test_dagster_loads_the_demos_definitions():
-    [target] = loadable_targets_from_python_module("millrace_ops.demo.definitions", None)
-    assert target.attribute == "defs"
+def demo_definitions(folder, monkeypatch):
+    make_demo_project(folder)
+    monkeypatch.setenv("MILLRACE_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setenv("MILLRACE_WAREHOUSE_DIR", str(folder))
+    monkeypatch.setattr("sys.path", sys.path[:])
+    for name in ("defs", "defs.carrier_delays"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return load_project(str(folder))
+
+
+def make_demo_project(folder):
+    for name in DEFINITIONS:
+        write_definitions(str(folder), name, files("millrace_ops.demo").joinpath("defs", name).read_text())
+    make_project(str(folder))

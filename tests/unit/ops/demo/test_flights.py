@@ -42,7 +42,7 @@ def test_missing_values_are_null(flights):
 
 
 def test_the_declared_schema_has_the_columns_of_the_source(flights):
-    with as_file(files("millrace_ops.demo").joinpath("flights.json")) as schema:
+    with as_file(files("millrace_ops.demo").joinpath("defs", "cluster", "flights.json")) as schema:
         fields = read_payload_schema(str(schema)).fields
     assert [field.name for field in fields] == flights.column_names
     nulls = {name for name in flights.column_names if flights[name].null_count}

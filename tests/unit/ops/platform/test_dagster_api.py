@@ -22,7 +22,7 @@ def test_a_finished_run():
             {"__typename": "AssetCheckEvaluationEvent", "evaluation": {"checkName": "completeness", "success": True}},
             materializations=[
                 {
-                    "assetKey": {"path": ["warehouse_table"]},
+                    "assetKey": {"path": ["millrace", "table", "flights"]},
                     "metadataEntries": [
                         {"label": "rows", "intRepr": "84292"},
                         {"label": "seconds", "floatValue": 0.5},
@@ -33,7 +33,7 @@ def test_a_finished_run():
         ),
     )
     assert run.is_finished
-    assert run.figures == {"warehouse_table": {"rows": 84292, "seconds": 0.5}}
+    assert run.figures == {"millrace/table/flights": {"rows": 84292, "seconds": 0.5}}
     assert run.checks == {"completeness": True}
     assert run.message == "load: committed"
     assert run.failure == ""

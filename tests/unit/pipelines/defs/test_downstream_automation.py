@@ -31,7 +31,7 @@ class Loads:
         self.definitions = dg.Definitions(
             assets=[words_table, micro_batch_asset(listed, deps=[words_table], **options)],
             asset_checks=[check_of("whole", passed=True, blocking=True), check_of("fine", passed=True, blocking=False)],
-            resources={"consumer_groups": dg.ResourceDefinition.none_resource()},
+            resources={"millrace_consumer_groups": dg.ResourceDefinition.none_resource()},
         )
         self.cursor = None
 

@@ -1,12 +1,10 @@
 """The check of groups that ZooKeeper coordinates: what counts as a fault, and how often it is looked for."""
 
-import dagster as dg
 import pytest
 
 from millrace.client.consumer import Partition
 from millrace.client.consumer.group_owners import GroupOwnership, Owner, OwnershipFinding, ownership_findings
 from millrace_pipelines.defs.groups.ownership import LOOKS, examine, ownership_result
-from millrace_pipelines.defs.groups.schedules import hourly_ownership_check
 
 FIRST, SECOND = Partition("words", 0), Partition("words", 1)
 
@@ -63,11 +61,3 @@ def test_a_result_says_what_was_found():
     )  # fmt: skip
     assert (failed.passed, failed.description) == (False, "Partitions without a live owner: 1.")
     assert failed.metadata["findings"].value == "- group g: words-1 has no owner, though the group has members"
-
-
-def test_the_schedule_skips_where_there_is_no_zookeeper(monkeypatch):
-    monkeypatch.delenv("MILLRACE_ZOOKEEPER", raising=False)
-    skipped = hourly_ownership_check(dg.build_schedule_context())
-    assert "names no ZooKeeper" in skipped.skip_message
-    monkeypatch.setenv("MILLRACE_ZOOKEEPER", "127.0.0.1:2181")
-    assert isinstance(hourly_ownership_check(dg.build_schedule_context()), dg.RunRequest)

@@ -4,10 +4,9 @@ import dagster as dg
 import pytest
 
 from millrace_pipelines.defs.admin_endpoint import MaintenanceRefusedError
-from millrace_pipelines.defs.compaction.schedules import hourly_compaction
 from millrace_pipelines.defs.maintenance import failures_in_words, partition_metadata
+from millrace_pipelines.defs.maintenance_schedules import maintenance_schedules
 from millrace_pipelines.defs.request_interval import REQUEST_INTERVAL_MS
-from millrace_pipelines.defs.retention.schedules import hourly_retention
 from millrace_pipelines.http import ServiceUnreachableError
 
 
@@ -42,8 +41,9 @@ def test_a_failure_says_what_the_error_says_and_is_retried_where_that_may_help(e
     assert (raised.value.description, raised.value.allow_retries) == (str(error), retries)
 
 
-@pytest.mark.parametrize("schedule", [hourly_retention, hourly_compaction])
-def test_schedules_keep_the_interval_that_the_broker_is_told(schedule):
+@pytest.mark.parametrize("name", ["lake_hourly_retention", "lake_hourly_compaction"])
+def test_schedules_keep_the_interval_that_the_broker_is_told(name):
+    [schedule] = [one for one in maintenance_schedules("lake") if one.name == name]
     minute, *others = schedule.cron_schedule.split()
     assert minute.isdecimal()
     assert others == ["*"] * 4, "once an hour"

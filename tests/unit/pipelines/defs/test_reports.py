@@ -1,8 +1,11 @@
 """How maintenance reports and findings are shown."""
 
+import dagster as dg
+
 from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.defs.recovery.assets import no_findings
 
+KEY = dg.AssetKey("recovery_check")
 CLEAN = {"topic": "events", "partition": 0, "records": 10, "findings": []}
 TORN = {
     "topic": "events",
@@ -23,12 +26,12 @@ def test_no_partitions_make_an_empty_table():
 
 
 def test_a_clean_log_passes():
-    result = no_findings([CLEAN])
+    result = no_findings([CLEAN], KEY)
     assert result.passed
     assert result.metadata["findings"].value == "none"
 
 
 def test_a_finding_fails_and_is_named_by_file_and_byte():
-    result = no_findings([CLEAN, TORN])
+    result = no_findings([CLEAN, TORN], KEY)
     assert not result.passed
     assert result.metadata["findings"].value == "- `events-1/00000000000000000000.log` at byte 4096: wrong CRC"

@@ -2,6 +2,7 @@
 
 import random
 
+import dagster as dg
 import pytest
 
 from millrace.client import LogOffsets
@@ -11,6 +12,7 @@ from millrace_pipelines.defs.topics.changes import Seen, cursor_of, seen_by, top
 from millrace_pipelines.defs.topics.offsets import Look, TopicOffsets
 from millrace_pipelines.defs.topics.sensors import summary
 
+KEY = dg.AssetKey(["lake", "topic", "events"])
 NOTHING = Seen({}, frozenset())
 
 
@@ -143,8 +145,8 @@ def test_a_version_moves_with_the_logs_ends_and_the_topic_id_alone():
 
 
 def test_a_report_shows_the_offsets():
-    [materialization] = materializations([topic((2, 5), (0, 4))])
-    assert materialization.partition == "events"
+    [materialization] = materializations([topic((2, 5), (0, 4)), topic(name="ignored")], {"events": KEY})
+    assert materialization.asset_key == KEY
     assert materialization.metadata["records"].value == 7
     rows = [record.data for record in materialization.metadata["offsets"].records]
     assert rows == [

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from millrace_pipelines.defs.tables.checks.results import Check, check_result, findings_list, number
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.tables.checks.results import check_result, findings_list, number
 from millrace_pipelines.warehouse.completeness.newest_load import LoadAudit
 
 

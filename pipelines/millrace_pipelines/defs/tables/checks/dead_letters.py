@@ -7,7 +7,8 @@ from typing import NamedTuple
 import dagster as dg
 
 from millrace.fs import FileSystem
-from millrace_pipelines.defs.tables.checks.results import Check, check_result, number
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.tables.checks.results import check_result, number
 from millrace_pipelines.defs.tables.metadata import rows_of, waiting_letters
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there

@@ -5,18 +5,19 @@ A table that no load has created yet passes them. A table that can't be read fai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
+from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.tables.checks.completeness import completeness, load_completeness
 from millrace_pipelines.defs.tables.checks.dead_letters import MAX_SHARE, count_letters, dead_letters
 from millrace_pipelines.defs.tables.checks.freshness import freshness, newest_of
 from millrace_pipelines.defs.tables.checks.lag import lag
-from millrace_pipelines.defs.tables.checks.results import DESCRIPTIONS, Check, check_result
+from millrace_pipelines.defs.tables.checks.results import DESCRIPTIONS, check_result
 from millrace_pipelines.defs.tables.checks.schema_drift import drift_of, schema_drift
 from millrace_pipelines.defs.tables.checks.skipped import read_skipped, skipped_offsets
 from millrace_pipelines.warehouse.completeness.audit import audit
@@ -67,12 +68,10 @@ class CheckedTable:
     asset_key: dg.AssetKey | None = None
 
 
-def check_specs(
-    asset: dg.AssetKey, partitions_def: dg.PartitionsDefinition[str] | None = None
-) -> list[dg.AssetCheckSpec]:
-    """Returns the declarations of all checks of a table's asset."""
+def check_specs(asset: dg.AssetKey, blocking: Collection[Check] = ()) -> list[dg.AssetCheckSpec]:
+    """Returns the declarations of all checks of a table's asset, some of which assets downstream wait for."""
     return [
-        dg.AssetCheckSpec(check.value, asset=asset, description=description, partitions_def=partitions_def)
+        dg.AssetCheckSpec(check.value, asset=asset, description=description, blocking=check in blocking)
         for check, description in DESCRIPTIONS.items()
     ]
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import dagster as dg
 import pyarrow.compute as pc
 
-from millrace_pipelines.defs.tables.checks.results import Check, check_result, number
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.tables.checks.results import check_result, number
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.history import newest_load
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import dagster as dg
 
-from millrace_pipelines.defs.tables.checks.results import Check, check_result, number
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.tables.checks.results import check_result, number
 
 
 def lag(

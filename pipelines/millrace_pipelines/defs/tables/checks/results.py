@@ -7,24 +7,11 @@ None is blocking here: where a load stands beside others, a blocking check would
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 import dagster as dg
 
+from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.tables.preview import ESCAPED, MARKUP
-
-
-class Check(StrEnum):
-    """The name of a check."""
-
-    LOAD_COMPLETENESS = "load_completeness"
-    COMPLETENESS = "completeness"
-    SKIPPED_OFFSETS = "skipped_offsets"
-    DEAD_LETTERS = "dead_letters"
-    FRESHNESS = "freshness"
-    LAG = "lag"
-    SCHEMA_DRIFT = "schema_drift"
-
 
 DESCRIPTIONS: Mapping[Check, str] = {
     Check.LOAD_COMPLETENESS: "The newest load made a row or a dead letter of each record of its offsets, once.",

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import dagster as dg
 
-from millrace_pipelines.defs.tables.checks.results import Check, check_result, findings_list, number
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.tables.checks.results import check_result, findings_list, number
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of

@@ -8,7 +8,8 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace_pipelines.defs.tables.checks.results import Check, check_result, number
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.tables.checks.results import check_result, number
 from millrace_pipelines.warehouse.delta.table import load_if_there
 from millrace_pipelines.warehouse.ledger.skipped import skipped_location
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.tables.checks import evaluate
 from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD, Bounds, CheckedTable, check_specs
-from millrace_pipelines.defs.tables.checks.results import Check
 from millrace_support.loads import FS, Loads
 
 KEY = dg.AssetKey("events")

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
+from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.tables.checks.completeness import completeness, load_completeness
 from millrace_pipelines.defs.tables.checks.dead_letters import LetterCounts, count_letters, dead_letters
 from millrace_pipelines.defs.tables.checks.freshness import Newest, freshness, newest_of
 from millrace_pipelines.defs.tables.checks.lag import lag
-from millrace_pipelines.defs.tables.checks.results import DESCRIPTIONS, Check
+from millrace_pipelines.defs.tables.checks.results import DESCRIPTIONS
 from millrace_pipelines.defs.tables.checks.schema_drift import Drift, drift_of, schema_drift
 from millrace_pipelines.defs.tables.checks.skipped import Skipped, read_skipped, skipped_offsets
 from millrace_pipelines.warehouse.completeness.newest_load import LoadAudit, audit_newest_load

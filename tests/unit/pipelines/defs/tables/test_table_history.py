@@ -33,9 +33,9 @@ def loads(tmp_path):
 class Sensor:
     """Looks as the sensor does: it stores the events and keeps the cursor."""
 
-    def __init__(self, instance, *directories, partition=None):
+    def __init__(self, instance, *directories, key=None):
         self.instance = instance
-        self.assets = [TableAsset(directory, KEY, partition) for directory in directories]
+        self.assets = [TableAsset(directory, key or KEY) for directory in directories]
         self.cursor = None
         self.damaged = {}
 
@@ -53,12 +53,12 @@ def sensor(instance, loads):
     return Sensor(instance, loads.directory)
 
 
-def reported(instance, loads, version, partition=None):
+def reported(instance, loads, version):
     """A run's own materialization of a commit."""
     table = Table.load(loads.directory, FS)
     [commit] = commits_since(table, version - 1, 1)
     metadata = commit_metadata(table, commit)
-    instance.report_runless_asset_event(dg.AssetMaterialization(KEY, partition=partition, metadata=metadata))
+    instance.report_runless_asset_event(dg.AssetMaterialization(KEY, metadata=metadata))
 
 
 def test_each_commit_is_reported_once(loads, sensor):
@@ -105,17 +105,6 @@ def test_a_commit_of_a_run_waits_for_its_end(loads, instance, sensor):
     assert sensor.tick() == [4]
 
 
-def test_a_commit_that_names_no_run_waits_for_the_runs_of_its_partition(loads, instance):
-    sensor = Sensor(instance, loads.directory, partition="events")
-    run = instance.create_run_for_job(noop, status=dg.DagsterRunStatus.STARTED, tags={"dagster/partition": "events"})
-    assert sensor.tick() == []
-    reported(instance, loads, 1, "events")
-    instance.report_run_canceled(run)
-    assert sensor.tick() == []
-    loads.load((5, 6), [5])
-    assert sensor.tick() == [2]
-
-
 def test_a_run_that_ended_without_a_report_has_its_commit_reported(loads, instance, sensor):
     run = instance.create_run_for_job(noop, status=dg.DagsterRunStatus.STARTED)
     loads.load((5, 6), [5], run_id=run.run_id)
@@ -133,13 +122,13 @@ def test_a_lost_cursor_repeats_nothing(loads, sensor, cursor):
     assert sensor.tick() == [2]
 
 
-def test_partitions_of_an_asset_are_apart(instance, tmp_path):
+def test_assets_are_apart(instance, tmp_path):
     first, second = (Loads(str(tmp_path / name)) for name in ("a", "b"))
     for loads in (first, second):
         loads.load((0, 5), range(5))
-    assert Sensor(instance, first.directory, partition="a").tick() == [1]
-    assert Sensor(instance, first.directory, partition="a").tick() == []
-    assert Sensor(instance, second.directory, partition="b").tick() == [1]
+    assert Sensor(instance, first.directory, key=dg.AssetKey("a")).tick() == [1]
+    assert Sensor(instance, first.directory, key=dg.AssetKey("a")).tick() == []
+    assert Sensor(instance, second.directory, key=dg.AssetKey("b")).tick() == [1]
 
 
 def test_a_table_that_was_deleted_and_created_again(loads, sensor):

@@ -1,0 +1,199 @@
+"""The fields of a `defs.yaml`: a cluster, a warehouse, and the tables that topics become.
+
+    type: millrace_pipelines.MillraceComponent
+    attributes:
+      bootstrap: "{{ env.MILLRACE_BOOTSTRAP }}"
+      warehouse: s3://lake/tables
+      undeclared_topics: load
+      tables:
+        - topic: flights
+          schema: flights.json
+          schedule: "*/15 * * * *"
+        - pattern: orders-.*
+          mode: upsert
+
+A value that can't be is refused with its file, line and field: Dagster adds them to what these models raise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date, timedelta
+from enum import StrEnum
+from typing import Annotated, Self
+
+from dagster._core.errors import DagsterInvalidDefinitionError
+from dagster._utils.schedules import is_valid_cron_schedule
+from dagster._utils.tags import normalize_tags
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.warehouse.delta.compression import Compression
+from millrace_pipelines.warehouse.tables.choices import Mode
+
+DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s:]+@[^@\s]+")
+CLUSTER = "millrace"
+
+
+def _duration(value: object) -> timedelta:
+    """Returns the duration of a text such as `90s`, `15m`, `6h` or `1d`."""
+    found = DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not int(found[1]):
+        raise ValueError("expected a duration such as 90s, 15m, 6h or 1d")
+    return timedelta(**{UNITS[found[2]]: int(found[1])})
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return value
+
+
+def _cron(value: str) -> str:
+    if not is_valid_cron_schedule(value):
+        raise ValueError('expected a cron schedule of five fields, such as "*/15 * * * *"')
+    return value
+
+
+def _owner(value: str) -> str:
+    if not OWNER.fullmatch(value):
+        raise ValueError("expected an owner such as ann@example.org or team:data")
+    return value
+
+
+def _tags(value: Mapping[str, str]) -> Mapping[str, str]:
+    try:
+        return dict(normalize_tags(value, strict=True))
+    except DagsterInvalidDefinitionError as error:
+        raise ValueError(str(error)) from error
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
+Cron = Annotated[str, AfterValidator(_cron)]
+Name = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
+Tags = Annotated[Mapping[str, str], AfterValidator(_tags)]
+Owner = Annotated[str, AfterValidator(_owner)]
+Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Undeclared(StrEnum):
+    """What becomes of topics that no declaration names."""
+
+    IGNORE = "ignore"
+    OBSERVE = "observe"
+    LOAD = "load"
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TableDeclaration(_Declared):
+    """A table that a topic becomes, or one for each topic that a pattern matches as a whole.
+
+    Attributes:
+        topic: The topic's name; either this or `pattern`.
+        pattern: A regular expression (of Python's `re`); it counts where no
+            declaration names the topic, and the first that fits does.
+        partitions: How many partitions the topic is created with; only for a topic by name.
+        config: The topic's settings, such as `retention.ms`.
+        table: The table's folder, or s3://bucket/path, by default WAREHOUSE/TOPIC; `{topic}` stands for the name.
+        schema_file: The payload's schema, a path beside the `defs.yaml`; by default the table has raw records.
+        mode: A row for each record, or for each key; by default what the table has.
+        isolation: Whether records of open and aborted transactions are left out.
+        compression: The codec of the files written; by default what the table has.
+        group: The group whose offsets tools see; by default a name made of the table's.
+        max_records_per_run: The largest number of offsets that one load takes.
+        schedule: When to load: a cron schedule, in UTC.
+        lag_bound: Load as soon as the table lags the topic by this many records, in place of a schedule.
+        freshness: How old the newest load may be.
+        max_dead_letter_share: The share of a load's records that may be dead letters, from 0 to 1.
+        max_skipped_offsets: How many offsets the table may go on without.
+        blocking_checks: The checks of the table that have to pass before assets downstream are updated.
+        owners: Who is responsible: addresses of people, or `team:NAME`.
+        tags: Tags of the assets.
+        asset_group: Dagster's group of the assets; by default the beginning of the topic's name.
+    """
+
+    topic: Name | None = None
+    pattern: Pattern | None = None
+    partitions: int | None = Field(default=None, ge=1)
+    config: Mapping[str, str | int | float | bool] = {}
+    table: str | None = Field(default=None, min_length=1)
+    schema_file: str | None = Field(default=None, alias="schema", min_length=1)
+    mode: Mode | None = None
+    isolation: Isolation = Isolation.READ_COMMITTED
+    compression: Compression | None = None
+    group: str | None = Field(default=None, min_length=1)
+    max_records_per_run: int | None = Field(default=None, ge=1)
+    schedule: Cron | None = None
+    lag_bound: int | None = Field(default=None, ge=1)
+    freshness: Duration | None = None
+    max_dead_letter_share: float = Field(default=0.01, ge=0, le=1)
+    max_skipped_offsets: int = Field(default=0, ge=0)
+    blocking_checks: tuple[Check, ...] = (Check.LOAD_COMPLETENESS,)
+    owners: tuple[Owner, ...] = ()
+    tags: Tags = {}
+    asset_group: Identifier | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.topic is None) == (self.pattern is None):
+            raise ValueError("expected either a topic or a pattern")
+        if self.schedule is not None and self.lag_bound is not None:
+            raise ValueError("expected a schedule or a lag_bound, not both")
+        if self.pattern is not None:
+            if self.partitions is not None or self.config:
+                raise ValueError("partitions and config are for a topic by name: a pattern creates no topics")
+            if self.table is not None and "{topic}" not in self.table:
+                raise ValueError(
+                    "the table of a pattern needs {topic} in its path, or its topics would share one table"
+                )
+        return self
+
+    def fits(self, topic: str) -> bool:
+        """Returns whether this is a declaration of the topic's table."""
+        return topic == self.topic if self.pattern is None else re.fullmatch(self.pattern, topic) is not None
+
+
+class ClusterDeclaration(_Declared):
+    """A cluster, the warehouse of its tables, and the tables.
+
+    Attributes:
+        cluster: The first part of the asset keys; it tells the clusters of one Dagster instance apart.
+        bootstrap: `HOST:PORT` of a broker; by default the environment variable MILLRACE_BOOTSTRAP.
+        admin_url: The broker's admin endpoint; by default MILLRACE_ADMIN_URL.
+        zookeeper: `HOST:PORT[,…][/chroot]`, for downstream jobs; by default MILLRACE_ZOOKEEPER.
+        warehouse: The folder of the tables, or s3://bucket/path; by default MILLRACE_WAREHOUSE_DIR.
+        master: Spark's master; by default MILLRACE_SPARK_MASTER.
+        spark: Settings of Spark, for every load.
+        reload_since: The first day that can be reloaded by partition.
+        undeclared_topics: Whether topics that no declaration fits are ignored, shown, or loaded as raw records.
+        tables: The declarations.
+    """
+
+    cluster: Identifier = CLUSTER
+    bootstrap: str | None = None
+    admin_url: str | None = None
+    zookeeper: str | None = None
+    warehouse: str | None = None
+    master: str | None = None
+    spark: Mapping[str, str] = {}
+    reload_since: date = date(2020, 1, 1)
+    undeclared_topics: Undeclared = Undeclared.OBSERVE
+    tables: tuple[TableDeclaration, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_topic_once(self) -> Self:
+        names = [table.topic for table in self.tables if table.topic is not None]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"declared more than once: {', '.join(twice)}")
+        return self

@@ -1,0 +1,213 @@
+"""The jobs that mend tables: reload, backfill, replay, erase. Each is one step on the tables of the topics it is given.
+
+What a job commits is a materialization of the table's asset; a dry run, and a job that finds nothing to do, is an
+observation. The tables are mended one after the other; one that fails stops no other, and the step fails at the end.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import dagster as dg
+
+from millrace.errors import MillraceError
+from millrace.fs import OsFileSystem
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.defs.loads.assets import SPARK_POOL
+from millrace_pipelines.defs.loads.child_process import run_jobs
+from millrace_pipelines.defs.loads.events import Event, asset_events, step_failure
+from millrace_pipelines.defs.loads.options import table_options
+from millrace_pipelines.defs.loads.previews import PREVIEW, load_previews
+from millrace_pipelines.defs.maintenance import failures_in_words
+from millrace_pipelines.defs.repairs.config import BackfillConfig, EraseConfig, ReloadConfig, ReplayConfig
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
+from millrace_pipelines.defs.tables.metadata import loaded_metadata
+from millrace_pipelines.runs.failures import Failed, failure_of
+from millrace_pipelines.runs.jobs import ReloadJob
+from millrace_pipelines.warehouse.dead_letters.letters import Selection
+from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
+from millrace_pipelines.warehouse.load.replay import ReplayOptions, ReplayReport, replay
+from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+
+Logged = dg.AssetMaterialization | dg.AssetObservation
+Metadata: TypeAlias = "Mapping[str, dg.RawMetadataValue]"
+AT_ONCE = 0
+
+
+def repair_jobs(cluster: DeclaredCluster) -> list[dg.JobDefinition]:
+    """Returns the jobs of a cluster, none where no topic becomes a table."""
+    if not cluster.loaded:
+        return []
+    return [_reload_job(cluster), _backfill_job(cluster), _replay_job(cluster), _erase_job(cluster)]
+
+
+def _reload_job(cluster: DeclaredCluster) -> dg.JobDefinition:
+    @dg.op(name=f"{cluster.name}_reload_range", required_resource_keys={cluster.name}, pool=SPARK_POOL)
+    def reload_range(context: dg.OpExecutionContext, config: ReloadConfig) -> None:
+        """Reads a part of topics again, and replaces what their tables have of it."""
+        _reload(context, cluster, config)
+
+    @dg.job(
+        name=f"{cluster.name}_reload",
+        executor_def=dg.in_process_executor,
+        description="Read a part of topics again, by offsets or times, and replace what their tables have of it.",
+    )
+    def reload() -> None:
+        reload_range()
+
+    return reload
+
+
+def _backfill_job(cluster: DeclaredCluster) -> dg.JobDefinition:
+    @dg.op(name=f"{cluster.name}_backfill_tables", required_resource_keys={cluster.name}, pool=SPARK_POOL)
+    def backfill_tables(context: dg.OpExecutionContext, config: BackfillConfig) -> None:
+        """Loads what lies below the first offsets of tables."""
+        _reload(context, cluster, config)
+
+    @dg.job(
+        name=f"{cluster.name}_backfill",
+        executor_def=dg.in_process_executor,
+        description="Load what lies below the first offsets of tables, such as logs that were imported later.",
+    )
+    def backfill() -> None:
+        backfill_tables()
+
+    return backfill
+
+
+def _reload(context: dg.OpExecutionContext, cluster: DeclaredCluster, config: ReloadConfig | BackfillConfig) -> None:
+    millrace = resource_of(context, cluster.name)
+    with failures_in_words():
+        tables, selection = config.tables(cluster), config.selection()
+    jobs = [
+        ReloadJob(
+            key=table.keys.table.to_user_string(),
+            options=config.applied(table_options(table, millrace, context.run.run_id)),
+            selection=selection,
+        )
+        for table in tables
+    ]
+    if config.dry_run:
+        for observation in load_previews(context, jobs, OsFileSystem()):
+            context.log_event(observation)
+        return
+    outcomes = run_jobs(
+        context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
+    )
+    for event in asset_events(context, outcomes):
+        context.log_event(_logged(event))
+
+
+def _logged(event: Event) -> Logged:
+    """Returns an event of an asset as one that a step of a job without assets logs."""
+    if isinstance(event, dg.AssetObservation):
+        return event
+    assert event.asset_key is not None
+    return dg.AssetMaterialization(event.asset_key, metadata=event.metadata)
+
+
+def _replay_job(cluster: DeclaredCluster) -> dg.JobDefinition:
+    @dg.op(name=f"{cluster.name}_replay_letters", required_resource_keys={cluster.name})
+    def replay_letters(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
+        """Appends the letters that decode now to the rows."""
+        millrace = resource_of(context, cluster.name)
+        selection = Selection(config.reason, config.partition, config.from_offset, config.until_offset)
+
+        def mend(table: DeclaredTable) -> Logged:
+            options = ReplayOptions(
+                table=_location(table, millrace),
+                schema=config.corrected_schema or table.schema or millrace.schema_file(table.topic),
+                selection=selection,
+                dry_run=config.dry_run,
+            )
+            return _replayed(table, replay(options))
+
+        with failures_in_words():
+            tables = config.tables(cluster)
+        _mend_each(context, tables, mend)
+
+    @dg.job(
+        name=f"{cluster.name}_replay",
+        executor_def=dg.in_process_executor,
+        description="Append dead letters that decode now to the rows of their tables, each exactly once.",
+    )
+    def replay_job() -> None:
+        replay_letters()
+
+    return replay_job
+
+
+def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
+    @dg.op(name=f"{cluster.name}_erase_keys", required_resource_keys={cluster.name})
+    def erase_keys(context: dg.OpExecutionContext, config: EraseConfig) -> None:
+        """Erases all records of some keys from tables and their dead letters."""
+        millrace, fs = resource_of(context, cluster.name), OsFileSystem()
+
+        def mend(table: DeclaredTable) -> Logged:
+            location = _location(table, millrace)
+            report = erase(location, keys, fs, dry_run=config.dry_run)
+            shown: dict[str, dg.RawMetadataValue] = {}
+            if config.vacuum:
+                gone = vacuum(location, fs, retention_hours=AT_ONCE, dry_run=config.dry_run)
+                shown["files removed" if not config.dry_run else "files to remove"] = len(gone.files)
+            return _erased(table, report, shown)
+
+        with failures_in_words():
+            tables, keys = config.tables(cluster), config.key_bytes()
+        _mend_each(context, tables, mend)
+
+    @dg.job(
+        name=f"{cluster.name}_erase",
+        executor_def=dg.in_process_executor,
+        description="Erase all records of some keys from tables and their dead letters, and the files that had them. "
+        "The topic keeps its records: send it a tombstone for each key.",
+    )
+    def erase_job() -> None:
+        erase_keys()
+
+    return erase_job
+
+
+def _mend_each(
+    context: dg.OpExecutionContext, tables: list[DeclaredTable], mend: Callable[[DeclaredTable], Logged]
+) -> None:
+    """Mends each table and logs what was done; raises dg.Failure, after all, with what those that failed say."""
+    failed: dict[str, Failed] = {}
+    for table in tables:
+        try:
+            context.log_event(mend(table))
+        except MillraceError as error:
+            failed[table.keys.table.to_user_string()] = failure_of(error)
+    if failed:
+        raise step_failure(failed, len(tables))
+
+
+def _location(table: DeclaredTable, millrace: MillraceResource) -> str:
+    return millrace.table_dir(table.location or table.topic)
+
+
+def _replayed(table: DeclaredTable, report: ReplayReport) -> Logged:
+    metadata: dict[str, dg.RawMetadataValue] = {
+        "letters selected": report.selected,
+        "letters to replay" if report.dry_run else "letters replayed": report.replayed,
+        "letters that stay": dict(report.staying) or "none",
+    }
+    return _event(table, report.table, report.versions[-1] if report.versions else None, metadata, report.dry_run)
+
+
+def _erased(table: DeclaredTable, report: EraseReport, shown: Metadata) -> Logged:
+    what = "to erase" if report.dry_run else "erased"
+    metadata: dict[str, dg.RawMetadataValue] = {
+        f"rows {what}": report.rows,
+        f"dead letters {what}": report.dead_letters,
+        "dead letters of loads under way, which stay": report.left,
+        "files with the keys": report.files,
+        **shown,
+    }
+    return _event(table, report.table, report.version, metadata, report.dry_run)
+
+
+def _event(table: DeclaredTable, location: str, version: int | None, metadata: Metadata, dry_run: bool) -> Logged:
+    if version is None:
+        return dg.AssetObservation(table.keys.table, description=PREVIEW if dry_run else None, metadata=metadata)
+    shown = loaded_metadata(location, version, OsFileSystem(), topic=table.keys.topic)
+    return dg.AssetMaterialization(table.keys.table, metadata={**shown, **metadata})

@@ -1,0 +1,54 @@
+"""The project of a platform's definitions: a folder that `dg` and the code server of `millrace up` read alike.
+
+It is made without Dagster, which `millrace up` doesn't keep in its memory; `definitions` loads it.
+
+    DIR/dg.toml             says that this folder is a project, and that its definitions lie in defs/
+    DIR/defs/…/defs.yaml    the declarations (docs/dagster.md)
+    DIR/defs/.local_defs_state/    the topics that the cluster had when it was last asked
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DG_TOML = """\
+directory_type = "project"
+
+[project]
+root_module = "defs"
+defs_module = "defs"
+code_location_name = "millrace"
+code_location_target_module = "millrace_pipelines.definitions"
+"""
+
+DEFS_YAML = """\
+# The cluster of this platform, and the tables that its topics become: docs/dagster.md has all fields.
+type: millrace_pipelines.MillraceComponent
+
+attributes:
+  # Topics that are not declared below become tables of raw records: "load". "observe" only shows them.
+  undeclared_topics: load
+  tables: []
+  #  - topic: flights
+  #    partitions: 4
+  #    schema: flights.json          # beside this file
+  #    schedule: "*/15 * * * *"      # or lag_bound: 10000
+  #    freshness: 1h
+  #    owners: [team:data]
+"""
+
+
+def make_project(directory: str) -> None:
+    """Writes the files of a project where they are missing; a folder `defs` that is there stays as it is."""
+    root = Path(directory)
+    if not (root / "defs").is_dir():
+        write_definitions(directory, "cluster/defs.yaml", DEFS_YAML)
+    if not (root / "dg.toml").is_file():
+        (root / "dg.toml").write_text(DG_TOML, encoding="utf-8")
+
+
+def write_definitions(directory: str, path: str, text: str) -> None:
+    """Writes a file below the project's `defs`."""
+    file = Path(directory) / "defs" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")

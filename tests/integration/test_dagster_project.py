@@ -1,0 +1,101 @@
+"""The project of a platform: its definitions by the topics of a real broker, without one, and with a wrong file."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from millrace.client import Admin, Cluster
+from millrace.errors import SetupError
+from millrace_pipelines.definitions import load_project
+from millrace_pipelines.project import DEFS_YAML, make_project, write_definitions
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project whose definitions can be loaded several times in this process."""
+    make_project(str(tmp_path))
+    monkeypatch.setattr("sys.path", sys.path[:])
+    monkeypatch.setenv("MILLRACE_WAREHOUSE_DIR", str(tmp_path / "warehouse"))
+    monkeypatch.setenv("MILLRACE_BOOTSTRAP", "127.0.0.1:1")
+
+    def load():
+        for name in [name for name in sys.modules if name.split(".")[0] == "defs"]:
+            monkeypatch.delitem(sys.modules, name)
+        return load_project(str(tmp_path))
+
+    load.path = tmp_path
+    return load
+
+
+def tables(defs):
+    keys = defs.resolve_asset_graph().get_all_asset_keys()
+    return {key.path[-1] for key in keys if key.path[:2] == ["millrace", "table"]}
+
+
+def test_topics_are_those_of_the_broker_and_then_those_that_were_known(project, broker, monkeypatch):
+    assert tables(project()) == set()
+    with Cluster(broker.bootstrap) as cluster:
+        for topic in ("flights", "orders"):
+            Admin(cluster).create_topic(topic, 1)
+        assert tables(project()) == set()
+        monkeypatch.setenv("MILLRACE_BOOTSTRAP", broker.bootstrap)
+        assert tables(project()) == {"flights", "orders"}
+        Admin(cluster).delete_topic("orders")
+    assert tables(project()) == {"flights", "orders"}, "only the sensor, after two looks, removes a topic"
+    broker.stop()
+    assert tables(project()) == {"flights", "orders"}
+
+
+def test_a_schema_of_the_platforms_folder_makes_dead_letters(project, monkeypatch):
+    (project.path / "schemas").mkdir()
+    (project.path / "schemas" / "flights.json").write_text("{}")
+    monkeypatch.setenv("MILLRACE_SCHEMA_DIR", str(project.path / "schemas"))
+    write_definitions(str(project.path), "cluster/defs.yaml", declared("tables: [{topic: flights}]"))
+    assert project().resolve_asset_graph().has(dg.AssetKey(["millrace", "dead_letters", "flights"]))
+
+
+def test_what_is_wrong_in_a_file_is_one_line_for_each_field(project):
+    file = "cluster/defs.yaml"
+    text = "tables:\n    - topic: a\n      freshness: soon\n    - topic: b\n      moode: append"
+    write_definitions(str(project.path), file, declared(text))
+    with pytest.raises(SetupError) as refused:
+        project()
+    place = project.path / "defs" / file
+    assert str(refused.value).splitlines() == [
+        f"{place}:5: tables.0.freshness: expected a duration such as 90s, 15m, 6h or 1d",
+        f"{place}:7: tables.1.moode: Extra inputs are not permitted",
+    ]
+
+
+def test_what_is_there_stays_as_it_is(tmp_path):
+    make_project(str(tmp_path))
+    assert (tmp_path / "defs" / "cluster" / "defs.yaml").read_text() == DEFS_YAML
+    (tmp_path / "defs" / "cluster" / "defs.yaml").unlink()
+    (tmp_path / "dg.toml").write_text("# mine")
+    make_project(str(tmp_path))
+    assert list((tmp_path / "defs" / "cluster").iterdir()) == []
+    assert (tmp_path / "dg.toml").read_text() == "# mine"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["check", "yaml"], "All component YAML validated successfully."),
+        (["check", "defs"], "All definitions loaded successfully."),
+        (["list", "components"], "millrace_pipelines.MillraceComponent"),
+        (["scaffold", "defs", "millrace_pipelines.MillraceComponent", "sea"], "Creating defs at"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_dg_knows_project_and_component(project, command, says):
+    dg_program = Path(sys.executable).with_name("dg")
+    done = subprocess.run([dg_program, *command], cwd=project.path, capture_output=True, text=True, check=False)
+    assert (done.returncode, says in done.stdout + done.stderr) == (0, True), done.stdout + done.stderr
+
+
+def declared(attributes):
+    lines = "".join(f"  {line}\n" for line in attributes.splitlines())
+    return f"type: millrace_pipelines.MillraceComponent\nattributes:\n{lines}"

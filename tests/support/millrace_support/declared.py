@@ -1,0 +1,44 @@
+"""Clusters as a `defs.yaml` declares them, and their definitions, for tests."""
+
+from pathlib import Path
+
+import dagster as dg
+import yaml  # type: ignore[import-untyped]
+
+from millrace_pipelines.declaration.attributes import ClusterDeclaration
+from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
+from millrace_pipelines.defs.cluster import cluster_definitions
+from millrace_pipelines.defs.downstream.resource import ConsumerGroupResource, groups_resource
+from millrace_pipelines.defs.resources import MillraceResource
+
+LOAD_ALL = "undeclared_topics: load"
+
+
+def cluster_of(
+    text: str, *topics: str, directory: str = ".", schema_dir: str | None = None, has_zookeeper: bool = False
+) -> DeclaredCluster:
+    """Returns the cluster of a declaration's YAML that has these topics."""
+    declaration = ClusterDeclaration.model_validate(yaml.safe_load(text) or {})
+    schemas = Path(schema_dir) if schema_dir else None
+    return declared_cluster(declaration, topics, Path(directory), schemas, has_zookeeper=has_zookeeper)
+
+
+def definitions_of(
+    cluster: DeclaredCluster, millrace: MillraceResource, groups: ConsumerGroupResource | None = None
+) -> dg.Definitions:
+    """Returns the definitions of a cluster at these addresses."""
+    resources = {cluster.name: millrace} | ({groups_resource(cluster.name): groups} if groups else {})
+    return cluster_definitions(cluster, resources, Path("/nowhere/state"))
+
+
+def ticked(
+    sensor: dg.SensorDefinition, instance: dg.DagsterInstance, millrace: MillraceResource, cursor: str | None = None
+) -> dg.SensorResult | dg.SkipReason:
+    """Returns what a tick of the cluster `millrace` answers.
+
+    Dagster's own call of a sensor would pass the resources as arguments, which these sensors take from the context.
+    """
+    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"millrace": millrace})
+    result = sensor._raw_fn(context)  # noqa: SLF001
+    assert isinstance(result, dg.SensorResult | dg.SkipReason)
+    return result

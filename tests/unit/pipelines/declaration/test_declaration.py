@@ -1,0 +1,113 @@
+"""What a `defs.yaml` may say, and the line, field and words for what it may not."""
+
+from datetime import timedelta
+from importlib import import_module, invalidate_caches
+
+import pytest
+import yaml
+from dagster.components.core.component_tree import ComponentTree
+
+from millrace_pipelines.component import MillraceComponent
+from millrace_pipelines.declaration.attributes import ClusterDeclaration, Undeclared
+from millrace_pipelines.declaration.errors import declaration_errors
+from millrace_pipelines.warehouse.tables.choices import Mode
+
+WRONG = [
+    # attributes, the line in the file, field: words
+    ("tables:\n  - topic: flights\n    partitions: 0", 5, "tables.0.partitions: Input should be greater than or equal"),
+    ("tables:\n  - topic: flights\n    moode: append", 5, "tables.0.moode: Extra inputs are not permitted"),
+    ("tables:\n  - topic: flights\n    mode: merge", 5, "tables.0.mode: Input should be 'append' or 'upsert'"),
+    ("tables:\n  - topic: flights\n    freshness: 15", 5, "tables.0.freshness: expected a duration such as 90s"),
+    ("tables:\n  - topic: flights\n    freshness: soon", 5, "tables.0.freshness: expected a duration such as 90s"),
+    ("tables:\n  - topic: flights\n    freshness: 0m", 5, "tables.0.freshness: expected a duration such as 90s"),
+    ("tables:\n  - topic: flights\n    schedule: hourly at noon", 5, "tables.0.schedule: expected a cron schedule"),
+    ("tables:\n  - topic: flights\n    lag_bound: -1", 5, "tables.0.lag_bound: Input should be greater than or equal"),
+    ("tables:\n  - topic: flights\n    isolation: none", 5, "tables.0.isolation: Input should be 'read_committed'"),
+    ("tables:\n  - topic: flights\n    compression: rar", 5, "tables.0.compression: Input should be 'lz4'"),
+    ("tables:\n  - topic: a/b", 4, "tables.0.topic: String should match pattern"),
+    ("tables:\n  - topic: flights\n    max_dead_letter_share: 5", 5, "tables.0.max_dead_letter_share: Input should be"),
+    ("tables:\n  - topic: flights\n    asset_group: A b", 5, "tables.0.asset_group: String should match pattern"),
+    ("tables:\n  - pattern: (", 4, "tables.0.pattern: not a regular expression: missing )"),
+    ("tables:\n  - mode: append", 4, "tables.0: expected either a topic or a pattern"),
+    ("tables:\n  - topic: a\n    pattern: b", 4, "tables.0: expected either a topic or a pattern"),
+    ("tables:\n  - pattern: b.*\n    partitions: 3", 4, "tables.0: partitions and config are for a topic by name"),
+    ("tables:\n  - pattern: b.*\n    table: lake", 4, "tables.0: the table of a pattern needs {topic} in its path"),
+    ("tables:\n  - topic: a\n    schedule: '@daily'\n    lag_bound: 1", 4, "tables.0: expected a schedule or a lag"),
+    ("tables:\n  - topic: a\n  - topic: a", 2, "attributes: declared more than once: a"),
+    ("cluster: Main-1", 3, "cluster: String should match pattern"),
+    ("undeclared_topics: maybe", 3, "undeclared_topics: Input should be 'ignore', 'observe' or 'load'"),
+    ("bootstraps: localhost:9092", 3, "bootstraps: Extra inputs are not permitted"),
+    ("tables:\n  - topic: a\n    owners: [ann]", 5, "tables.0.owners.0: expected an owner such as ann@example.org"),
+    ("tables:\n  - topic: a\n    blocking_checks: [lags]", 5, "tables.0.blocking_checks.0: Input should be"),
+    ("tables:\n  - topic: a\n    tags: {a b: c}", 5, "tables.0.tags: "),
+    ("reload_since: yesterday", 3, "reload_since: Input should be a valid date"),
+    ("tables: flights", 3, "tables: Input should be a valid array"),
+]
+
+
+def declared(text):
+    return ClusterDeclaration.model_validate(yaml.safe_load(text) or {})
+
+
+@pytest.fixture
+def component_of(tmp_path, monkeypatch):
+    """Loads the component of a file with these attributes, as Dagster does."""
+    folder = tmp_path / "declared_definitions" / "lake"
+    folder.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "declared_definitions", raising=False)
+
+    def load(attributes):
+        lines = "".join(f"  {line}\n" for line in attributes.splitlines())
+        (folder / "defs.yaml").write_text(f"type: millrace_pipelines.MillraceComponent\nattributes:\n{lines}")
+        invalidate_caches()
+        tree = ComponentTree.from_module(import_module("declared_definitions"), project_root=tmp_path)
+        (component,) = tree.get_all_components(of_type=MillraceComponent)
+        return component
+
+    return load
+
+
+@pytest.mark.parametrize(("attributes", "line", "words"), WRONG, ids=lambda value: str(value)[-30:])
+def test_what_is_wrong_is_told_with_its_line_and_field(component_of, tmp_path, attributes, line, words):
+    with pytest.raises(Exception) as refused:
+        component_of(attributes)
+    (told,) = declaration_errors(refused.value)
+    assert told.startswith(f"{tmp_path}/declared_definitions/lake/defs.yaml:{line}: {words}")
+
+
+def test_each_wrong_field_is_told(component_of):
+    with pytest.raises(Exception) as refused:
+        component_of("cluster: A\ntables:\n  - topic: a\n    mode: b\n  - topic: c\n    lag_bound: 0")
+    assert [line.split(": ")[1] for line in declaration_errors(refused.value)] == [
+        "cluster", "tables.0.mode", "tables.1.lag_bound",
+    ]  # fmt: skip
+
+
+def test_other_errors_are_none_of_a_declaration():
+    assert declaration_errors(OSError("no such file")) == []
+
+
+def test_templates_are_resolved(component_of, monkeypatch):
+    monkeypatch.setenv("LAKE_BROKER", "10.0.0.1:9092")
+    component = component_of('bootstrap: "{{ env.LAKE_BROKER }}"\ntables:\n  - topic: flights\n    schema: f.json')
+    assert component.declaration.bootstrap == "10.0.0.1:9092"
+    assert component.declaration.tables[0].schema_file == "f.json"
+
+
+def test_a_file_without_attributes_has_the_defaults():
+    declaration = declared("")
+    assert (declaration.cluster, declaration.undeclared_topics, declaration.tables) == (
+        "millrace", Undeclared.OBSERVE, (),
+    )  # fmt: skip
+
+
+def test_values_have_their_types():
+    (table,) = declared("tables: [{topic: a, freshness: 6h, mode: upsert}]").tables
+    assert (table.freshness, table.mode) == (timedelta(hours=6), Mode.UPSERT)
+
+
+@pytest.mark.parametrize(("text", "duration"), [("90s", 90), ("15 m", 900), ("1d", 86400)])
+def test_durations(text, duration):
+    (table,) = declared(f"tables: [{{topic: a, freshness: {text}}}]").tables
+    assert table.freshness.total_seconds() == duration
