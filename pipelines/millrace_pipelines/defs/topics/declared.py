@@ -64,10 +64,10 @@ def differences(cluster: Cluster, table: DeclaredTable) -> list[Difference]:
     described = Configs(cluster).describe(ResourceKind.TOPIC, table.topic) if settings else []
     there = {one.name: one.value for one in described}
     found += [Difference(name, value, there.get(name)) for name, value in settings.items()]
-    return [one for one in found if not _same(one.declared, one.there)]
+    return [one for one in found if not is_same(one.declared, one.there)]
 
 
-def _same(declared: str, there: str | None) -> bool:
+def is_same(declared: str, there: str | None) -> bool:
     """Returns whether two settings are equal, where numbers such as 0.5 and 0.50 are."""
     if there is None or declared == there:
         return declared == there

@@ -1,0 +1,58 @@
+"""What a person may give the jobs that mend tables, and what of it is refused, in words."""
+
+import pytest
+from pydantic import ValidationError
+
+from millrace.errors import InvalidConfigError
+from millrace_pipelines.defs.repairs.config import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
+from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_support.declared import cluster_of
+
+OPTIONS = LoadOptions(topic="flights", table="t", bootstrap="b", max_records_per_run=5)
+
+
+def test_tables_are_those_of_the_topics_once():
+    cluster = cluster_of("cluster: lake\ntables: [{topic: a}, {topic: b}]", "c")
+    assert [table.topic for table in ReloadConfig(topics=["b", "a", "b"]).tables(cluster)] == ["b", "a"]
+    with pytest.raises(InvalidConfigError, match=r"^topics: c, d: no topic of lake that becomes a table$"):
+        ReloadConfig(topics=["c", "a", "d"]).tables(cluster)
+    with pytest.raises(ValidationError, match="topics"):
+        ReloadConfig(topics=[])
+
+
+def test_a_reload_selects_offsets_or_times():
+    assert ReloadConfig(topics=["a"], from_offset=3, until_offset=7, partitions=[1]).selection() == Selection(
+        partitions=(1,), from_offset=3, until_offset=7
+    )
+    times = ReloadConfig(topics=["a"], from_time="1970-01-02", until_time="1970-01-02T00:00:01+01:00").selection()
+    assert (times.from_time_ms, times.until_time_ms) == (86_400_000, 82_801_000)
+    with pytest.raises(InvalidConfigError, match=r"^until_time: 'noon' is not a time in ISO 8601"):
+        ReloadConfig(topics=["a"], until_time="noon").selection()
+    assert BackfillConfig(topics=["a"]).selection() == Selection(until_table_begins=True)
+
+
+def test_a_reload_takes_its_whole_range_and_only_what_is_accepted():
+    applied = ReloadConfig(topics=["a"], accept_lost_offsets=True).applied(OPTIONS)
+    assert (applied.max_records_per_run, applied.accept_lost_offsets, applied.accept_keyless_records) == (
+        None, True, False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "key_format", "expected"),
+    [
+        (["ä"], "TEXT", ["ä".encode()]),
+        (["00ff"], "HEX", [b"\x00\xff"]),
+        (["AP8="], "BASE64", [b"\x00\xff"]),
+        (["0"], "HEX", "keys: '0' is not hex: "),
+        (["AP8"], "BASE64", "keys: 'AP8' is not base64: "),
+    ],
+)
+def test_keys_are_bytes_in_their_format(keys, key_format, expected):
+    config = EraseConfig(topics=["users"], keys=keys, key_format=KeyFormat[key_format])
+    if isinstance(expected, list):
+        assert config.key_bytes() == expected
+    else:
+        with pytest.raises(InvalidConfigError, match=f"^{expected}"):
+            config.key_bytes()
