@@ -43,6 +43,9 @@ def up(
         typer.Option(metavar="HOST:PORT[/chroot]", help="A ZooKeeper that runs already; else one is started."),
     ] = None,
     master: Annotated[str, typer.Option(help="The Spark master that loads run on.")] = "local[*,3]",
+    warm: Annotated[
+        bool, typer.Option(help="Keep a Spark running, so that loads don't wait for one; it takes a gigabyte.")
+    ] = False,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The broker's properties, by Kafka's names.", dir_okay=False)
     ] = None,
@@ -67,6 +70,7 @@ def up(
         dagster_port=dagster_port if dagster else None,
         zookeeper=zookeeper,
         master=master,
+        warm=warm,
         broker_properties=broker_properties(config, assignments or ()),
         admin_token=os.environ.get("MILLRACE_ADMIN_TOKEN", "").strip(),
         postgres_url=_postgres_url() if dagster else "",

@@ -39,6 +39,7 @@ from millrace_ops.platform.services import (
     zookeeper_service,
 )
 from millrace_ops.platform.supervisor import Supervisor
+from millrace_ops.platform.warm_spark import warm_master, warm_spark_problem, warm_spark_service
 from millrace_pipelines.defs.request_interval import REQUEST_INTERVAL_MS
 from millrace_pipelines.project import make_project
 
@@ -59,6 +60,7 @@ class PlatformOptions:
         dagster_port: The UI's port, 0 for a free one; None leaves Dagster out.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
         master: The Spark master that loads run on.
+        warm: Whether a Spark is kept running for the loads.
         broker_properties: Further properties of the broker, which no process list shows.
         admin_token: The token of the admin endpoint, which no process list shows; "" for none.
         postgres_url: `postgresql://USER:PASSWORD@HOST/DATABASE` for Dagster's instance; "" for SQLite.
@@ -72,6 +74,7 @@ class PlatformOptions:
     dagster_port: int | None = 3000
     zookeeper: str | None = None
     master: str = "local[*,3]"
+    warm: bool = False
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = field(default="", repr=False)
     postgres_url: str = field(default="", repr=False)
@@ -96,6 +99,7 @@ class Platform:
     """
 
     addresses: Addresses
+    _warm_spark_port: int | None = None
 
     def __init__(self, options: PlatformOptions, fs: FileSystem, clock: Clock) -> None:
         self._options = options
@@ -135,6 +139,7 @@ class Platform:
         return {
             "ZooKeeper": zookeeper_problem(self.addresses.zookeeper),
             "broker": broker_problem(self.addresses.admin, self._options.admin_token),
+            **({} if self._warm_spark_port is None else {"Spark": warm_spark_problem(self._warm_spark_port)}),
             **({} if dagster is None else dagster_problems(dagster)),
         }
 
@@ -168,6 +173,8 @@ class Platform:
         postgres = bool(self._options.postgres_url)
         workspace = write_instance(self.path("dagster"), code_server_port, postgres=postgres)
         environment = self._dagster_environment(url)
+        if self._options.warm:
+            environment = {**environment, "MILLRACE_SPARK_MASTER": self._start_warm_spark(environment)}
         self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
         self.supervisor.start(code_server_service(code_server_port, environment))
         self.supervisor.start(
@@ -175,6 +182,13 @@ class Platform:
             daemon_service(DagsterApi(url), workspace, environment),
         )
         self.addresses = replace(self.addresses, dagster=url)
+
+    def _start_warm_spark(self, environment: Mapping[str, str]) -> str:
+        """Starts the Spark that loads share, and returns its address."""
+        self._warm_spark_port = free_port()
+        place = self.path("spark")
+        self.supervisor.start(warm_spark_service(self._warm_spark_port, self._options.master, place, environment))
+        return warm_master(self._warm_spark_port)
 
     def _locked(self) -> int:
         """Takes the folder's lock: ZooKeeper would let a second server write among the files of the first."""

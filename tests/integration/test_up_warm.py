@@ -1,0 +1,57 @@
+"""A platform that keeps a Spark running: loads are sessions of it, and it ends with the platform."""
+
+import time
+
+import psutil
+import pytest
+
+from millrace.client import Cluster, SyncProducer
+from millrace.clock import SystemClock
+from millrace.fs import OsFileSystem
+from millrace.records.record import NewRecord
+from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_ops.platform.platform import Platform, PlatformOptions
+from millrace_ops.platform.warm_spark import SERVER
+from millrace_pipelines.project import write_definitions
+
+PATIENCE_S = 240
+EVENTS = "millrace/table/events"
+DECLARED = """
+type: millrace_pipelines.MillraceComponent
+attributes: {tables: [{topic: events, partitions: 1}]}
+"""
+
+
+def wait_until(is_so, platform):
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        platform.supervisor.check()
+        assert time.monotonic() < deadline
+        time.sleep(0.25)
+
+
+def servers():
+    me = psutil.Process()
+    return [one for one in me.children(recursive=True) if one.name() == "java" and SERVER in one.cmdline()]
+
+
+@pytest.mark.timeout(900)
+def test_loads_are_sessions_of_the_spark_that_is_kept(tmp_path):
+    free = "127.0.0.1:0"
+    options = PlatformOptions(
+        directory=str(tmp_path), listen=free, admin=free, dagster_port=0, master="local[1,3]", warm=True
+    )
+    write_definitions(str(tmp_path), "cluster/defs.yaml", DECLARED)
+    with Platform(options, OsFileSystem(), SystemClock()) as platform:
+        platform.start()
+        api = DagsterApi(platform.addresses.dagster)
+        assert platform.health()["Spark"] == ""
+        with Cluster(platform.addresses.broker) as cluster:
+            wait_until(lambda: "events" in cluster.metadata(None).topics, platform)
+            SyncProducer(cluster).send("events", 0, [NewRecord(b"one")])
+        run = api.launch([EVENTS])
+        wait_until(lambda: api.run(run).is_finished, platform)
+        done = api.run(run)
+        assert (done.status, done.figures[EVENTS]["rows"]) == ("SUCCESS", 1), done.failure
+        assert len(servers()) == 1
+    assert servers() == []
