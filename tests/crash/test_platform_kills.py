@@ -1,0 +1,132 @@
+"""Parts of a whole platform are killed while loads, retention and compaction run; started again, it goes on.
+
+A part that ends ends the platform, and all that it has started ends with it. On the same folder the next platform has
+each record once, and no run hangs.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from millrace.client import Cluster, SyncProducer
+from millrace.records.record import NewRecord
+from millrace_ops.platform.dagster_api import DagsterApi
+from millrace_pipelines.project import write_definitions
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+
+MILLRACE = "from millrace_ops.cli.main import main; main()"
+PARTS = ("code-server", "daemon", "broker", "up", "webserver", "zookeeper")
+MARKS = {
+    "code-server": "millrace_pipelines.definitions",
+    "daemon": "dagster._daemon",
+    "broker": "millrace_broker",
+    "webserver": "dagster_webserver",
+    "zookeeper": "java",
+}
+PATIENCE_S = 240
+GONE_TIMEOUT_S = 30  # 10 s on a machine that is not busy
+LOAD = "millrace/table/events"
+RUNS = (["millrace/retention"], ["millrace/compaction"])
+DECLARED = """
+type: millrace_pipelines.MillraceComponent
+attributes: {tables: [{topic: events, partitions: 1, config: {cleanup.policy: compact}}]}
+"""
+
+
+class Up:
+    """`millrace up` on a folder, with what it has started."""
+
+    def __init__(self, directory: Path) -> None:
+        free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--dagster-port", "0"]
+        command = [sys.executable, "-c", MILLRACE, "up", "--dir", str(directory), *free]
+        self.process = subprocess.Popen(
+            [*command, "--master", "local[1,3]"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        printed = ""
+        while "Ctrl-C stops" not in printed:
+            line = self.process.stdout.readline()
+            assert line, printed
+            printed += line
+        rows = dict(line.rsplit("  ", 1) for line in printed.splitlines() if "  " in line)
+        self.addresses = {name.strip(): address.strip() for name, address in rows.items()}
+        self.api = DagsterApi(self.addresses["Dagster UI"])
+
+    def kill(self, part: str) -> None:
+        """Kills a part, and waits until nothing of the platform is left."""
+        me = psutil.Process(self.process.pid)
+        everything = [me, *me.children(recursive=True)]
+        mark = MARKS.get(part)
+        victim = me if mark is None else next(one for one in everything[1:] if mark in " ".join(one.cmdline()))
+        victim.send_signal(signal.SIGKILL)
+        self.process.stdout.close()
+        self.process.wait(PATIENCE_S)
+        left = psutil.wait_procs(everything, timeout=GONE_TIMEOUT_S)[1]
+        assert [(one.pid, one.name()) for one in left if one.status() != psutil.STATUS_ZOMBIE] == []
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.stdout.read()
+        self.process.wait(PATIENCE_S)
+
+    def finished(self, run_id):
+        """The state of a run that has ended."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (run := self.api.run(run_id)).is_finished:
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline, run
+            time.sleep(0.25)
+        return run
+
+    def started(self, run_id):
+        """Waits until a run has begun."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.api.run(run_id).status not in ("STARTED", "SUCCESS"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+@pytest.mark.soak(rounds=1, minutes=30)
+@pytest.mark.timeout(900)
+def test_a_platform_of_which_a_part_was_killed_goes_on(tmp_path, rounds, record_property):
+    write_definitions(str(tmp_path), "cluster/defs.yaml", DECLARED)
+    sent, number = 0, 0
+    for number in rounds:
+        up = Up(tmp_path)
+        sent = send(up, sent)
+        runs = [up.api.launch(assets) for assets in ([LOAD], *RUNS)]
+        up.started(runs[0])
+        up.kill(PARTS[number % len(PARTS)])
+
+        up = Up(tmp_path)
+        sent = send(up, sent)
+        for run in runs:
+            assert up.finished(run).is_finished
+        assert up.finished(up.api.launch([LOAD])).status == "SUCCESS"
+        up.stop()
+        table = str(tmp_path / "warehouse" / "events")
+        assert audit(table) == []
+        assert read_ledger(table).next_offset(0) == sent
+    record_property("kills", number + 1)
+
+
+def send(up, sent):
+    """Sends records, once the topic is made as it is declared; returns how many there are now."""
+    with Cluster(up.addresses["broker"]) as cluster:
+        deadline = time.monotonic() + PATIENCE_S
+        while "events" not in cluster.metadata(None).topics:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        records = [NewRecord(b"value", key=b"%d" % number) for number in range(sent, sent + 10)]
+        SyncProducer(cluster).send("events", 0, records)
+    return sent + len(records)
