@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from millrace.client import Cluster
 from millrace.errors import MillraceError, PlatformError
-from millrace_pipelines.declaration.attributes import ClusterDeclaration
+from millrace_pipelines.declaration.attributes import ClusterDeclaration, webhook_url
 from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
 from millrace_pipelines.declaration.state import read_topics, topics_there, write_topics
 from millrace_pipelines.defs.cluster import cluster_definitions
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 CLIENT_TIMEOUT_S = 1.5
 BOOTSTRAP = "MILLRACE_BOOTSTRAP"
 SCHEMA_DIR = "MILLRACE_SCHEMA_DIR"
+WEBHOOK = "MILLRACE_WEBHOOK"
 
 
 class MillraceComponent(dg.StateBackedComponent):
@@ -85,7 +86,7 @@ class MillraceComponent(dg.StateBackedComponent):
         """Returns the definitions of the topics that the cluster had when it was last asked, and of those declared."""
         cluster = self.cluster(read_topics(state_path), context.path)
         resources = {cluster.name: self.resource(), groups_resource(cluster.name): self.groups()}
-        return cluster_definitions(cluster, resources, self._state_path(context))
+        return cluster_definitions(cluster, resources, self._state_path(context), self.webhook())
 
     def cluster(self, topics: frozenset[str], directory: Path) -> DeclaredCluster:
         """Returns the cluster with the tables of these topics, and of those declared."""
@@ -119,6 +120,18 @@ class MillraceComponent(dg.StateBackedComponent):
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
             output_dir=declared.warehouse or dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
         )
+
+    def webhook(self) -> str | None:
+        """Returns the address that alerts are sent to; None for none, PlatformError where the variable has no URL."""
+        if self.declaration.webhook is not None:
+            return self.declaration.webhook
+        given = os.environ.get(WEBHOOK)
+        if not given:
+            return None
+        try:
+            return webhook_url(given)
+        except ValueError as error:
+            raise PlatformError(f"{WEBHOOK}: {error}") from error
 
     def _zookeeper(self) -> str:
         return self.declaration.zookeeper or os.environ.get("MILLRACE_ZOOKEEPER", "")

@@ -7,6 +7,8 @@ asked without one.
 from __future__ import annotations
 
 import json
+import logging
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -15,6 +17,8 @@ from millrace.json_values import Json
 
 CONNECT_TIMEOUT_S = 10.0
 SHOWN_BYTES = 200
+# It logs the address of each request at INFO, and that of a webhook is a secret.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 class ServiceUnreachableError(PlatformError):
@@ -65,11 +69,26 @@ def get_json(url: str, *, timeout_s: float, advice: str, token: str = "") -> Jso
     return _exchange("GET", url, None, timeout_s=timeout_s, advice=advice, use_proxy=False, token=token)
 
 
-def _exchange(method: str, url: str, body: Json, *, timeout_s: float, advice: str, use_proxy: bool, token: str) -> Json:
-    headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
-    timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+def notify(url: str, body: Json, *, timeout_s: float, advice: str) -> None:
+    """Sends a POST request whose address may be a secret, by the environment's proxy; the answer is only a status.
+
+    Its errors name the host alone, and show nothing of the answer, which may repeat the address.
+
+    Raises:
+        ServiceUnreachableError: No answer in `timeout_s`, or an answer that is no success.
+    """
+    shown = urlsplit(url).hostname
     try:
-        response = httpx.request(method, url, json=body, headers=headers, timeout=timeout, trust_env=use_proxy)
+        response = _answer("POST", url, body, timeout_s=timeout_s, use_proxy=True)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ServiceUnreachableError(f"{shown} did not take the request: {type(error).__name__}; {advice}") from None
+    if not response.is_success:
+        raise ServiceUnreachableError(f"{shown} did not take the request: status {response.status_code}; {advice}")
+
+
+def _exchange(method: str, url: str, body: Json, *, timeout_s: float, advice: str, use_proxy: bool, token: str) -> Json:
+    try:
+        response = _answer(method, url, body, timeout_s=timeout_s, use_proxy=use_proxy, token=token)
     except httpx.HTTPError as error:
         raise ServiceUnreachableError(f"{url}: {type(error).__name__}: {error}; {advice}") from error
     if not response.is_success:
@@ -81,3 +100,9 @@ def _exchange(method: str, url: str, body: Json, *, timeout_s: float, advice: st
     except ValueError as error:
         raise ServiceUnreachableError(f"{url}: the answer is no JSON: {error}; {advice}") from error
     return answer
+
+
+def _answer(method: str, url: str, body: Json, *, timeout_s: float, use_proxy: bool, token: str = "") -> httpx.Response:
+    headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
+    timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+    return httpx.request(method, url, json=body, headers=headers, timeout=timeout, trust_env=use_proxy)

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from enum import StrEnum
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from dagster._core.errors import DagsterInvalidDefinitionError
 from dagster._utils.schedules import is_valid_cron_schedule
@@ -37,6 +38,7 @@ DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s:]+@[^@\s]+")
 CLUSTER = "millrace"
+TEMPLATE = "{{"
 
 
 def _duration(value: object) -> timedelta:
@@ -74,12 +76,32 @@ def _tags(value: Mapping[str, str]) -> Mapping[str, str]:
         raise ValueError(str(error)) from error
 
 
+def webhook_url(value: str) -> str:
+    """Returns the address of a webhook as it is; ValueError, which does not show it, where it is none.
+
+    A template of the file, `{{ env.NAME }}`, passes: what it stands for is looked at later.
+    """
+    if TEMPLATE not in value and not _is_http_url(value):
+        raise ValueError("expected an http or https URL, such as https://hooks.example.org/services/T0/B0/key")
+    return value
+
+
+def _is_http_url(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return has_host and parts.scheme in ("http", "https") and value.isprintable() and " " not in value
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
 Cron = Annotated[str, AfterValidator(_cron)]
 Name = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
 Tags = Annotated[Mapping[str, str], AfterValidator(_tags)]
 Owner = Annotated[str, AfterValidator(_owner)]
+Webhook = Annotated[str, AfterValidator(webhook_url)]
 Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
@@ -174,10 +196,14 @@ class ClusterDeclaration(_Declared):
         warehouse: The folder of the tables, or s3://bucket/path; by default MILLRACE_WAREHOUSE_DIR.
         master: Spark's master; by default MILLRACE_SPARK_MASTER.
         spark: Settings of Spark, for every load.
+        webhook: The http(s) URL that hears of what fails, which may be a secret; by default MILLRACE_WEBHOOK.
         reload_since: The first day that can be reloaded by partition.
         undeclared_topics: Whether topics that no declaration fits are ignored, shown, or loaded as raw records.
         tables: The declarations.
     """
+
+    # The address of the webhook is no part of any error.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     cluster: Identifier = CLUSTER
     bootstrap: str | None = None
@@ -186,6 +212,7 @@ class ClusterDeclaration(_Declared):
     warehouse: str | None = None
     master: str | None = None
     spark: Mapping[str, str] = {}
+    webhook: Webhook | None = Field(default=None, repr=False)
     reload_since: date = date(2020, 1, 1)
     undeclared_topics: Undeclared = Undeclared.OBSERVE
     tables: tuple[TableDeclaration, ...] = ()

@@ -15,6 +15,7 @@ from pathlib import Path
 import dagster as dg
 
 from millrace_pipelines.declaration.cluster import DeclaredCluster
+from millrace_pipelines.defs.alerts.sensor import alerts_sensor
 from millrace_pipelines.defs.compaction.assets import compaction_asset
 from millrace_pipelines.defs.groups.checks import groups_asset, groups_check, ownership_schedule
 from millrace_pipelines.defs.loads.assets import cluster_assets
@@ -33,23 +34,27 @@ from millrace_pipelines.defs.topics.sensors import topics_sensor
 from millrace_pipelines.defs.upkeep.assets import table_upkeep_asset
 
 
-def cluster_definitions(cluster: DeclaredCluster, resources: Mapping[str, object], state: Path) -> dg.Definitions:
+def cluster_definitions(
+    cluster: DeclaredCluster, resources: Mapping[str, object], state: Path, webhook: str | None = None
+) -> dg.Definitions:
     """Returns the definitions of a cluster.
 
     Args:
         cluster: What is declared, and the topics that are known.
         resources: The cluster's addresses, and what feeds its downstream jobs.
         state: The file that the sensor of the topics keeps.
+        webhook: The address that hears of what fails; None for none.
     """
     name = cluster.name
     maintenance = [retention_asset(name), compaction_asset(name), recovery_check_asset(name), table_upkeep_asset(name)]
     groups = [groups_asset(name)] if cluster.has_zookeeper else []
     groups_checks = [groups_check(name)] if groups else []
+    alerts = [alerts_sensor(cluster, webhook)] if webhook is not None else []
     return dg.Definitions(
         assets=linked([*cluster_assets(cluster), *reloads_by_day(cluster), *maintenance, *groups]),
         asset_checks=[*table_checks(cluster), *topic_checks(cluster), *groups_checks],
         jobs=[*_load_job(cluster), *repair_jobs(cluster)],
-        sensors=[topics_sensor(cluster, state), *load_sensors(cluster), table_history_sensor(cluster)],
+        sensors=[topics_sensor(cluster, state), *load_sensors(cluster), table_history_sensor(cluster), *alerts],
         schedules=[
             *maintenance_schedules(name),
             *table_schedules(cluster),

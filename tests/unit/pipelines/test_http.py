@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from millrace.errors import PlatformError
-from millrace_pipelines.http import ServiceUnreachableError, get_json, post_json
+from millrace_pipelines.http import ServiceUnreachableError, get_json, notify, post_json
 
 ADVICE = "is it up?"
 
@@ -20,7 +20,8 @@ class Answers(BaseHTTPRequestHandler):
             "/wrong": (500, b"the disk is full"),
             "/moved": (302, b""),
             "/text": (200, b"no JSON"),
-        }[self.path]
+            "/secret": (404, b"there is no /secret"),
+        }[self.path.partition("?")[0]]
         self.send_response(status)
         if status == 302:
             self.send_header("Location", "/echo")
@@ -81,3 +82,32 @@ def test_a_get_request_has_no_body(url):
     assert get_json(f"{url}/echo", timeout_s=10, advice=ADVICE) is None
     with pytest.raises(ServiceUnreachableError, match="status 500"):
         get_json(f"{url}/wrong", timeout_s=10, advice=ADVICE)
+
+
+def test_a_notice_is_taken_whatever_the_answer_says(url):
+    notify(f"{url}/text", {"text": "a"}, timeout_s=10, advice=ADVICE)
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("{}/secret", "status 404"),
+        ("{}/moved?secret", "status 302"),
+        ("{}/wrong#secret", "status 500"),
+        ("http://127.0.0.1:1/secret", "ConnectError"),
+        ("http://secret:secret@127.0.0.1:1/secret", "ConnectError"),
+        ("http://127.0.0.1:1/\x00secret", "InvalidURL"),
+    ],
+)
+def test_of_a_secret_address_only_the_host_is_shown(url, address, problem, caplog):
+    caplog.set_level("DEBUG")
+    with pytest.raises(ServiceUnreachableError) as failed:
+        notify(address.format(url), {"text": "a"}, timeout_s=10, advice=ADVICE)
+    assert str(failed.value) == f"127.0.0.1 did not take the request: {problem}; is it up?"
+    assert "secret" not in caplog.text
+
+
+def test_the_log_of_a_request_that_succeeds_shows_no_address(url, caplog):
+    caplog.set_level("DEBUG")
+    notify(f"{url}/echo", {"text": "a"}, timeout_s=10, advice=ADVICE)
+    assert "echo" not in caplog.text

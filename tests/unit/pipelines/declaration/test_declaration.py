@@ -6,7 +6,9 @@ from importlib import import_module, invalidate_caches
 import pytest
 import yaml
 from dagster.components.core.component_tree import ComponentTree
+from pydantic import ValidationError
 
+from millrace.errors import PlatformError
 from millrace_pipelines.component import MillraceComponent
 from millrace_pipelines.declaration.attributes import ClusterDeclaration, Undeclared
 from millrace_pipelines.declaration.errors import declaration_errors
@@ -41,6 +43,8 @@ WRONG = [
     ("tables:\n  - topic: a\n    blocking_checks: [lags]", 5, "tables.0.blocking_checks.0: Input should be"),
     ("tables:\n  - topic: a\n    tags: {a b: c}", 5, "tables.0.tags: "),
     ("reload_since: yesterday", 3, "reload_since: Input should be a valid date"),
+    ("webhook: 5", 3, "webhook: Input should be a valid string"),
+    ("webhook: ftp://h/key", 3, "webhook: expected an http or https URL"),
     ("tables: flights", 3, "tables: Input should be a valid array"),
 ]
 
@@ -111,3 +115,55 @@ def test_values_have_their_types():
 def test_durations(text, duration):
     (table,) = declared(f"tables: [{{topic: a, freshness: {text}}}]").tables
     assert table.freshness.total_seconds() == duration
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://hooks.example.org/services/T0/B0/key", "http://127.0.0.1:8080", "http://[::1]:80/a?b=c", "{{ env.A }}"],
+)
+def test_a_webhook_is_an_address_or_a_template(url):
+    assert declared(f'webhook: "{url}"').webhook == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "secret", "ftp://h/secret", "https:///secret", "http://h:secret/", "http://[secret/", "http://h/a secret"],
+)
+def test_what_is_no_webhook_is_refused_and_not_shown(url):
+    with pytest.raises(ValidationError, match="expected an http or https URL") as refused:
+        declared(f'webhook: "{url}"')
+    assert "secret" not in str(refused.value)
+
+
+def test_no_error_of_another_field_shows_the_webhook():
+    with pytest.raises(ValidationError, match="more than once") as refused:
+        declared("webhook: http://h/secret\ntables: [{topic: a}, {topic: a}]")
+    assert "secret" not in str(refused.value)
+    assert "secret" not in repr(declared("webhook: http://h/secret"))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "variable", "webhook"),
+    [
+        ("{}", None, None),
+        ("{}", "", None),
+        ("{}", "http://b", "http://b"),
+        ("webhook: http://a", "http://b", "http://a"),
+        ('webhook: "{{ env.HOOK }}"', "http://b", "http://c"),
+    ],
+)
+def test_the_webhook_is_that_of_the_file_or_of_the_environment(
+    component_of, monkeypatch, attributes, variable, webhook
+):
+    monkeypatch.setenv("HOOK", "http://c")
+    monkeypatch.delenv("MILLRACE_WEBHOOK", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("MILLRACE_WEBHOOK", variable)
+    assert component_of(attributes).webhook() == webhook
+
+
+def test_a_variable_that_has_no_address_is_named(component_of, monkeypatch):
+    monkeypatch.setenv("MILLRACE_WEBHOOK", "secret")
+    with pytest.raises(PlatformError, match=r"^MILLRACE_WEBHOOK: expected an http or https URL") as refused:
+        component_of("cluster: eu").webhook()
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,135 @@
+"""Reads from an instance what may be told: evaluations of a cluster's checks, and runs of it that failed.
+
+The event log numbers all events, so that one number says how far a look came. A run belongs to the cluster if one of
+its assets or checked assets does; a run without assets does if its job's name begins with the cluster's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import dagster as dg
+from dagster import DagsterEventType
+from dagster._core.events import JobFailureData
+from dagster_shared.error import SerializableErrorInfo
+
+from millrace_pipelines.defs.alerts.news import Evaluation, Event, FailedRun, Severity
+
+EVENTS_AT_ONCE = 1000
+TYPES = (DagsterEventType.ASSET_CHECK_EVALUATION, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED)
+# Dagster's run monitoring has no other sign for a run that it cancels; where that run still fails, that is told.
+TOO_LONG = "Canceling due to exceeding maximum runtime"
+JOB_OF_SCHEDULE = "__anonymous_asset_job_"
+
+
+class Look(NamedTuple):
+    """What is stored after a position: the events of the cluster, in order, and the position of the last of all."""
+
+    events: Iterator[Event]
+    end: int
+
+
+def newest_position(instance: dg.DagsterInstance) -> int:
+    """Returns the position of the newest event."""
+    return instance.event_log_storage.get_maximum_record_id() or 0
+
+
+def look_after(instance: dg.DagsterInstance, cluster: str, position: int) -> Look:
+    """Returns what is stored after a position, at most EVENTS_AT_ONCE events of each type.
+
+    Where all events were wiped, positions begin again; then it looks from the newest on.
+    """
+    begin = min(position, newest_position(instance))
+    found: dict[int, dg.EventLogEntry] = {}
+    complete: list[int] = []
+    for of_type in TYPES:
+        entries = instance.event_log_storage.get_logs_for_all_runs_by_log_id(
+            after_cursor=begin, dagster_event_type=of_type, limit=EVENTS_AT_ONCE
+        )
+        found |= entries
+        if len(entries) == EVENTS_AT_ONCE:
+            complete.append(max(entries))
+    end = min(complete, default=max(found, default=begin))
+    read = [(at, found[at]) for at in sorted(found) if at <= end]
+    return Look((event for at, entry in read if (event := _event(instance, cluster, at, entry)) is not None), end)
+
+
+def _event(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.EventLogEntry) -> Event | None:
+    if entry.dagster_event_type is DagsterEventType.ASSET_CHECK_EVALUATION:
+        return _evaluation(cluster, at, entry)
+    return _failed_run(instance, cluster, at, entry)
+
+
+def _evaluation(cluster: str, at: int, entry: dg.EventLogEntry) -> Evaluation | None:
+    made = entry.get_dagster_event().asset_check_evaluation_data
+    if made.asset_key.path[0] != cluster:
+        return None
+    return Evaluation(
+        position=at,
+        asset=made.asset_key.to_user_string(),
+        check=made.check_name,
+        passed=made.passed,
+        severity=Severity(made.severity.value),
+        description=made.description or "",
+        run_id=entry.run_id,
+    )
+
+
+def _failed_run(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.EventLogEntry) -> FailedRun | None:
+    run = instance.get_run_by_id(entry.run_id)
+    if run is None:
+        return None
+    assets, checked = _assets(instance, run.run_id)
+    named = run.job_name.removeprefix(JOB_OF_SCHEDULE)
+    touched = assets | checked
+    is_mine = any(key.path[0] == cluster for key in touched) if touched else named.startswith(f"{cluster}_")
+    description = _why(instance, run, entry) if is_mine else None
+    if description is None:
+        return None
+    asset = next(iter(assets)).to_user_string() if len(assets) == 1 else None
+    return FailedRun(position=at, run_id=run.run_id, job=named, asset=asset, description=description)
+
+
+def _assets(instance: dg.DagsterInstance, run_id: str) -> tuple[set[dg.AssetKey], set[dg.AssetKey]]:
+    """Returns the assets that a run was to make, and those that it was to check."""
+    planned = {DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
+    assets, checked = set(), set()
+    for event in _events_of(instance, run_id, planned):
+        if event.event_type is DagsterEventType.ASSET_MATERIALIZATION_PLANNED:
+            assets.add(event.asset_materialization_planned_data.asset_key)
+        else:
+            checked.add(event.asset_check_planned_data.asset_key)
+    return assets, checked
+
+
+def _why(instance: dg.DagsterInstance, run: dg.DagsterRun, entry: dg.EventLogEntry) -> str | None:
+    """Returns why a run failed; None for one that a person cancelled, or whose failure is another event."""
+    ended = entry.get_dagster_event()
+    if ended.event_type is DagsterEventType.RUN_CANCELED:
+        messages = [event.message or "" for event in _events_of(instance, run.run_id, {DagsterEventType.RUN_CANCELING})]
+        is_told_as_failure = run.status is dg.DagsterRunStatus.FAILURE
+        return next((each for each in messages if each.startswith(TOO_LONG) and not is_told_as_failure), None)
+    data = ended.event_specific_data
+    if not isinstance(data, JobFailureData):
+        return ended.message or ""
+    steps = [_step_sentence(event) for event in _events_of(instance, run.run_id, {DagsterEventType.STEP_FAILURE})]
+    return "\n".join(steps) or _sentence(data.error) or ended.message or ""
+
+
+def _step_sentence(event: dg.DagsterEvent) -> str:
+    failure = event.step_failure_data
+    in_words = failure.user_failure_data.description if failure.user_failure_data is not None else None
+    return in_words or _sentence(failure.error) or event.message or ""
+
+
+def _sentence(error: SerializableErrorInfo | None) -> str:
+    """Returns the message of the error that Dagster's own is about."""
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return "" if error is None else error.message.strip()
+
+
+def _events_of(instance: dg.DagsterInstance, run_id: str, types: set[DagsterEventType]) -> Iterator[dg.DagsterEvent]:
+    for record in instance.get_records_for_run(run_id, of_type=types).records:
+        yield record.event_log_entry.get_dagster_event()

@@ -1,0 +1,161 @@
+"""Decides what is told: each failed run, and a check when it begins to fail, fails for another reason, or passes again.
+
+A failed check is known by its severity and its description. The descriptions of freshness and lag have a number that
+grows from one evaluation to the next; their numbers don't count, so that a table that stays late is told once.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from millrace.json_values import Json
+from millrace_pipelines.declaration.checks import Check
+from millrace_pipelines.defs.cursors import pack_cursor, unpack_cursor
+
+NUMBER = re.compile(r"\d+")
+MEASURED = frozenset({Check.FRESHNESS.value, Check.LAG.value})
+
+
+class Kind(StrEnum):
+    """What an alert is about."""
+
+    RUN_FAILED = "run_failed"
+    CHECK_FAILED = "check_failed"
+    CHECK_RECOVERED = "check_recovered"
+
+
+class Severity(StrEnum):
+    """How bad it is: ERROR and WARN as Dagster has them for checks, INFO for what is well again."""
+
+    ERROR = "ERROR"
+    WARN = "WARN"
+    INFO = "INFO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """A check that was made.
+
+    Attributes:
+        position: Where it stands among the events of the instance.
+        asset: The asset's key, as `millrace/table/flights`.
+        check: The check's name.
+        passed: Whether it passed.
+        severity: How bad a failure is.
+        description: The sentence of the result.
+        run_id: The run that made it; "" for a result that no run made.
+    """
+
+    position: int
+    asset: str
+    check: str
+    passed: bool
+    severity: Severity
+    description: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRun:
+    """A run that failed, or that was cancelled as it took too long.
+
+    Attributes:
+        position: Where its end stands among the events of the instance.
+        run_id: The run.
+        job: The name of its job.
+        asset: The key of its only asset; None where it has more, or none.
+        description: Why it failed.
+    """
+
+    position: int
+    run_id: str
+    job: str
+    asset: str | None
+    description: str
+
+
+Event: TypeAlias = Evaluation | FailedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """What is told; the fields are those of the event, where it has them."""
+
+    kind: Kind
+    severity: Severity
+    description: str
+    run_id: str
+    asset: str | None
+    check: str | None = None
+    job: str | None = None
+
+
+class Seen(NamedTuple):
+    """What was told so far.
+
+    Attributes:
+        position: The last event that was looked at.
+        failing: By asset and check, a digest of the failure that was told last; checks that pass are left out.
+    """
+
+    position: int
+    failing: Mapping[str, str]
+
+
+def alert_of(event: Event, seen: Seen) -> tuple[Alert | None, Seen]:
+    """Returns the alert of an event, None where there is nothing to tell, and what is known after it."""
+    if isinstance(event, FailedRun):
+        return _run_alert(event), seen._replace(position=event.position)
+    key = f"{event.asset}:{event.check}"
+    before = seen.failing.get(key)
+    digest = None if event.passed else _digest(event)
+    others = {each: known for each, known in seen.failing.items() if each != key}
+    after = Seen(event.position, others if digest is None else {**others, key: digest})
+    return (None if digest == before else _check_alert(event)), after
+
+
+def _run_alert(run: FailedRun) -> Alert:
+    return Alert(
+        kind=Kind.RUN_FAILED,
+        severity=Severity.ERROR,
+        description=run.description,
+        run_id=run.run_id,
+        asset=run.asset,
+        job=run.job,
+    )
+
+
+def _check_alert(evaluation: Evaluation) -> Alert:
+    return Alert(
+        kind=Kind.CHECK_RECOVERED if evaluation.passed else Kind.CHECK_FAILED,
+        severity=Severity.INFO if evaluation.passed else evaluation.severity,
+        description=evaluation.description,
+        run_id=evaluation.run_id,
+        asset=evaluation.asset,
+        check=evaluation.check,
+    )
+
+
+def _digest(failed: Evaluation) -> str:
+    words = NUMBER.sub("", failed.description) if failed.check in MEASURED else failed.description
+    return f"{zlib.crc32(f'{failed.severity} {words}'.encode()):08x}"
+
+
+def cursor_of(seen: Seen) -> str:
+    """Returns the cursor that says what was told."""
+    return pack_cursor({"position": seen.position, "failing": dict(seen.failing)})
+
+
+def parse_cursor(text: str | None) -> Seen | None:
+    """Returns what a cursor says; None for no cursor, and for a text that is none."""
+    value: Json = unpack_cursor(text)
+    match value:
+        case {"position": int(position), "failing": dict(failing)}:
+            return Seen(position, {key: str(digest) for key, digest in failing.items()})
+        case _:
+            return None
