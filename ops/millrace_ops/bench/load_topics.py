@@ -53,7 +53,7 @@ def fill(bootstrap: str, topic: Topic, batches: Iterable[bytes]) -> None:
     with Cluster(bootstrap) as cluster:
         Admin(cluster).create_topic(topic.name, PARTITIONS, config=KEPT)
         for number, batch in enumerate(islice(cycle(batches), topic.batches)):
-            _append(cluster, topic.name, number % PARTITIONS, batch)
+            append(cluster, topic.name, number % PARTITIONS, batch)
 
 
 def batches_of(topic: Topic) -> list[bytes]:
@@ -78,7 +78,8 @@ def _flights() -> Iterator[NewRecord]:
         yield NewRecord(value, key=key, timestamp_ms=timestamp_ms)
 
 
-def _append(cluster: Cluster, topic: str, partition: int, batch: bytes) -> None:
+def append(cluster: Cluster, topic: str, partition: int, batch: bytes) -> None:
+    """Appends one batch to a partition; ClientError where the broker does not take it."""
     fields: ProduceRequestFields = {
         "transactional_id": None,
         "acks": -1,

@@ -24,6 +24,7 @@ class Benchmark(StrEnum):
     DECODE = "decode"
     TRANSACTIONS = "transactions"
     CLIENT = "client"
+    DAGSTER = "dagster"
 
 
 def bench(

@@ -99,15 +99,21 @@ class DagsterHealth(NamedTuple):
 
 
 class DagsterApi:
-    """The webserver at `http://HOST:PORT`."""
+    """The webserver at `http://HOST:PORT`.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: Its address.
+        timeout_s: How long a query may take; the launch of many assets takes long.
+    """
+
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url
+        self._timeout_s = timeout_s
 
     def is_ready(self) -> bool:
         """Returns whether the code location is loaded and the daemons beat; PlatformError where it can't be loaded."""
         try:
-            answer = self._query(HEALTH)
+            answer = self._query(HEALTH, timeout_s=TIMEOUT_S)
         except ServiceUnreachableError:
             return False
         if problem := load_error(answer):
@@ -145,11 +151,11 @@ class DagsterApi:
         """Returns the state of a run now."""
         return parse_run(run_id, self._query(RUN, {"runId": run_id}))
 
-    def _query(self, query: str, variables: dict[str, Json] | None = None, *, timeout_s: float = TIMEOUT_S) -> Answer:
+    def _query(self, query: str, variables: dict[str, Json] | None = None, *, timeout_s: float | None = None) -> Answer:
         url = f"{self.url}/graphql"
         body: Json = {"query": query, "variables": variables or {}}
         advice = "is Dagster's webserver up? Its log is webserver.log"
-        answer = post_json(url, body, timeout_s=timeout_s, advice=advice, use_proxy=False)
+        answer = post_json(url, body, timeout_s=timeout_s or self._timeout_s, advice=advice, use_proxy=False)
         data = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(answer, dict) or answer.get("errors") or not isinstance(data, dict):
             raise PlatformError(f"{url}: Dagster refused the query: {json.dumps(answer)[:1000]}")

@@ -1,0 +1,97 @@
+"""The benchmark of Dagster in its shortest form: every figure is measured, and of what it says."""
+
+import socket
+import threading
+import time
+
+import psutil
+import pytest
+
+from millrace.addresses import Address
+from millrace.ports import LOOPBACK, free_port
+from millrace_ops.bench.dagster_checks import check_figures
+from millrace_ops.bench.dagster_definitions import definitions_figures
+from millrace_ops.bench.dagster_effort import Effort
+from millrace_ops.bench.dagster_platform import platform_figures
+from millrace_ops.bench.dagster_tick import tick_figures
+from millrace_ops.bench.delay import delayed
+
+SHORTEST = Effort(
+    rounds=1,
+    records=20,
+    many_tables=2,
+    many_records=10,
+    idle_s=0.0,
+    tick_topics=3,
+    tick_partitions=2,
+    declared=((2, 2.0),),
+    small_table=30,
+    large_table=40,
+)
+DELAY_S = 0.1
+
+
+def names_and_values(figures):
+    return {figure.name: figure.value for figure in figures}
+
+
+def test_a_platform_is_measured_and_leaves_no_process():
+    before = set(psutil.Process().children(recursive=True))
+    loads, memory = map(names_and_values, platform_figures(SHORTEST))
+    assert set(loads) == {
+        "run of one table, less a bare load",
+        "· the run, cold, 20 records",
+        "run of 2 tables, 10 records each",
+        "· its Spark sessions",
+    }
+    assert loads["· its Spark sessions"] == 1
+    assert set(memory) == {"memory of the idle platform, all processes", "· after the runs"}
+    assert all(value > 0 for value in memory.values())
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_ticks_and_definitions_are_measured():
+    assert len(tick_figures(SHORTEST)) == 3
+    wall, cpu = definitions_figures(SHORTEST)
+    assert wall.name == "definitions of 2 tables, no broker"
+    assert wall.value > 0
+    assert cpu.value > 0
+
+
+def test_checks_of_loads_are_measured():
+    [one, all_of_them] = check_figures(SHORTEST)
+    assert one.name == "check of a load of 20 rows, table of 40"
+    assert all_of_them.value > one.value > 0
+
+
+def test_the_proxy_delays_each_direction_passes_all_bytes_on_and_the_end():
+    sent = bytes(range(256)) * 2000
+    with socket.create_server((LOOPBACK, 0)) as server:
+
+        def echo():
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(received(connection))
+
+        thread = threading.Thread(target=echo)
+        thread.start()
+        address = Address(LOOPBACK, free_port())
+        with (
+            delayed(address.port, Address(*server.getsockname()), 2 * DELAY_S),
+            socket.create_connection(address, 30) as client,
+        ):
+            begun = time.monotonic()
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+            assert received(client) == sent
+            assert time.monotonic() - begun >= 2 * DELAY_S
+        thread.join(30)
+    with pytest.raises(OSError):
+        socket.create_connection(address, 1)
+
+
+def received(connection):
+    parts = []
+    while part := connection.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
