@@ -27,7 +27,7 @@ FINISHED = frozenset({"SUCCESS", "FAILURE", "CANCELED"})
 HEALTH = """
 query Health {
   workspaceOrError { ... on Workspace { locationEntries { loadStatus
-    locationOrLoadError { __typename ... on PythonError { message } } } } }
+    locationOrLoadError { __typename ... on PythonError { message causes { message } } } } } }
   instance { daemonHealth { allDaemonStatuses { daemonType required healthy lastHeartbeatErrors { message } } } }
 }"""
 
@@ -168,9 +168,10 @@ def is_loaded(answer: Answer) -> bool:
 
 
 def load_error(answer: Answer) -> str:
-    """Returns why a code location can't be loaded; "" where none has an error."""
+    """Returns why a code location can't be loaded, in the words of the first cause; "" where none has an error."""
     found = [entry["locationOrLoadError"] for entry in answer["workspaceOrError"]["locationEntries"]]
-    return next((one["message"] for one in found if one is not None and one["__typename"] == "PythonError"), "")
+    errors = [[one, *one["causes"]] for one in found if one is not None and one["__typename"] == "PythonError"]
+    return str(errors[0][-1]["message"]).strip() if errors else ""
 
 
 def daemon_problem(answer: Answer) -> str:

@@ -42,7 +42,9 @@ TEMPLATE = "{{"
 
 
 def _duration(value: object) -> timedelta:
-    """Returns the duration of a text such as `90s`, `15m`, `6h` or `1d`."""
+    """Returns the duration of a text such as `90s`, `15m`, `6h` or `1d`; one that is a duration already stays it."""
+    if isinstance(value, timedelta):
+        return value
     found = DURATION.fullmatch(value) if isinstance(value, str) else None
     if found is None or not int(found[1]):
         raise ValueError("expected a duration such as 90s, 15m, 6h or 1d")

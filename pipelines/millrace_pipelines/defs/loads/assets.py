@@ -93,16 +93,19 @@ def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
     def load_tables(context: dg.AssetExecutionContext, config: LoadConfig) -> Iterator[Event]:
         """Loads the selected tables up to the end offsets that their topics have when each load begins."""
         millrace = resource_of(context, cluster.name)
+        left = left_to_load(context)
         jobs = [
             LoadJob(
                 key=key.to_user_string(),
                 options=config.applied(table_options(by_key[key], millrace, context.run.run_id)),
             )
-            for key in sorted(left_to_load(context))
+            for key in sorted(left)
         ]
         if config.dry_run:
             yield from load_previews(context, jobs, OsFileSystem())
             return
+        if not context.retry_number:  # a re-execution has planned the checks of all tables, and Dagster skips these
+            report_checks(context, millrace, [by_key[key] for key in sorted(context.selected_asset_keys - set(left))])
         outcomes = run_jobs(
             context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
         )

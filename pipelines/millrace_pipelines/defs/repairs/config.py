@@ -24,11 +24,11 @@ DRY_RUN = Field(default=False, description="Report what would be done, and chang
 
 
 class KeyFormat(Enum):
-    """How the bytes of a key are written."""
+    """How the bytes of a key are written; a run configuration has a member's name, not its value."""
 
-    TEXT = "text"
-    HEX = "hex"
-    BASE64 = "base64"
+    text = "text"
+    hex = "hex"
+    base64 = "base64"
 
 
 class RepairConfig(dg.Config):
@@ -112,7 +112,7 @@ class EraseConfig(RepairConfig):
     """Which keys to erase."""
 
     keys: list[str] = Field(min_length=1, description="The keys; all of their records go from the table.")
-    key_format: KeyFormat = Field(default=KeyFormat.TEXT, description="How the keys are written.")
+    key_format: KeyFormat = Field(default=KeyFormat.text, description="How the keys are written.")
     vacuum: bool = Field(
         default=True, description="Also delete the files that had them, at once: readers of older versions fail."
     )
@@ -137,9 +137,9 @@ def _time_ms(field: str, text: str | None) -> int | None:
 
 def _key_bytes(text: str, key_format: KeyFormat) -> bytes:
     try:
-        if key_format is KeyFormat.HEX:
+        if key_format is KeyFormat.hex:
             return bytes.fromhex(text)
-        if key_format is KeyFormat.BASE64:
+        if key_format is KeyFormat.base64:
             return base64.b64decode(text, validate=True)
     except ValueError as error:
         raise InvalidConfigError(f"keys: {text!r} is not {key_format.value}: {error}") from error

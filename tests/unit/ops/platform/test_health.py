@@ -69,8 +69,10 @@ def answer(status="LOADED", error=None, **threads):
 def test_what_dagster_says():
     well = answer(SENSOR=None)
     assert (is_loaded(well), load_error(well), daemon_problem(well)) == (True, "", "")
-    broken = answer(error={"__typename": "PythonError", "message": "no such module"})
-    assert load_error(broken) == "no such module"
+    error = {"__typename": "PythonError", "message": "no such module", "causes": []}
+    assert load_error(answer(error=error)) == "no such module"
+    causes = [{"message": "SetupError: defs.yaml:5: what is wrong\n"}]
+    assert load_error(answer(error=error | {"causes": causes})) == "SetupError: defs.yaml:5: what is wrong"
     assert not is_loaded(answer("LOADING"))
     ill = answer(SENSOR=[], SCHEDULER=[{"message": "Traceback\nOSError: the disk is full\n"}])
     assert daemon_problem(ill) == "SENSOR: it has not been heard of lately; SCHEDULER: OSError: the disk is full"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from millrace.errors import PlatformError
 from millrace_pipelines.component import MillraceComponent
-from millrace_pipelines.declaration.attributes import ClusterDeclaration, Undeclared
+from millrace_pipelines.declaration.attributes import ClusterDeclaration, TableDeclaration, Undeclared
 from millrace_pipelines.declaration.errors import declaration_errors
 from millrace_pipelines.warehouse.tables.choices import Mode
 
@@ -115,6 +115,8 @@ def test_values_have_their_types():
 def test_durations(text, duration):
     (table,) = declared(f"tables: [{{topic: a, freshness: {text}}}]").tables
     assert table.freshness.total_seconds() == duration
+    resolved = table.model_dump(by_alias=True)  # as a component's fields are while templates are resolved
+    assert TableDeclaration.model_validate(resolved) == table
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,11 @@ def test_a_reload_takes_its_whole_range_and_only_what_is_accepted():
 @pytest.mark.parametrize(
     ("keys", "key_format", "expected"),
     [
-        (["ä"], "TEXT", ["ä".encode()]),
-        (["00ff"], "HEX", [b"\x00\xff"]),
-        (["AP8="], "BASE64", [b"\x00\xff"]),
-        (["0"], "HEX", "keys: '0' is not hex: "),
-        (["AP8"], "BASE64", "keys: 'AP8' is not base64: "),
+        (["ä"], "text", ["ä".encode()]),
+        (["00ff"], "hex", [b"\x00\xff"]),
+        (["AP8="], "base64", [b"\x00\xff"]),
+        (["0"], "hex", "keys: '0' is not hex: "),
+        (["AP8"], "base64", "keys: 'AP8' is not base64: "),
     ],
 )
 def test_keys_are_bytes_in_their_format(keys, key_format, expected):
