@@ -15,6 +15,7 @@ import os
 from millrace.ports import LOOPBACK
 
 LOCATION = "millrace"
+STORAGE_MODULE = "millrace_ops.platform.dagster_storage"
 POSTGRES_VARIABLE = "MILLRACE_DAGSTER_POSTGRES"
 # A run that hangs frees its pool after this; the tag dagster/max_runtime of a run or a job, in seconds, overrides it.
 MAX_RUNTIME_S = 6 * 3600
@@ -25,7 +26,8 @@ TICK_DAYS = {"skipped": 1, "started": 7, "success": 7, "failure": 7}
 
 def instance_config(home: str, *, postgres: bool) -> dict[str, object]:
     """Returns the content of `dagster.yaml`; it names the variable with the URL of Postgres, and no password."""
-    sqlite = {"sqlite": {"base_dir": os.path.join(home, "storage")}}
+    base_dir = {"base_dir": os.path.join(home, "storage")}
+    sqlite = {"custom": {"module": STORAGE_MODULE, "class": "SqliteStorage", "config": base_dir}}
     return {
         "telemetry": {"enabled": False},
         "nux": {"enabled": False},

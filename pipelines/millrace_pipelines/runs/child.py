@@ -17,11 +17,13 @@ from dagster_pipes import PipesContext, open_dagster_pipes
 
 from millrace.errors import MillraceError
 from millrace_pipelines.runs.failures import Failed, failure_of, jvm_ended
-from millrace_pipelines.runs.jobs import Job
+from millrace_pipelines.runs.jobs import Job, LoadJob, Report
 from millrace_pipelines.runs.messages import MESSAGE, WORK, Message, Work, write_report
 from millrace_pipelines.spark.session import SharedSession, end_jvm, jvm_status
 from millrace_pipelines.warehouse.errors import LoadFailedError
-from millrace_pipelines.warehouse.load.progress import Step
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.progress import LoadListener, Step
+from millrace_pipelines.warehouse.load.reload import reload_topic
 
 KILLED_JVM_TIMEOUT_S = 1.0
 STOPPED_JVM_TIMEOUT_S = 4.0
@@ -66,11 +68,18 @@ def _do_jobs(context: PipesContext, work: Work) -> None:
 def outcome_of(job: Job, session: SharedSession, listener: PipesListener) -> Message:
     """Does one job, and returns what to tell of it; the traceback of an error goes to stderr."""
     try:
-        report = job.run(session, listener)
+        report = do(job, session, listener)
     except Exception as error:  # noqa: BLE001  one job's failure stops no other
         traceback.print_exc()
         return Message(key=job.key, failed=_failed(error))
     return Message(key=job.key, report=write_report(report))
+
+
+def do(job: Job, session: SharedSession, listener: LoadListener) -> Report:
+    """Does a job; raises what `load_topic` and `reload_topic` raise."""
+    if isinstance(job, LoadJob):
+        return load_topic(job.options, spark=session, listener=listener)
+    return reload_topic(job.options, job.selection, spark=session, listener=listener)
 
 
 def _failed(error: Exception) -> Failed:

@@ -1,7 +1,7 @@
 """The jobs that a child process can do, each on one table: what `warehouse load` and `warehouse reload` do.
 
-A job is written as JSON, in which `kind` says what is to be done. Another kind is another class here, and a member of
-`Job`.
+A job is written as JSON, in which `kind` says what is to be done. Another kind is another class here, a member of
+`Job`, and a case of `child.do`. A job is data alone, so that the process that asks for it needs no Spark.
 """
 
 from __future__ import annotations
@@ -11,12 +11,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.ledger.selection import Selection
-from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.load.progress import LoadListener
-from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
 
 Report: TypeAlias = LoadReport | ReloadReport
@@ -35,10 +31,6 @@ class LoadJob:
     options: LoadOptions
     kind: Literal["load"] = "load"
 
-    def run(self, spark: SharedSession, listener: LoadListener) -> LoadReport:
-        """Loads; raises what `load_topic` raises."""
-        return load_topic(self.options, spark=spark, listener=listener)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReloadJob:
@@ -54,10 +46,6 @@ class ReloadJob:
     options: LoadOptions
     selection: Selection = field(default_factory=Selection)
     kind: Literal["reload"] = "reload"
-
-    def run(self, spark: SharedSession, listener: LoadListener) -> ReloadReport:
-        """Reloads; raises what `reload_topic` raises."""
-        return reload_topic(self.options, self.selection, spark=spark, listener=listener)
 
 
 Job: TypeAlias = Annotated[LoadJob | ReloadJob, Field(discriminator="kind")]

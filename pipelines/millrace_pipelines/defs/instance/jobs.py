@@ -7,13 +7,6 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.clock import SystemClock
-from millrace_pipelines.defs.instance.old_runs import (
-    FINISHED,
-    forget_check_results,
-    needed_runs,
-    old_runs,
-    remove_run,
-)
 from millrace_pipelines.defs.instance.tick_logs import remove_tick_logs
 
 KEPT_RUNS = 1000  # a load with its checks takes about 230 kB, so these take about 230 MB
@@ -29,6 +22,14 @@ class PruningConfig(dg.Config):
 @dg.op
 def remove_old_runs(context: dg.OpExecutionContext, config: PruningConfig) -> None:
     """Removes finished runs but for the newest ones, and for those that an asset's newest event comes from."""
+    from millrace_pipelines.defs.instance.old_runs import (  # noqa: PLC0415  with SQLAlchemy, which nothing else needs
+        FINISHED,
+        forget_check_results,
+        needed_runs,
+        old_runs,
+        remove_run,
+    )
+
     instance = context.instance
     finished = instance.get_run_ids(dg.RunsFilter(statuses=FINISHED))
     old = old_runs(finished, needed_runs(instance), config.keep_runs) if len(finished) > config.keep_runs else []

@@ -13,7 +13,6 @@ from millrace_pipelines.defs.loads.events import step_failure
 from millrace_pipelines.defs.maintenance import report_table
 from millrace_pipelines.runs.failures import Failed, failure_of
 from millrace_pipelines.runs.jobs import LoadJob, ReloadJob
-from millrace_pipelines.warehouse.load.preview import preview_load, preview_reload
 from millrace_pipelines.warehouse.load.report import LoadPreview, ReloadPreview
 
 PREVIEW = "a dry run: nothing was changed"
@@ -37,6 +36,8 @@ def load_previews(
 
 
 def _preview(job: LoadJob | ReloadJob, fs: FileSystem) -> dict[str, dg.RawMetadataValue]:
+    from millrace_pipelines.warehouse.load.preview import preview_load, preview_reload  # noqa: PLC0415  with PySpark
+
     if isinstance(job, LoadJob):
         return _of_load(preview_load(job.options, fs=fs))
     return _of_reload(preview_reload(job.options, job.selection, fs=fs))

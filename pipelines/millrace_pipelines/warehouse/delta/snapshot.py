@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from millrace.errors import WarehouseError
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, Store
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
 
 HISTORY_ATTEMPTS = 100
 
