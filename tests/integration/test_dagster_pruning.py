@@ -57,6 +57,11 @@ def prune(instance, **config):
     return result.run_id
 
 
+def snapshots(home):
+    with sqlite3.connect(home / "storage/history/runs.db") as connection:
+        return {one for (one,) in connection.execute("SELECT snapshot_id FROM snapshots")}
+
+
 def check_results(home):
     with sqlite3.connect(home / "storage/history/runs/index.db") as connection:
         return [run_id for (run_id,) in connection.execute("SELECT run_id FROM asset_check_executions")]
@@ -86,6 +91,9 @@ def test_what_is_newest_stays_and_the_rest_goes(home):
         assert instance.get_latest_materialization_event(table.key).run_id == newest
         assert instance.get_materialized_partitions(days.key) == {"one", "two"}
         assert instance.fetch_observations(dg.AssetKey("topic"), limit=9).records[0].run_id == observed
+        for run in instance.get_runs():
+            assert instance.get_job_snapshot(run.job_snapshot_id).name == run.job_name
+            assert instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id).steps
         assert prune(instance, keep_runs=1000)
         assert stays <= {*instance.get_run_ids()}
 
@@ -104,3 +112,23 @@ def test_old_logs_of_ticks_go(home):
         prune(instance)
         assert (old.exists(), new.exists()) == (False, True)
         assert sorted((home / "storage" / run).rglob("*")) == logs_of_run
+
+
+def test_the_snapshots_of_a_job_go_with_the_last_of_its_runs(home):
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        observing.execute_in_process(instance=instance)
+        again = observing.execute_in_process(instance=instance)  # the newest observation keeps this run
+        only_days = instance.get_run_by_id(run_of(instance, days, "one"))
+        gone = instance.get_run_by_id(run_of(instance, days, "one"))
+        run_of(instance, table)
+        prune(instance, keep_runs=1000)
+        assert {gone.job_snapshot_id, gone.execution_plan_snapshot_id} <= snapshots(home)
+
+        instance.delete_run(gone.run_id)
+        prune(instance, keep_runs=1000)
+        assert {only_days.job_snapshot_id, only_days.execution_plan_snapshot_id} <= snapshots(home)
+        instance.delete_run(only_days.run_id)
+        before = snapshots(home)
+        prune(instance, keep_runs=1000)
+        assert before - snapshots(home) == {only_days.job_snapshot_id, only_days.execution_plan_snapshot_id}
+        assert instance.get_job_snapshot(again.dagster_run.job_snapshot_id).name == "observing"

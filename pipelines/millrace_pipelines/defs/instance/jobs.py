@@ -25,6 +25,7 @@ def remove_old_runs(context: dg.OpExecutionContext, config: PruningConfig) -> No
     from millrace_pipelines.defs.instance.old_runs import (  # noqa: PLC0415  with SQLAlchemy, which nothing else needs
         FINISHED,
         forget_check_results,
+        forget_snapshots,
         needed_runs,
         old_runs,
         remove_run,
@@ -40,7 +41,11 @@ def remove_old_runs(context: dg.OpExecutionContext, config: PruningConfig) -> No
         remove_run(instance, run_id)
     forget_check_results(instance, old)
     ticks = remove_tick_logs(instance, SystemClock().now_ms())
-    context.log.info("%d of %d finished runs were removed, and %d old logs of ticks", len(old), len(finished), ticks)
+    snapshots = forget_snapshots(instance)
+    context.log.info(
+        "%d of %d finished runs were removed, %d old logs of ticks, and %d snapshots of jobs that no run has",
+        len(old), len(finished), ticks, snapshots,
+    )  # fmt: skip
 
 
 @dg.job(executor_def=dg.in_process_executor)

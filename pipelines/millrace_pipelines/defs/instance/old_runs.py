@@ -1,8 +1,9 @@
 """Which runs an instance forgets, and what is removed with a run: its record, events, logs and results of checks.
 
-The newest runs stay, and every run whose materialization or observation is the newest of an asset or of a partition,
-without which the asset would look as if it had never been loaded; so does the newest result of each check. What a
-table's own history says of its loads does not depend on any of this.
+The snapshots of jobs and plans that no other run has go with it. The newest runs stay, and every run whose
+materialization or observation is the newest of an asset or of a partition, without which the asset would look as if it
+had never been loaded; so does the newest result of each check. What a table's own history says of its loads does not
+depend on any of this.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import sqlalchemy
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.runs.schema import RunsTable, SnapshotsTable
+from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 RECORDS_AT_ONCE = 1000
@@ -72,3 +75,24 @@ def forget_check_results(instance: dg.DagsterInstance, run_ids: Sequence[str]) -
         for first in range(0, len(run_ids), RECORDS_AT_ONCE):
             gone = results.run_id.in_(run_ids[first : first + RECORDS_AT_ONCE])
             connection.execute(AssetCheckExecutionsTable.delete().where(gone, results.id.not_in(newest)))
+
+
+def forget_snapshots(instance: dg.DagsterInstance) -> int:
+    """Removes the snapshots that no run has, and returns their number; Dagster keeps one for each selection ever run.
+
+    A run that is created at this moment, of a selection that only old runs had, may be refused, and can be launched
+    again.
+    """
+    runs, stored = instance.run_storage, SnapshotsTable.c.snapshot_id
+    if not isinstance(runs, SqlRunStorage):
+        return 0
+    with runs.connect() as connection:
+        everything = connection.scalars(sqlalchemy.select(stored)).all()
+    needed = {one for run in instance.get_runs() for one in (run.job_snapshot_id, run.execution_plan_snapshot_id)}
+    unneeded = [one for one in everything if one not in needed]
+    of_runs = sqlalchemy.select(RunsTable.c.snapshot_id).where(RunsTable.c.snapshot_id.is_not(None))
+    with runs.connect() as connection:
+        for first in range(0, len(unneeded), RECORDS_AT_ONCE):
+            some = unneeded[first : first + RECORDS_AT_ONCE]
+            connection.execute(SnapshotsTable.delete().where(stored.in_(some), stored.not_in(of_runs)))
+    return len(unneeded)
