@@ -21,6 +21,7 @@ SHORTEST = Effort(
     records=20,
     many_tables=2,
     many_records=10,
+    instance_runs=3,
     idle_s=0.0,
     tick_topics=3,
     tick_partitions=2,
@@ -39,13 +40,20 @@ def test_a_platform_is_measured_and_leaves_no_process():
     before = set(psutil.Process().children(recursive=True))
     loads, memory = map(names_and_values, platform_figures(SHORTEST))
     assert set(loads) == {
-        "run of one table, less a bare load",
-        "· the run, cold, 20 records",
+        "run of one table, cold, less a bare load",
+        "· the run, 20 records",
         "run of 2 tables, 10 records each",
         "· its Spark sessions",
     }
     assert loads["· its Spark sessions"] == 1
-    assert set(memory) == {"memory of the idle platform, all processes", "· after the runs"}
+    assert set(memory) == {
+        "memory of the idle platform, all processes",
+        "· after the runs",
+        "instance after 3 runs",
+        "page of an asset after 3 runs",
+        "· before them",
+        "pruning of the last 3 runs",
+    }
     assert all(value > 0 for value in memory.values())
     assert set(psutil.Process().children(recursive=True)) <= before
 

@@ -16,6 +16,7 @@ class Effort:
         records: The new records of a run beside a bare load, and of a load that is checked.
         many_tables: The tables that one run loads.
         many_records: The new records of each of them.
+        instance_runs: The runs after which the instance is looked at.
         idle_s: The seconds between the start of the platform and the look at its memory.
         tick_topics: The topics that the sensors look at.
         tick_partitions: The partitions of each of them.
@@ -27,6 +28,7 @@ class Effort:
     records: int = 10_000
     many_tables: int = 100
     many_records: int = 1_000
+    instance_runs: int = 10_000
     idle_s: float = 45.0
     tick_topics: int = 100
     tick_partitions: int = 100

@@ -38,9 +38,9 @@ def send(bootstrap: str, topics: Iterable[str], records: int) -> None:
                 append(cluster, topic, 0, _batch(min(BATCH_RECORDS, records - begun)))
 
 
-def bare_load(bootstrap: str, topic: str, table: Path) -> float:
+def bare_load(bootstrap: str, topic: str, table: Path, master: str = MASTER) -> float:
     """Runs `warehouse load` and returns its seconds, from the start of the process to its end."""
-    place = ("--table", str(table), "--bootstrap", bootstrap, "--master", MASTER)
+    place = ("--table", str(table), "--bootstrap", bootstrap, "--master", master)
     command = (sys.executable, "-m", "millrace_ops", "warehouse", "load", topic, *place)
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LOAD_TIMEOUT_S)

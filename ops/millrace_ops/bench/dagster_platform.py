@@ -22,6 +22,7 @@ from millrace.clock import SystemClock
 from millrace.errors import PlatformError
 from millrace.ports import LOOPBACK, free_port
 from millrace_ops.bench.dagster_effort import Effort, beside_goal
+from millrace_ops.bench.dagster_instance import instance_figures
 from millrace_ops.bench.dagster_loads import MASTER, bare_load, create_topics, send
 from millrace_ops.bench.figures import Figure, alternate
 from millrace_ops.platform.dagster_api import DagsterApi
@@ -30,15 +31,18 @@ from millrace_ops.platform.supervisor import Service, Supervisor
 from millrace_pipelines.project import make_project, write_definitions
 
 ONE = "one"
-OVER_BARE_GOAL_S = 6.0
+TABLES = "millrace/table"
+OVER_BARE_GOALS_S = {"cold": 6.0, "warm": 2.0}
 MANY_GOAL_S = 90.0
 MEMORY_GOAL_GB = 0.9
+WARM_MEMORY_GOAL_GB = 1.8
 GIGABYTE = 1_000_000_000
 STOP_TIMEOUT_S = 60.0
 RUN_TIMEOUT_S = 900.0
 QUERY_TIMEOUT_S = 300.0
 POLL_INTERVAL_S = 0.2
 POLL_INTERVAL_OF_MANY_S = 1.0  # the answer has the metadata of all tables
+CONNECT_PORT = "spark.connect.grpc.binding.port="
 SPARK, SPARK_LAUNCHER = "org.apache.spark.deploy.SparkSubmit", "org.apache.spark.launcher.Main"
 
 
@@ -60,6 +64,7 @@ class RunningPlatform(NamedTuple):
 class Ran(NamedTuple):
     """What a run took, what it loaded, and the number of its Spark sessions."""
 
+    run_id: str
     seconds: float
     rows: int
     sessions: int
@@ -71,16 +76,34 @@ def platform_figures(effort: Effort) -> tuple[list[Figure], list[Figure]]:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name, platform(Path(name), [ONE, *many]) as running:
         _wait_idle(running, effort.idle_s)
         idle_gb = memory_gigabytes(running)
-        loads = [*_one_table(running, effort), *_many_tables(running, many, effort)]
-        return loads, [
+        one, run_id = _one_table(running, effort)
+        loads = [*one, *_many_tables(running, many, effort)]
+        memory = [
             beside_goal("memory of the idle platform, all processes", idle_gb, "GB", MEMORY_GOAL_GB),
             Figure(name="· after the runs", value=memory_gigabytes(running), unit="GB"),
         ]
+        home = running.directory / "dagster"
+        return loads, [*memory, *instance_figures(running.api, home, run_id, f"{TABLES}/{ONE}", effort)]
+
+
+def warm_figures(effort: Effort) -> list[Figure]:
+    """Returns the figures of a platform that keeps a Spark running: a run beside a bare load of it, and its memory."""
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
+        platform(Path(name), [ONE], "--warm") as running,
+    ):
+        _wait_idle(running, effort.idle_s)
+        idle_gb = memory_gigabytes(running)
+        loads, _ = _one_table(running, effort, _warm_master(running))
+        return [*loads, beside_goal("memory of the idle platform with warm Spark", idle_gb, "GB", WARM_MEMORY_GOAL_GB)]
 
 
 @contextmanager
-def platform(directory: Path, topics: Sequence[str]) -> Iterator[RunningPlatform]:
-    """Yields a platform, of which each of the topics becomes a table; it is stopped at the end."""
+def platform(directory: Path, topics: Sequence[str], *options: str) -> Iterator[RunningPlatform]:
+    """Yields a platform, of which each of the topics becomes a table; it is stopped at the end.
+
+    `options` are further ones of `millrace up`.
+    """
     state = directory / "state"
     state.mkdir()
     tables = {"undeclared_topics": "ignore", "tables": [{"topic": topic} for topic in topics]}
@@ -90,7 +113,7 @@ def platform(directory: Path, topics: Sequence[str]) -> Iterator[RunningPlatform
     ports = free_port(), free_port(), free_port()
     broker, admin, ui = (f"{LOOPBACK}:{port}" for port in ports)
     places = ("--dir", str(state), "--listen", broker, "--admin", admin, "--dagster-port", str(ports[2]))
-    command = (sys.executable, "-m", "millrace_ops", "up", *places, "--master", MASTER)
+    command = (sys.executable, "-m", "millrace_ops", "up", *places, "--master", MASTER, *options)
     api = DagsterApi(f"http://{ui}", timeout_s=QUERY_TIMEOUT_S)
     with Supervisor(str(directory / "logs"), SystemClock()) as supervisor:
         [child] = supervisor.start(
@@ -113,23 +136,36 @@ def memory_gigabytes(running: RunningPlatform) -> float:
     return total / GIGABYTE
 
 
-def _one_table(running: RunningPlatform, effort: Effort) -> list[Figure]:
+def _one_table(running: RunningPlatform, effort: Effort, master: str = MASTER) -> tuple[list[Figure], str]:
+    """Returns the figures of a run, and the id of the last; the bare load beside it takes the Spark of `master`."""
+    kind = "cold" if master == MASTER else "warm"
     bare_table = running.directory.parent / "bare"
+    runs: list[Ran] = []
 
     def run() -> float:
-        send(running.bootstrap, [ONE], effort.records)
-        ran = _run(running, [ONE], POLL_INTERVAL_S)
-        _expect(ran.rows, effort.records)
-        return ran.seconds
+        runs.append(_load(running, effort))
+        return runs[-1].seconds
 
-    in_run, bare = alternate(effort.rounds, run, lambda: bare_load(running.bootstrap, ONE, bare_table))
+    in_run, bare = alternate(
+        effort.rounds,
+        run,
+        lambda: bare_load(running.bootstrap, ONE, bare_table, master),
+    )
     return [
-        beside_goal("run of one table, less a bare load", in_run - bare, "s", OVER_BARE_GOAL_S),
+        beside_goal(f"run of one table, {kind}, less a bare load", in_run - bare, "s", OVER_BARE_GOALS_S[kind]),
         Figure(
-            name=f"· the run, cold, {effort.records:,} records", value=in_run, unit="s",
+            name=f"· the run, {effort.records:,} records", value=in_run, unit="s",
             yardstick="a bare load", yardstick_value=bare,
         ),
-    ]  # fmt: skip
+    ], runs[-1].run_id  # fmt: skip
+
+
+def _load(running: RunningPlatform, effort: Effort) -> Ran:
+    """Sends new records to the topic ONE, and runs the load of its table."""
+    send(running.bootstrap, [ONE], effort.records)
+    ran = _run(running, [ONE], POLL_INTERVAL_S)
+    _expect(ran.rows, effort.records)
+    return ran
 
 
 def _many_tables(running: RunningPlatform, topics: Sequence[str], effort: Effort) -> list[Figure]:
@@ -148,14 +184,14 @@ def _run(running: RunningPlatform, topics: Sequence[str], interval_s: float) -> 
     deadline = time.monotonic() + RUN_TIMEOUT_S
     sessions: set[int] = set()
     started = time.perf_counter()
-    run_id = running.api.launch([f"millrace/table/{topic}" for topic in topics])
+    run_id = running.api.launch([f"{TABLES}/{topic}" for topic in topics])
     while not (run := running.api.run(run_id)).is_finished:
         sessions |= spark_sessions(running)
         _pause(running.supervisor, deadline, f"the run is still {run.status.lower()}", interval_s)
     seconds = time.perf_counter() - started
     if run.status != "SUCCESS":
         raise PlatformError(f"the run ended with {run.status.lower()}: {run.failure}")
-    return Ran(seconds, int(sum(figures["rows"] for figures in run.figures.values())), len(sessions))
+    return Ran(run_id, seconds, int(sum(figures["rows"] for figures in run.figures.values())), len(sessions))
 
 
 def spark_sessions(running: RunningPlatform) -> set[int]:
@@ -167,6 +203,16 @@ def spark_sessions(running: RunningPlatform) -> set[int]:
             if SPARK in command and SPARK_LAUNCHER not in command and process.name() == "java":
                 found.add(process.pid)
     return found
+
+
+def _warm_master(running: RunningPlatform) -> str:
+    """Returns the address of the Spark that the platform keeps running."""
+    for process in running.processes:
+        with suppress(psutil.NoSuchProcess):
+            for argument in process.cmdline():
+                if argument.startswith(CONNECT_PORT):
+                    return f"sc://{LOOPBACK}:{argument.removeprefix(CONNECT_PORT)}"
+    raise PlatformError("the platform keeps no Spark running")
 
 
 def _expect(rows: int, expected: int) -> None:

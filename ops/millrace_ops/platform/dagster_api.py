@@ -113,7 +113,7 @@ class DagsterApi:
     def is_ready(self) -> bool:
         """Returns whether the code location is loaded and the daemons beat; PlatformError where it can't be loaded."""
         try:
-            answer = self._query(HEALTH, timeout_s=TIMEOUT_S)
+            answer = self.query(HEALTH, timeout_s=TIMEOUT_S)
         except ServiceUnreachableError:
             return False
         if problem := load_error(answer):
@@ -122,7 +122,7 @@ class DagsterApi:
 
     def health(self) -> DagsterHealth:
         """Returns what is wrong with the code server and the daemon; ServiceUnreachableError without a webserver."""
-        answer = self._query(HEALTH, timeout_s=HEALTH_TIMEOUT_S)
+        answer = self.query(HEALTH, timeout_s=HEALTH_TIMEOUT_S)
         loading = "" if is_loaded(answer) else "the definitions are being loaded"
         return DagsterHealth(load_error(answer) or loading, daemon_problem(answer))
 
@@ -141,7 +141,7 @@ class DagsterApi:
             "mode": "default",
             "executionMetadata": {"tags": []},
         }
-        answer = self._query(LAUNCH, {"parameters": parameters})["launchRun"]
+        answer = self.query(LAUNCH, {"parameters": parameters})["launchRun"]
         if answer["__typename"] != "LaunchRunSuccess":
             raise PlatformError(f"Dagster refused to run {', '.join(assets)}: {json.dumps(answer)}")
         run_id: str = answer["run"]["runId"]
@@ -149,9 +149,10 @@ class DagsterApi:
 
     def run(self, run_id: str) -> RunState:
         """Returns the state of a run now."""
-        return parse_run(run_id, self._query(RUN, {"runId": run_id}))
+        return parse_run(run_id, self.query(RUN, {"runId": run_id}))
 
-    def _query(self, query: str, variables: dict[str, Json] | None = None, *, timeout_s: float | None = None) -> Answer:
+    def query(self, query: str, variables: dict[str, Json] | None = None, *, timeout_s: float | None = None) -> Answer:
+        """Returns the data of the answer to a query; PlatformError where the webserver refuses it."""
         url = f"{self.url}/graphql"
         body: Json = {"query": query, "variables": variables or {}}
         advice = "is Dagster's webserver up? Its log is webserver.log"
