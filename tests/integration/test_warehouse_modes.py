@@ -32,6 +32,7 @@ from millrace_pipelines.warehouse.errors import KeylessRecordsError, ModeError, 
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
 from millrace_pipelines.warehouse.ledger.selection import Selection
+from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, commits_since
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import SilentListener, Step
@@ -264,9 +265,11 @@ def test_partitioned_tables_keep_their_folders_and_replayed_letters_count_once(s
     assert audit(options.table) == []
 
     declare("long")
-    assert replay(ReplayOptions(table=options.table, schema=options.schema)).replayed == 2
+    assert replay(ReplayOptions(table=options.table, schema=options.schema, run_id="a replay")).replayed == 2
     assert audit(options.table) == []
-    assert erase(options.table, [key(7)], FS).rows == 4
+    assert erase(options.table, [key(7)], FS, run_id="an erasure").rows == 4
+    named = [commit.run_id for commit in commits_since(Table.load(options.table, FS), -1, COMMITS_AT_ONCE)]
+    assert [one for one in named if one is not None] == ["a replay", "an erasure"]
     assert audit(options.table) == []
     reload_topic(options, Selection(from_offset=3), spark=spark)
     assert audit(options.table) == []

@@ -118,6 +118,7 @@ def _replay_job(cluster: DeclaredCluster) -> dg.JobDefinition:
                 schema=config.corrected_schema or table.schema or millrace.schema_file(table.topic),
                 selection=selection,
                 dry_run=config.dry_run,
+                run_id=context.run.run_id,
             )
             return _replayed(table, replay(options))
 
@@ -144,7 +145,7 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
         def mend(table: DeclaredTable) -> Logged:
             location = _location(table, millrace)
-            report = erase(location, keys, fs, dry_run=config.dry_run)
+            report = erase(location, keys, fs, dry_run=config.dry_run, run_id=context.run.run_id)
             shown: dict[str, dg.RawMetadataValue] = {}
             if config.vacuum:
                 gone = vacuum(location, fs, retention_hours=AT_ONCE, dry_run=config.dry_run)

@@ -52,9 +52,9 @@ class Lineage(TypedDict, total=False):
 
     kind: str
     version: int
+    run_id: str
     # Loads, reloads and changes of the ledger.
     load_id: str
-    run_id: str
     time_ms: int
     topic: str
     topic_id: str
@@ -74,6 +74,11 @@ class Lineage(TypedDict, total=False):
     # Replays.
     number: int
     letters: Ranges
+
+
+def of_run(run_id: str | None) -> dict[str, object]:
+    """Returns what a commit says of the scheduler's run that made it; nothing where none did."""
+    return {} if run_id is None else {"run_id": run_id}
 
 
 def parse_lineage(text: str, place: str) -> Lineage:

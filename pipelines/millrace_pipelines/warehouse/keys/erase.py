@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters.letters import is_reached
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay, pending_replay
+from millrace_pipelines.warehouse.delta.lineage import of_run
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, rewrite
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ERASE, ErasedKeys
@@ -62,7 +63,9 @@ class EraseReport:
     dry_run: bool = False
 
 
-def erase(location: str, keys: Collection[bytes], fs: FileSystem, *, dry_run: bool = False) -> EraseReport:
+def erase(
+    location: str, keys: Collection[bytes], fs: FileSystem, *, dry_run: bool = False, run_id: str | None = None
+) -> EraseReport:
     """Erases all records of some keys.
 
     Args:
@@ -70,6 +73,7 @@ def erase(location: str, keys: Collection[bytes], fs: FileSystem, *, dry_run: bo
         keys: The keys' bytes.
         fs: The disk.
         dry_run: Whether the files are read only, and nothing is changed.
+        run_id: The scheduler's run that erases, which the commit names; None for an erasure by hand.
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
@@ -77,7 +81,7 @@ def erase(location: str, keys: Collection[bytes], fs: FileSystem, *, dry_run: bo
     """
     table = Table.load(location, fs)
     ledger_of(table)
-    erasure = _Erasure(table, frozenset(keys), fs)
+    erasure = _Erasure(table, frozenset(keys), fs, run_id)
     act = erasure.look if dry_run else erasure.run
     letters = [act(companion) for companion in companions(table.location, fs)]
     rows = act(table.location)
@@ -107,10 +111,11 @@ class _Erased(NamedTuple):
 class _Erasure:
     """One erasure, table after table."""
 
-    def __init__(self, rows: Table, keys: frozenset[bytes], fs: FileSystem) -> None:
+    def __init__(self, rows: Table, keys: frozenset[bytes], fs: FileSystem, run_id: str | None) -> None:
         self._rows = rows
         self._keys = pa.array(sorted(keys), pa.binary())
         self._fs = fs
+        self._run_id = run_id
         self._erased = _Erased((), 0)
         self._left: list[int] = []
 
@@ -180,7 +185,7 @@ class _Erasure:
     def _lineage(self, table: Table, gone: Mapping[int, int]) -> dict[str, object]:
         known = ErasedKeys.of(table.lineage())
         entries = ledger_of(table).partitions
-        return {
+        return of_run(self._run_id) | {
             "kind": ERASE,
             "salt": known.salt.hex(),
             "keys": [known.hash_of(key) for key in self._keys.to_pylist() if key is not None],

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from millrace_pipelines.warehouse.delta.lineage import Lineage
+from millrace_pipelines.warehouse.delta.lineage import Lineage, of_run
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
@@ -25,7 +25,7 @@ def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, ti
     facts = {name: fact for name, fact in asdict(report).items() if name not in UNTOLD}
     return (
         facts
-        | _run(options)
+        | of_run(options.run_id)
         | {
             "kind": LOAD,
             "time_ms": time_ms,
@@ -40,7 +40,7 @@ def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, ti
 
 def lineage_of_reload(options: LoadOptions, load_id: str, report: ReloadReport, time_ms: int) -> dict[str, object]:
     """Returns what a reload backfilled, as a load would say it, and what it replaced or left as it is."""
-    return _run(options) | {
+    return of_run(options.run_id) | {
         "kind": LOAD,
         "load_id": load_id,
         "time_ms": time_ms,
@@ -52,10 +52,6 @@ def lineage_of_reload(options: LoadOptions, load_id: str, report: ReloadReport, 
         "replaced": [asdict(span) for span in report.replaced],
         "not_reloaded": [span._asdict() for span in report.lost],
     }
-
-
-def _run(options: LoadOptions) -> dict[str, object]:
-    return {} if options.run_id is None else {"run_id": options.run_id}
 
 
 def loads_of(lineage: Iterable[Lineage], ledger: str) -> list[Lineage]:

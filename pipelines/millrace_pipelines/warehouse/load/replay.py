@@ -47,6 +47,7 @@ from millrace_pipelines.warehouse.dead_letters.marks import (
 from millrace_pipelines.warehouse.delta.compression import LOADED, loaded_compression
 from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.leases import lease
+from millrace_pipelines.warehouse.delta.lineage import of_run
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
@@ -73,12 +74,14 @@ class ReplayOptions:
         schema: Path of a corrected schema, which becomes the table's; None for the table's own.
         selection: Which letters.
         dry_run: Whether letters are decoded only, and nothing is changed.
+        run_id: The scheduler's run that replays, which the commit names; None for a replay by hand.
     """
 
     table: str
     schema: str | None = None
     selection: Selection = EVERY_LETTER
     dry_run: bool = False
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +241,7 @@ class _Replay:
 
     def _commit(self, files: Sequence[DataFile], replayed: pa.Table) -> int:
         rows, number = Table.load_to_write(self._location, self._fs), self._number + 1
-        lineage = {
+        lineage = of_run(self._options.run_id) | {
             "kind": REPLAY_KIND,
             "number": number,
             "load_id": self._id,
