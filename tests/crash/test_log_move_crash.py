@@ -101,7 +101,8 @@ def check(after: CrashFileSystem, life: Life) -> None:
     assert log.log_start_offset >= life.start_offset
     assert values(log) == [b"%d" % offset for offset in range(log.log_start_offset, log.log_end_offset)]
     assert log.producers.entries.keys() == ({7} if log.log_end_offset else set())
-    expected = [(epoch, epoch * 5) for epoch in range(-(-log.log_end_offset // 5))]
+    start = log.log_start_offset
+    expected = [(epoch, max(epoch * 5, start)) for epoch in range(start // 5, -(-log.log_end_offset // 5))]
     assert list(log.leader_epochs.entries) == expected
     append(log, 1)
     assert all(report.findings == () for report in logs.verify())

@@ -27,8 +27,10 @@ def load(name):
     return module
 
 
-CRASH_TESTS = ("log", "log_manager", "producer", "compaction", "repair", "log_move", "full_disk")
-LOG, MANAGER, PRODUCER, COMPACTION, REPAIR, MOVE, FULL_DISK = (load(f"{name}_crash") for name in CRASH_TESTS)
+CRASH_TESTS = ("log", "log_truncation", "log_manager", "producer", "compaction", "repair", "log_move", "full_disk")
+LOG, TRUNCATION, MANAGER, PRODUCER, COMPACTION, REPAIR, MOVE, FULL_DISK = (
+    load(f"{name}_crash") for name in CRASH_TESTS
+)
 
 
 def with_seeds(test, seeds=(0,)):
@@ -37,6 +39,7 @@ def with_seeds(test, seeds=(0,)):
 
 
 POWER_CUT_IN_LOG = with_seeds(LOG.test_every_flushed_batch_survives_a_power_cut_at_any_operation)
+POWER_CUT_IN_TRUNCATION = with_seeds(TRUNCATION.test_a_truncated_log_survives_a_power_cut_at_any_operation)
 POWER_CUT_IN_MANAGER = with_seeds(MANAGER.test_logs_come_back_after_a_power_cut_at_any_operation)
 MANY_AT_ONCE = with_seeds(MANAGER.test_many_logs_made_at_once_survive_a_power_cut_at_any_operation)
 POWER_CUT_IN_COMPACTION = with_seeds(COMPACTION.test_each_keys_last_value_survives_a_power_cut_at_any_operation)
@@ -69,6 +72,8 @@ NOTICED_BY = {
         PRODUCER.test_a_snapshot_removed_with_its_batches_stays_removed
     ),
     "transaction_index.TransactionIndex.sync": PRODUCER.test_aborted_transactions_survive_a_power_cut_when_idle,
+    "truncation.Truncation._remove": POWER_CUT_IN_TRUNCATION,
+    "segment_cut.cut_segment": POWER_CUT_IN_TRUNCATION,
     "log_segments.LogSegments.delete": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
     "cleaner.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,

@@ -32,9 +32,10 @@ RECORDS = st.lists(
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """`records[n]` is the record at offset n; `start` and `flushed` are offsets.
+    """`records[n]` is the record at offset n, None where it was left out; `start` and `flushed` are offsets.
 
-    `produced` holds sequence, first offset and count of each batch of the one idempotent producer.
+    `batches` holds first offset and end of each batch, `epochs` epoch and first offset of each leader, and `produced`
+    sequence, first offset and count of each batch of the one idempotent producer.
     """
 
     @initialize(
@@ -63,10 +64,12 @@ class LogAgainstList(RuleBasedStateMachine):
             segment_ms=2500,
             file_delete_delay_ms=0,
         )
-        self.records: list[NewRecord] = []
-        self.start = self.flushed = 0
-        self.batch_starts: list[int] = []
+        self.records: list[NewRecord | None] = []
+        self.start = self.flushed = self.epoch = 0
+        self.batches: list[tuple[int, int]] = []
+        self.epochs: list[tuple[int, int]] = []
         self.produced: list[tuple[int, int, int]] = []
+        self.first_base = 0
         self.open(clean=False)
 
     def open(self, *, clean: bool) -> None:
@@ -82,16 +85,40 @@ class LogAgainstList(RuleBasedStateMachine):
             clean=clean,
         )
 
+    def add(self, records: list[NewRecord]) -> None:
+        """Appends a batch to the list, at its end."""
+        first = len(self.records)
+        if not self.epochs or self.epochs[-1][0] < self.epoch:
+            self.epochs.append((self.epoch, first))
+        self.records += records
+        self.batches.append((first, first + len(records)))
+
+    def cut(self, end: int) -> None:
+        """Cuts the list off at the end of a batch."""
+        self.records = self.records[:end]
+        self.batches = [each for each in self.batches if each[1] <= end]
+        self.produced = [each for each in self.produced if each[1] < end]
+        self.epochs = [each for each in self.epochs if each[1] < end]
+
+    def start_at(self, start: int) -> None:
+        self.start = start
+        below = [each for each in self.epochs if each[1] <= start]
+        if below:
+            self.epochs = [(below[-1][0], start), *self.epochs[len(below) :]]
+
+    @rule()
+    def elect(self) -> None:
+        self.epoch += 1
+
     @rule(batches=st.lists(RECORDS, min_size=1, max_size=3), codec=st.sampled_from([Codec.NONE, Codec.GZIP]))
     def append(self, batches: list[list[NewRecord]], codec: Codec) -> None:
         data = b"".join(encode_batch(records, codec=codec, base_offset=77) for records in batches)
         if len(data) > self.config.segment_bytes:
             return
-        info = self.log.append(data, leader_epoch=0)
+        info = self.log.append(data, leader_epoch=self.epoch)
         assert info.first_offset == len(self.records)
         for records in batches:
-            self.batch_starts.append(len(self.records))
-            self.records += records
+            self.add(records)
         assert info.last_offset == len(self.records) - 1
         assert info.max_timestamp == max(record.timestamp_ms for records in batches for record in records)
         self.flushed = self.log.recovery_point
@@ -100,15 +127,14 @@ class LogAgainstList(RuleBasedStateMachine):
     def append_together(self, appends: list[list[NewRecord] | None]) -> None:
         """None is an append that is refused."""
         sent = [b"no batch" if records is None else encode_batch(records) for records in appends]
-        outcomes = self.log.append_all(sent, leader_epoch=0)
+        outcomes = self.log.append_all(sent, leader_epoch=self.epoch)
         for records, data, outcome in zip(appends, sent, outcomes, strict=True):
             if records is None or len(data) > self.config.segment_bytes:
                 assert isinstance(outcome, RecordError)
                 continue
             assert isinstance(outcome, LogAppendInfo)
             assert outcome.first_offset == len(self.records)
-            self.batch_starts.append(len(self.records))
-            self.records += records
+            self.add(records)
             assert outcome.last_offset == len(self.records) - 1
         self.flushed = self.log.recovery_point
 
@@ -117,25 +143,66 @@ class LogAgainstList(RuleBasedStateMachine):
         sequence = sum(self.produced[-1][::2]) if self.produced else 0
         records = [NewRecord(b"produced", timestamp_ms=START_MS)] * count
         first = len(self.records)
-        info = self.log.append(self.encode_produced(sequence, count), leader_epoch=0)
+        info = self.log.append(self.encode_produced(sequence, count), leader_epoch=self.epoch)
         assert (info.first_offset, info.last_offset) == (first, first + count - 1)
         self.produced.append((sequence, first, count))
-        self.batch_starts.append(first)
-        self.records += records
+        self.add(records)
         self.flushed = self.log.recovery_point
+
+    @rule(batches=st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 9]), RECORDS), min_size=1, max_size=4))
+    def append_as_follower(self, batches: list[tuple[int, list[NewRecord]]]) -> None:
+        """Appends what a leader has, of which compaction left offsets out before some batches."""
+        sent = b""
+        for gap, records in batches:
+            self.records += [None] * gap
+            data = bytearray(encode_batch(records, base_offset=len(self.records)))
+            data[12:16] = self.epoch.to_bytes(4, "big")
+            sent += data
+            self.add(records)
+        info = self.log.append_as_follower(sent, leader_epoch=self.epoch)
+        assert info is not None
+        assert info.last_offset == len(self.records) - 1
+        self.flushed = self.log.recovery_point
+
+    @rule(choice=st.floats(0, 1), from_start=st.booleans())
+    def truncate(self, choice: float, *, from_start: bool) -> None:
+        """Cuts the end off, more often a little of it; the recovery point that the next start goes by is lowered."""
+        offset = int(choice * len(self.records)) if from_start else max(len(self.records) - int(choice * 20), 0)
+        self.flushed = min(self.flushed, offset)
+        is_cut = offset < len(self.records)
+        assert self.log.truncate_to(offset) is is_cut
+        if not is_cut:
+            return
+        end = max((end for _, end in self.batches if end <= offset), default=self.first_base)
+        if offset < self.first_base or end < self.start:
+            self.begin_at(offset)
+        else:
+            self.cut(end)
+
+    @rule(choice=st.floats(0, 1))
+    def truncate_fully(self, choice: float) -> None:
+        offset = int(choice * (len(self.records) + 10))
+        self.flushed = min(self.flushed, offset)
+        self.log.truncate_fully_and_start_at(offset)
+        self.begin_at(offset)
+
+    def begin_at(self, offset: int) -> None:
+        self.records = [None] * offset
+        self.batches, self.produced, self.epochs = [], [], []
+        self.start = self.first_base = offset
 
     @rule()
     def repeat_the_last_batch(self) -> None:
         if self.produced and self.produced[-1][1] >= self.start:
             sequence, first, count = self.produced[-1]
-            info = self.log.append(self.encode_produced(sequence, count), leader_epoch=0)
+            info = self.log.append(self.encode_produced(sequence, count), leader_epoch=self.epoch)
             assert (info.first_offset, info.last_offset) == (first, first + count - 1)
 
     @rule(step=st.sampled_from([1, 7]))
     def leave_sequences_out(self, step: int) -> None:
         if self.produced and self.produced[-1][1] >= self.start:
             with pytest.raises(OutOfOrderSequenceError):
-                self.log.append(self.encode_produced(sum(self.produced[-1][::2]) + step, 1), leader_epoch=0)
+                self.log.append(self.encode_produced(sum(self.produced[-1][::2]) + step, 1), leader_epoch=self.epoch)
 
     def encode_produced(self, sequence: int, count: int) -> bytes:
         records = [NewRecord(b"produced", timestamp_ms=START_MS)] * count
@@ -151,7 +218,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def raise_log_start_offset(self, choice: float) -> None:
         offset = self.start + int(choice * (len(self.records) - self.start))
         self.log.raise_log_start_offset(offset)
-        self.start = offset
+        self.start_at(offset)
 
     @rule(milliseconds=st.integers(0, 2000))
     def retention(self, milliseconds: int) -> None:
@@ -162,7 +229,9 @@ class LogAgainstList(RuleBasedStateMachine):
         assert self.start <= self.log.log_start_offset <= len(self.records)
         assert report.segments >= 1
         assert before - report.deleted_segments in (report.segments, report.segments - 1)
-        self.start = self.log.log_start_offset
+        self.start_at(self.log.log_start_offset)
+        self.first_base = self.log.segments[0].base_offset
+        self.batches = [each for each in self.batches if each[0] >= self.first_base]
 
     @invariant()
     def no_more_files_are_open_than_allowed(self) -> None:
@@ -191,27 +260,28 @@ class LogAgainstList(RuleBasedStateMachine):
         end = self.log.log_end_offset
         assert self.flushed <= end or end == self.start
         assert end <= len(self.records)
-        self.records = self.records[:end]
-        self.batch_starts = [start for start in self.batch_starts if start < end]
-        self.produced = [each for each in self.produced if each[1] < end]
-        self.start = self.log.log_start_offset
+        self.cut(end)
+        self.first_base = self.log.segments[0].base_offset
+        self.start_at(self.log.log_start_offset)
 
     @rule(choice=st.floats(0, 1), max_bytes=st.integers(1, 3000), bound=st.floats(0, 1), at_least_one=st.booleans())
     def read(self, choice: float, max_bytes: int, bound: float, *, at_least_one: bool) -> None:
-        ends = [*self.batch_starts, len(self.records)]
+        ends = [*(first for first, _ in self.batches), len(self.records)]
         up_to_offset = ends[int(bound * (len(ends) - 1))]
         offset = self.start + int(choice * (len(self.records) - self.start))
         data = self.log.read(offset, max_bytes, up_to_offset=up_to_offset, at_least_one=at_least_one)
         batches = [header for _, header in walk(data)]
         assert sum(header.size_bytes for header in batches) == len(data)
         if not data:
-            assert offset >= up_to_offset or not at_least_one
+            assert not any(self.records[offset:up_to_offset]) or not at_least_one
             return
         assert len(data) <= max_bytes or (len(batches) == 1 and at_least_one)
-        assert batches[0].base_offset <= offset <= batches[0].last_offset
+        assert offset <= batches[0].last_offset
+        assert not any(self.records[offset : batches[0].base_offset])
         assert batches[-1].next_offset <= up_to_offset
         for record in decode_records(data):
             expected = self.records[record.offset]
+            assert expected is not None
             assert (record.key, record.value, record.timestamp_ms) == (
                 expected.key,
                 expected.value,
@@ -224,7 +294,7 @@ class LogAgainstList(RuleBasedStateMachine):
         expected = (
             (record.timestamp_ms, offset)
             for offset, record in enumerate(self.records)
-            if offset >= self.start and record.timestamp_ms >= timestamp_ms
+            if record is not None and offset >= self.start and record.timestamp_ms >= timestamp_ms
         )
         assert found == next(expected, None)
 
@@ -232,13 +302,17 @@ class LogAgainstList(RuleBasedStateMachine):
     def the_whole_log_is_the_list(self) -> None:
         assert self.log.log_end_offset == len(self.records)
         assert self.log.log_start_offset == self.start
+        if self.start < len(self.records):
+            assert list(self.log.leader_epochs.entries) == self.epochs
         offset = self.start
         while data := self.log.read(offset, 500, up_to_offset=len(self.records)):
             for record in decode_records(data):
-                assert record.value == self.records[record.offset].value
-                assert record.offset <= offset
+                expected = self.records[record.offset]
+                assert expected is not None
+                assert record.value == expected.value
+                assert not any(self.records[offset : record.offset])
                 offset = max(offset, record.offset + 1)
-        assert offset == len(self.records)
+        assert not any(self.records[offset:])
         assert self.log.verify().findings == ()
         for outside in (self.start - 1, len(self.records) + 1):
             with pytest.raises(OffsetOutOfRangeError):

@@ -126,7 +126,9 @@ class Outgoing:
         loop = asyncio.get_running_loop()
         try:
             with region.file() as (fd, position):
-                await loop.sendfile(self._transport, _File(fd), position, len(region), fallback=False)  # type: ignore[arg-type]
+                file = _File(fd)
+                sent = await loop.sendfile(self._transport, file, position, len(region), fallback=False)  # type: ignore[arg-type]
+            _check_whole(sent, region)
         except Exception as error:  # noqa: BLE001 -- as in `resume`
             self._on_failure(error)
             return
@@ -134,6 +136,11 @@ class Outgoing:
             self._sending = None
         self.resume()
         self._on_sent()
+
+
+def _check_whole(sent_bytes: int, region: FileRegion) -> None:
+    if sent_bytes < len(region):
+        raise StorageError("the file is shorter than the records that were found in it")
 
 
 def write_parts(transport: asyncio.Transport, parts: Parts) -> None:

@@ -8,14 +8,15 @@ Others import from here, and what is not a log's own work from the modules of th
 | `manager` | `LogManager`: all logs of a broker, opened and closed together |
 | `moves` | a log goes to another data folder while it is served |
 | `data_dirs` | the data folders, their checkpoints, and which logs are in them |
-| `log` | `Log`: one partition, appended to, read, rolled, synced, cut by retention |
+| `log` | `Log`: one partition, appended to, read, rolled, synced, cut by retention and by truncation |
 | `recovery` | a log is opened after a crash, checked, repaired |
 | `producers` | what a log knows of its producers |
 | `segments` | one stretch of a log, with its indexes |
 | `batches` | rules for batches, their places, walks over them |
 
-A room imports those below it alone (`make lint`). An append passes `Log`, `LeaderAppend`, `SegmentWriter` and
-`LogSegment`; a read passes `Log`, `LogReader`, `LogSegment` and `OffsetIndex`.
+A room imports those below it alone (`make lint`). An append passes `Log`, `LeaderAppend` or, where it was fetched from
+the leader, `FollowerAppend`, then `SegmentWriter` and `LogSegment`; a read passes `Log`, `LogReader`, `LogSegment` and
+`OffsetIndex`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from millrace.errors import StorageError
+from millrace.errors import CorruptRecordError, StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from millrace.records.compression import codec_of, decompress
@@ -196,6 +196,10 @@ def _batches(
 
 
 def _portion(fs: FileSystem, segment: LogSegment, position: int, length: int, throttle: Throttle) -> memoryview:
-    length = min(length, segment.size_bytes - position)
+    """Reads up to `length` bytes of a segment, at least a header. CorruptRecordError where its log was truncated."""
+    length = max(min(length, segment.size_bytes - position), HEADER_BYTES)
     throttle.take(length)
-    return memoryview(fs.pread(segment.fd, length, position))
+    data = fs.pread(segment.fd, length, position)
+    if len(data) < length:
+        raise CorruptRecordError(f"{segment.path} ends at {position + len(data)}, expected {position + length}")
+    return memoryview(data)

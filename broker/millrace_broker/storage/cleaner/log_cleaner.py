@@ -7,6 +7,9 @@ A pass drops a value because a newer one is there. So the newer one must be on t
 the recovery point checkpointed, before the first segment is rewritten. A log with more keys than the map holds takes
 several passes, each of which cleans some more of it. Every pass ends before the first transaction that is still open.
 
+Where a log's end is cut off below its first dirty offset, that offset becomes the log's end, in the checkpoint too:
+what is appended there is dirty. A pass that meets a truncation ends, and nothing is remembered of it.
+
 Threads: `run` and `plan` are for worker threads, and two runs exclude one another; `stop` and `follow` may be called
 from any other. A log's own thread does one thing for it: it closes segments that were replaced
 (`Log.release_replaced`).
@@ -74,6 +77,7 @@ class _Choice(NamedTuple):
     log: Log
     dirt: Dirtiness
     reason: str
+    truncations: int  # of the log until then
 
 
 @dataclass(slots=True)
@@ -81,6 +85,7 @@ class _Progress:
     """The progress of one log's compaction."""
 
     first_dirty_offset: int
+    truncations: int = 0  # of the log when it was chosen
     passes: int = 0
     dropped: int = 0
     keyless_dropped: int = 0
@@ -109,6 +114,7 @@ class LogCleaner:
         self._stopping = Event()
         self._first_dirty: dict[TopicPartition, tuple[Log, int]] = {}
         self._set_aside: dict[TopicPartition, Log] = {}
+        logs.when_truncated = self._truncated
         for directory in sorted({os.path.dirname(log.directory) for log in logs.logs().values()}):
             self._read_checkpoint(directory)
 
@@ -172,6 +178,7 @@ class LogCleaner:
         for key, log in self._logs.configured().items():
             if self._stopping.is_set() or not log.config.is_compacted or not is_wanted(key):
                 continue
+            truncations = log.truncations
             dirt = self._dirtiness(key, log, now_ms)
             reason = dirt.due_reason(
                 min_ratio=log.config.min_cleanable_dirty_ratio,
@@ -179,7 +186,7 @@ class LogCleaner:
                 now_ms=now_ms,
             )
             if force or (reason is not None and self._set_aside.get(key) is not log):
-                yield _Choice(log, dirt, reason or ON_REQUEST)
+                yield _Choice(log, dirt, reason or ON_REQUEST, truncations)
 
     def _dirtiness(self, key: TopicPartition, log: Log, now_ms: int) -> Dirtiness:
         known = self._first_dirty.get(key)
@@ -210,9 +217,9 @@ class LogCleaner:
 
     def _compact(self, choice: _Choice) -> CompactionReport:
         """Makes all passes over one log and reports on them."""
-        log, dirt, _ = choice
+        log, dirt, _, truncations = choice
         key, before = log.topic_partition, _sizes(log)
-        progress = _Progress(dirt.first_dirty_offset)
+        progress = _Progress(dirt.first_dirty_offset, truncations)
         try:
             if dirt.dirty_bytes:
                 last_records = _last_records(log)
@@ -221,7 +228,8 @@ class LogCleaner:
                 self._run_passes(log, dirt.end_offset, last_records, progress)
             self._set_aside.pop(key, None)
         except RecordError as error:
-            self._set_aside[key] = log
+            if log.truncations == progress.truncations:
+                self._set_aside[key] = log
             progress.error = str(error)
         except StorageError as error:
             progress.error = str(error)
@@ -237,12 +245,13 @@ class LogCleaner:
         throttle = Throttle(self._clock, self._stopping.wait, self._config.bytes_per_second)
         with storage_errors(log.directory):
             remove_stale(self._fs, log.directory)
-            while progress.first_dirty_offset < end_offset:
+            while progress.first_dirty_offset < end_offset and log.truncations == progress.truncations:
                 segments = [segment for segment in log.closed_segments if segment.base_offset < end_offset]
                 with _held(segments) as held:
-                    if len(held) < len(segments) or not self._run_pass(log, held, last_records, progress, throttle):
+                    are_all_here = 0 < len(held) == len(segments)
+                    if not (are_all_here and self._run_pass(log, held, last_records, progress, throttle)):
                         return
-                self._remember(log, progress.first_dirty_offset)
+                self._remember(log, progress)
 
     def _run_pass(
         self,
@@ -252,7 +261,10 @@ class LogCleaner:
         progress: _Progress,
         throttle: Throttle,
     ) -> bool:
-        """Makes one pass; returns false where retention took a segment meanwhile. RecordError for a damaged batch."""
+        """Makes one pass; returns false where retention or a truncation took a segment meanwhile.
+
+        Raises RecordError for a damaged batch, and for one that was cut off.
+        """
         start = progress.first_dirty_offset
         dirty = [segment for segment in segments if segment.next_offset > start]
         offsets = OffsetMap(self._config.dedupe_buffer_bytes, segments[-1].next_offset - start)
@@ -268,7 +280,7 @@ class LogCleaner:
         rewriter = SegmentRewriter(self._fs, log.directory, log.config, rules, CleanedTransactions(aborted))
         for group in _groups(log, [segment for segment in segments if segment.base_offset < end_offset]):
             new = rewriter.rewrite(group, throttle)
-            if not log.replace_segments(group, new):
+            if not log.replace_segments(group, new, truncations=progress.truncations):
                 discard(self._fs, new)
                 return False
         progress.add(rewriter.counts, end_offset)
@@ -287,11 +299,20 @@ class LogCleaner:
             if log is not None and os.path.dirname(log.directory) == directory:
                 self._first_dirty[key] = log, offset
 
-    def _remember(self, log: Log, offset: int) -> None:
+    def _remember(self, log: Log, progress: _Progress) -> None:
         """Writes the checkpoint of the log's folder, without the logs that were deleted meanwhile."""
         with self._offsets_lock:
-            self._first_dirty[log.topic_partition] = log, offset
-            self._write_checkpoints(log)
+            if log.truncations == progress.truncations:
+                self._first_dirty[log.topic_partition] = log, progress.first_dirty_offset
+                self._write_checkpoints(log)
+
+    def _truncated(self, log: Log) -> None:
+        """Lets what is appended behind a truncation be dirty; on the log's own thread. StorageError."""
+        with self._offsets_lock:
+            known = self._first_dirty.get(log.topic_partition)
+            if known is not None and known[0] is log and known[1] > log.log_end_offset:
+                self._first_dirty[log.topic_partition] = log, log.log_end_offset
+                self._write_checkpoints(log)
 
     def _forget_deleted(self) -> None:
         """Removes deleted logs from the checkpoints, so that a crash leaves no entry for another log of the name."""
@@ -360,7 +381,7 @@ def _sizes(log: Log) -> list[_Size]:
 
 def _report(choice: _Choice, before: Sequence[_Size], progress: _Progress, *, rewritten_up_to: int) -> CompactionReport:
     """Reports on a compaction; the segments that begin below the offset `rewritten_up_to` were rewritten."""
-    log, dirt, reason = choice
+    log, dirt, reason, _ = choice
     end_offset = before[-1].base_offset if before else 0
     after = [segment for segment in log.closed_segments if segment.base_offset <= end_offset]
     return CompactionReport(

@@ -6,9 +6,11 @@ Any thread may write them, one at a time: `lock` is held meanwhile, and also whi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Lock
 
+from millrace.config import MAX_LONG
 from millrace.errors import StorageError
 from millrace_broker.storage.data_dirs.data_dir import DataDir
 from millrace_broker.storage.data_dirs.data_dirs import DataDirs
@@ -49,6 +51,33 @@ class LogCheckpoints:
         self._write(data_dir, {**self._table.in_dir(data_dir), topic_partition: self._table.logs[topic_partition]})
         watermark = self.high_watermark(topic_partition)
         data_dir.write_high_watermarks({**data_dir.high_watermarks, topic_partition: watermark})
+
+    @contextmanager
+    def lowered(self, offsets: Mapping[TopicPartition, int]) -> Iterator[None]:
+        """Writes checkpoints that say nothing above `offsets` of logs that are about to be cut there. StorageError.
+
+        No others are written within the context. What a checkpoint calls synced, a start never cuts, though it may have
+        been written after the truncation; what lies below a log start offset, a start drops.
+        """
+        with self.lock:
+            for data_dir in {id(one): one for one in map(self._dir_of, offsets)}.values():
+                self._lower(data_dir, {key: offset for key, offset in offsets.items() if self._dir_of(key) is data_dir})
+            yield
+
+    def _dir_of(self, topic_partition: TopicPartition) -> DataDir:
+        return self._dirs.of_log(self._table.logs[topic_partition].directory)
+
+    def _lower(self, data_dir: DataDir, offsets: Mapping[TopicPartition, int]) -> None:
+        logs = self._table.in_dir(data_dir)
+        starts = {key: log.log_start_offset for key, log in logs.items() if log.starts_inside_segment}
+        data_dir.write_checkpoints(
+            {key: min(log.recovery_point, offsets.get(key, MAX_LONG)) for key, log in logs.items()},
+            {key: min(start, offsets.get(key, MAX_LONG)) for key, start in starts.items()},
+        )
+        known = data_dir.high_watermarks
+        lower = {key: min(offset, offsets.get(key, MAX_LONG)) for key, offset in known.items()}
+        if lower != known:
+            data_dir.write_high_watermarks(lower)
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Writes high watermarks, where one has moved; those of logs that are not named stay.

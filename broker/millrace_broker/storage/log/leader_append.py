@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, RecordTooLargeError
 from millrace.fs import Buffer
 from millrace.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, read_header
 from millrace.records.control import EndTransactionMarker, encode_marker
@@ -104,6 +104,8 @@ class LeaderAppend:
             now_ms = self._clock.now_ms()
             run = [stamped(view, found, now_ms) for view, found in run]
         placement = place(run, self._segments.end_offset, leader_epoch)
+        if placement.size_bytes > self._config.segment_bytes and len(run) == 1:
+            return [_too_large(placement.size_bytes, self._config)]
         if len(run) > 1 and not self._writer.takes(placement):
             return [outcome for batches, _ in run for outcome in self.append_all((batches,), leader_epoch)]
         try:
@@ -148,3 +150,7 @@ class LeaderAppend:
         """Flushes once `flush.messages` records are not synced."""
         if self._segments.end_offset - self._flushing.recovery_point >= self._config.flush_messages:
             self._flushing.flush()
+
+
+def _too_large(size_bytes: int, config: LogConfig) -> RecordTooLargeError:
+    return RecordTooLargeError(f"{size_bytes} bytes in one append are above segment.bytes={config.segment_bytes}")

@@ -6,6 +6,9 @@
 
 An entry is on the disk before the first batch of its epoch is written. A crash may leave one whose batches are lost;
 `truncate` drops it when the log opens.
+
+Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
+and they are dropped again.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ logger = logging.getLogger(__name__)
 class LeaderEpochs:
     """The leader epochs of one log."""
 
-    __slots__ = ("_entries", "_fs", "_path", "latest", "newest_found")
+    __slots__ = ("_entries", "_fs", "_is_behind", "_path", "latest", "newest_found")
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
+        self._is_behind = False  # whether the file has epochs that were dropped
         self.latest = NO_LEADER_EPOCH
         """The newest epoch; -1 if none is known."""
         self._keep(_parse(self._path, read_lines(fs, self._path)))
@@ -43,15 +47,18 @@ class LeaderEpochs:
         return tuple(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Writes that the leader of a newer epoch begins at `start_offset`; durable. StorageError."""
-        kept = [entry for entry in self._entries if entry[1] < start_offset]
+        """Writes that a leader's epoch begins at `start_offset`; durable. StorageError.
+
+        Entries of this or a newer epoch are dropped, as those that begin at or above the offset: both always increase.
+        """
+        kept = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset]
         self._replace([*kept, (epoch, start_offset)])
 
     def truncate(self, log_end_offset: int) -> None:
         """Forgets epochs of which the log holds nothing.
 
-        A file that can't be written, as on a full disk, keeps them until the next epoch is written or the log is opened
-        again; it is not read before.
+        A file that can't be written, as on a full disk, keeps them until the next epoch is written, `catch_up` is
+        called, or the log is opened again; it is not read before.
         """
         kept = [entry for entry in self._entries if entry[1] < log_end_offset]
         if kept != self._entries:
@@ -64,9 +71,25 @@ class LeaderEpochs:
                     error,
                 )
                 self._keep(kept)
+                self._is_behind = True
+
+    def catch_up(self) -> None:
+        """Writes the file if it could not be written when epochs were dropped. StorageError.
+
+        This comes before an append in an epoch that the file has: the log may grow past the start of a dropped one.
+        """
+        if self._is_behind:
+            self._replace(self._entries)
+
+    def raise_start(self, log_start_offset: int) -> None:
+        """Forgets epochs that end at or below the log start offset; the one that holds the offset begins there now."""
+        below = [epoch for epoch, start_offset in self._entries if start_offset <= log_start_offset]
+        if below:
+            self._keep([(below[-1], log_start_offset), *self._entries[len(below) :]])
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         write_lines(self._fs, self._path, (f"{epoch} {offset}" for epoch, offset in entries))
+        self._is_behind = False
         self._keep(entries)
 
     def _keep(self, entries: list[tuple[int, int]]) -> None:

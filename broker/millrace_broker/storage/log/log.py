@@ -13,16 +13,19 @@ A crash may cost what lies above the recovery point, from the first damaged byte
 |---|---|
 | `log_segments` | holds the segments and the offsets at which the log starts and ends, deletes and replaces files |
 | `leader_append` | checks what is sent, gives it offsets and writes it, by way of `segment_writer`, which rolls |
+| `follower_append` | writes what was fetched from the leader as it is |
+| `truncation` | cuts the end off, or everything |
 | `log_reader` | finds and reads batches, times and aborted transactions |
 | `flushing` | syncs, and moves the recovery point |
 | `producer_state_manager`, `leader_epochs` | know who has written |
 | `retention_pass`, `verification`, `loading` | delete old segments, check every byte, open the folder |
 
-Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced`,
-`hand_over` and `close` belong to one thread, the event loop's. `flush`, `verify` and `remove_deleted` may run on one
-other thread at the same time: they read the log end offset *before* the segments, hold each segment by `retain`, and
-flushes exclude one another by a lock. Compaction has another thread, and calls `replace_segments` and
-`aborted_transactions` only; `log_segments` says how it, retention and `close` keep out of one another's way.
+Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced`, the
+truncations, `hand_over` and `close` belong to one thread, the event loop's. `flush`, `verify` and `remove_deleted` may
+run on one other thread at the same time: they read the log end offset *before* the segments, hold each segment by
+`retain`, and flushes exclude one another by a lock. Compaction has another thread, and calls `replace_segments` and
+`aborted_transactions` only; `log_segments` says how it, retention, truncations and `close` keep out of one another's
+way.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log.flushing import Flushing
+from millrace_broker.storage.log.follower_append import FollowerAppend
 from millrace_broker.storage.log.leader_append import AppendOutcome, LeaderAppend
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_reader import LogReader
@@ -48,8 +52,9 @@ from millrace_broker.storage.log.log_slice import LogSlice
 from millrace_broker.storage.log.retention_pass import apply_retention
 from millrace_broker.storage.log.rolling import Rolling
 from millrace_broker.storage.log.segment_writer import SegmentWriter
+from millrace_broker.storage.log.truncation import Truncation
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.recovery.loading import load_log
+from millrace_broker.storage.recovery.loading import LoadedLog, load_log
 from millrace_broker.storage.recovery.verification import verify_log
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.segments.segment import LogSegment
@@ -61,8 +66,8 @@ class Log:
     """One partition's batches on the disk."""
 
     __slots__ = (
-        "_clock", "_flushing", "_fs", "_leader", "_reader", "_segments", "_writer", "config", "directory",
-        "leader_epochs", "producers", "recovery", "topic_partition",
+        "_clock", "_flushing", "_follower", "_fs", "_leader", "_reader", "_segments", "_truncation", "_writer",
+        "config", "directory", "leader_epochs", "producers", "recovery", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -103,15 +108,16 @@ class Log:
         self.producers = ProducerStateManager(fs, directory)
         with ExitStack() as undo:
             undo.callback(self._release_files)
-            self._wire(segments.end_offset if clean else min(recovery_point, segments.end_offset))
+            self._wire(loaded, segments.end_offset if clean else min(recovery_point, segments.end_offset))
             undo.pop_all()
         self.recovery = loaded.report(topic_partition, segments.start_offset)
 
-    def _wire(self, recovery_point: int) -> None:
+    def _wire(self, loaded: LoadedLog, recovery_point: int) -> None:
         """Reads what is known beside the batches (leaders, producers), and connects the parts. StorageError."""
         fs, clock, segments, config = self._fs, self._clock, self._segments, self.config
         self.leader_epochs = LeaderEpochs(fs, self.directory)
         self.leader_epochs.truncate(segments.end_offset)
+        self.leader_epochs.raise_start(segments.start_offset)
         rolling = Rolling(clock, config, seed=str(self.topic_partition))
         with storage_errors(self.directory):
             rolling.resume(segments.now.active)
@@ -122,6 +128,11 @@ class Log:
         self._flushing = Flushing(fs, clock, segments, self.producers, recovery_point=recovery_point)
         self._writer = SegmentWriter(segments, rolling, self.producers, self.leader_epochs)
         self._leader = LeaderAppend(clock, segments, self._writer, self.producers, self._flushing, config)
+        beside = self.producers, self.leader_epochs, self._flushing
+        self._truncation = Truncation(fs, segments, self._writer, *beside)
+        self._follower = FollowerAppend(
+            fs, segments, self._writer, *beside, self._truncation, may_have_gaps=loaded.may_have_gaps
+        )
         self._reader = LogReader(segments)
 
     @property
@@ -158,6 +169,11 @@ class Log:
     def segment_count(self) -> int:
         """How many segments there are, the active one included."""
         return len(self._segments.now)
+
+    @property
+    def truncations(self) -> int:
+        """How often the end was cut off since the log was opened; what reads files elsewhere may have met one."""
+        return self._segments.truncations
 
     @property
     def starts_inside_segment(self) -> bool:
@@ -203,6 +219,39 @@ class Log:
         Raises ProducerError for a marker that is out of date, StorageError; the log is then as before.
         """
         return self._leader.append_marker(marker, producer_id, producer_epoch, leader_epoch)
+
+    def append_as_follower(self, batches: Buffer, *, leader_epoch: int) -> LogAppendInfo | None:
+        """Appends batches as they were fetched from the leader, whose epoch is `leader_epoch`; returns their place.
+
+        None where there is no whole batch, or the first one is of a newer epoch. Raises RecordError for bytes that
+        break a rule (`batches/fetched.py`) and for a first batch below the log's end; the log is then as before.
+        Raises StorageError where the disk fails: the log then holds the batches below its log end offset.
+        """
+        info = self._follower.append(batches, leader_epoch)
+        self._follower.flush_by_count(self.config)
+        return info
+
+    # Truncating. The checkpoints are lowered first: `LogManager.truncate_to` does both.
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cuts off what is not wholly below `offset`, durably; returns false where that is nothing.
+
+        A log of which nothing would be left goes on, empty, at `offset`. Raises OffsetOutOfRangeError for a negative
+        one, and StorageError: once a file was changed, that takes the data folder offline, as only opening it again
+        tells how much is left.
+        """
+        self.release_replaced()
+        is_truncated = self._truncation.truncate_to(offset)
+        self.expire_producers()
+        return is_truncated
+
+    def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
+        """Removes everything, durably; the log goes on, empty, at `offset`, and is read from `log_start_offset` on.
+
+        Without the latter that is `offset` too. Raises as `truncate_to`.
+        """
+        self.release_replaced()
+        self._truncation.start_at(offset, offset if log_start_offset is None else log_start_offset)
 
     # Flushing.
 
@@ -269,6 +318,7 @@ class Log:
         if offset > self.log_end_offset:
             raise OffsetOutOfRangeError(f"{self.topic_partition}: offset {offset} is above {self.log_end_offset}")
         self._segments.start_offset = max(self._segments.start_offset, offset)
+        self.leader_epochs.raise_start(self._segments.start_offset)
 
     def apply_retention(self, *, up_to_offset: int | None = None, dry_run: bool = False) -> RetentionReport:
         """Deletes the segments that the settings let go, below `up_to_offset` (the high watermark) only; StorageError.
@@ -278,7 +328,7 @@ class Log:
         """
         self.release_replaced()
         with self._segments.names_lock:
-            return apply_retention(
+            report = apply_retention(
                 self._segments,
                 self._writer,
                 self.producers,
@@ -287,14 +337,16 @@ class Log:
                 now_ms=self._clock.now_ms(),
                 dry_run=dry_run,
             )
+        self.leader_epochs.raise_start(self._segments.start_offset)
+        return report
 
     def remove_deleted(self) -> int:
         """Removes the files whose delay is over; returns how many. StorageError."""
         return self._segments.remove_deleted()
 
-    def replace_segments(self, old: Sequence[LogSegment], new: LogSegment) -> bool:
+    def replace_segments(self, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:
         """Puts a compacted segment in the place of those that it was made of, as `LogSegments.replace` says."""
-        return self._segments.replace(old, new, self.config.file_delete_delay_ms)
+        return self._segments.replace(old, new, truncations, self.config.file_delete_delay_ms)
 
     def release_replaced(self) -> None:
         """Closes the segments that compaction has replaced; readers that hold one by `retain` keep it."""
@@ -303,11 +355,24 @@ class Log:
     def verify(self, *, dry_run: bool = False) -> VerifyReport:
         """Reads every batch that is in the log now and checks bytes, offsets and indexes; StorageError.
 
-        A dry run reads none, and says how much there is to read.
+        A dry run reads none, and says how much there is to read. A truncation meanwhile has it begin again.
         """
-        end, segments = self.log_end_offset, self._segments.now
-        with storage_errors(self.directory):
-            return verify_log(self._fs, self.topic_partition, self.log_start_offset, end, segments[:], dry_run=dry_run)
+        while True:
+            with self._segments.names_lock:  # while no truncation is at work
+                truncations, end, segments = self.truncations, self.log_end_offset, self._segments.now
+            with storage_errors(self.directory):
+                report = verify_log(
+                    self._fs,
+                    self.topic_partition,
+                    self.log_start_offset,
+                    end,
+                    segments[:],
+                    may_have_gaps=self._follower.may_have_gaps,
+                    dry_run=dry_run,
+                )
+            with self._segments.names_lock:
+                if truncations == self.truncations:
+                    return report
 
     # Closing.
 

@@ -3,26 +3,29 @@
     begin           adds a new active segment at the end
     drop_first      takes the oldest one out; `delete` renames its files to `.deleted`
     replace         puts a compacted segment in the place of neighbours, whose files are renamed to `.deleted`
+    restart         goes on behind what a truncation has left
 
 Renamed files are removed by `remove_deleted` once `file.delete.delay.ms` is over; a start removes them at once.
 
 Threads: `now` is an immutable value, which any thread may take and keep; one that needs the end offset too reads it
-before. `begin`, `drop_first`, `delete` and `release_replaced` belong to the log's own thread, `replace` to that of
-compaction. What renames or closes segment files is done under `names_lock`: `replace` takes it, callers of the other
-methods do so themselves; appends and reads never need it. Every change of `now` is made under another lock, so that a
-roll on one thread and a replacement on another both stand.
+before. `begin`, `drop_first`, `delete`, `restart` and `release_replaced` belong to the log's own thread, `replace` to
+that of compaction. What renames or closes segment files is done under `names_lock`: `replace` takes it, callers of the
+other methods do so themselves; appends and reads never need it. Every change of `now` is made under another lock, so
+that a roll on one thread and a replacement on another both stand.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from threading import Lock
+from weakref import ref
 
 from millrace.clock import Clock
 from millrace.errors import StorageError
 from millrace.fs import FileSystem
+from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
 from millrace_broker.storage.health import DirHealth
@@ -35,12 +38,13 @@ from millrace_broker.storage.segments.segment_swap import swap_in
 class LogSegments:
     """What the parts of one log share: its segments (`now`), its bounds, and whether it is closed.
 
-    `names_changed` says whether the folder has names that were not synced.
+    `names_changed` says whether the folder has names that were not synced. `truncations` counts how often the end was
+    cut off: what reads files on another thread may meet one meanwhile.
     """
 
     __slots__ = (
-        "_clock", "_deleted", "_fs", "_now_lock", "_replaced", "directory", "end_offset", "health", "is_closed",
-        "names_changed", "names_lock", "now", "start_offset", "topic_partition",
+        "_clock", "_deleted", "_fs", "_now_lock", "_released", "_replaced", "directory", "end_offset", "health",
+        "is_closed", "names_changed", "names_lock", "now", "start_offset", "topic_partition", "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +73,8 @@ class LogSegments:
         self._clock = clock
         self._deleted: deque[tuple[int, str]] = deque()
         self._replaced: deque[LogSegment] = deque()
+        self._released: list[ref[LogSegment]] = []  # replaced, and perhaps still held by readers
+        self.truncations = 0
 
     def check_writable(self) -> None:
         """Raises StorageError where the log is closed or its data folder is offline."""
@@ -79,16 +85,28 @@ class LogSegments:
 
     def begin(self, base_offset: int, rolling: Rolling) -> LogSegment:
         """Adds a new active segment and finishes the one that was; nothing is synced. OSError leaves all as it was."""
-        segment = LogSegment(self._fs, self.directory, base_offset, rolling.config)
-        with ExitStack() as undo:
-            undo.callback(segment.release)
-            segment.begin()
-            rolling.begin(segment)
-            undo.pop_all()
+        segment = self._made(base_offset, rolling.config, rolling.begin)
         self.now.active.finish()
         with self._now_lock:
             self.now = self.now.with_added(segment)
         self.names_changed = True
+        return segment
+
+    def restart(self, kept: Sequence[LogSegment], base_offset: int, rolling: Rolling) -> LogSegment:
+        """Goes on, after a truncation, with the segments that are left and a new active one. OSError passes."""
+        segment = self._made(base_offset, rolling.config, rolling.resume)
+        with self._now_lock:
+            self.now = SegmentSequence((*kept, segment))
+        self.names_changed = True
+        return segment
+
+    def _made(self, base_offset: int, config: LogConfig, take_room: Callable[[LogSegment], None]) -> LogSegment:
+        segment = LogSegment(self._fs, self.directory, base_offset, config)
+        with ExitStack() as undo:
+            undo.callback(segment.release)
+            segment.begin()
+            take_room(segment)
+            undo.pop_all()
         return segment
 
     def drop_first(self) -> LogSegment:
@@ -111,15 +129,18 @@ class LogSegments:
         self._fs.fsync_dir(self.directory)
         segment.release()
 
-    def replace(self, old: Sequence[LogSegment], new: LogSegment, delay_ms: int) -> bool:
+    def replace(self, old: Sequence[LogSegment], new: LogSegment, truncations: int, delay_ms: int) -> bool:
         """Puts a compacted segment in the place of those that it was made of, and returns whether it did.
 
-        Nothing is changed where one of them is no longer here, or the log takes no writes. StorageError takes the data
-        folder offline: only opening it again tells which of them the disk has in place. The old ones stay open until
-        the log's own thread, which may be reading one, calls `release_replaced`.
+        Nothing is changed where one of them is no longer here, the log takes no writes, or there were more
+        `truncations` meanwhile: the values for which older ones were dropped may have been cut off. StorageError takes
+        the data folder offline: only opening it again tells which of them the disk has in place. The old ones stay open
+        until the log's own thread, which may be reading one, calls `release_replaced`.
         """
         with self.names_lock:
-            if self.is_closed or self.health.reason is not None or not self.now.holds(old):
+            if self.is_closed or self.health.reason is not None or self.truncations != truncations:
+                return False
+            if not self.now.holds(old):
                 return False
             try:
                 deleted = swap_in(self._fs, self.directory, old, new)
@@ -136,7 +157,22 @@ class LogSegments:
     def release_replaced(self) -> None:
         """Closes the segments that were replaced; readers that hold one by `retain` keep it."""
         while self._replaced:
-            self._replaced.popleft().release()
+            segment = self._replaced.popleft()
+            self._released = [*(each for each in self._released if each() is not None), ref(segment)]
+            segment.release()
+
+    def empty_replaced(self, end_offset: int) -> None:
+        """Empties the files of replaced segments that reach above an offset, as readers may still hold them.
+
+        The caller holds `names_lock`. OSError passes.
+        """
+        released = (each() for each in self._released)
+        for segment in (*self._replaced, *released):
+            if segment is not None and segment.next_offset > end_offset and segment.retain():
+                try:
+                    self._fs.truncate(segment.fd, 0)
+                finally:
+                    segment.release()
 
     def remove_deleted(self) -> int:
         """Removes the files whose delay is over; returns how many. StorageError."""

@@ -3,6 +3,9 @@
 The answer to a fetch can hold many megabytes and its reader can be slow, so the answer holds the place of the batches
 and not their bytes. A slice keeps the segment's file open, even if retention or compaction takes the segment out
 meanwhile; the file is given back with the last reference to the slice.
+
+Where the log is truncated meanwhile, the file ends before the batches do, and nothing is written there again
+(`truncation`): what was cut can't be read any more, nor what took its place.
 """
 
 from __future__ import annotations
@@ -37,15 +40,21 @@ class LogSlice:
             self._segment.release()
 
     def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
-        """Returns the bytes, or `size_bytes` of them from `start` on. StorageError."""
+        """Returns the bytes, or `size_bytes` of them from `start` on; StorageError, also where they were cut off."""
         assert self._segment is not None
         length = self._size_bytes - start if size_bytes is None else min(size_bytes, self._size_bytes - start)
         with storage_errors(self._segment.path):
-            return self._segment.read_at(self._position + start, length)
+            data = self._segment.read_at(self._position + start, length)
+        if len(data) < length:
+            raise StorageError(f"{self._segment.path}: the log was truncated while its records were read")
+        return data
 
     @contextmanager
     def file(self) -> Iterator[tuple[int, int]]:
-        """Lends (descriptor, position) for `sendfile`, within the context. StorageError."""
+        """Lends (descriptor, position) for `sendfile`, within the context, which sends fewer bytes where the file ends.
+
+        StorageError.
+        """
         assert self._segment is not None
         with storage_errors(self._segment.path), self._segment.descriptor() as fd:
             yield fd, self._position

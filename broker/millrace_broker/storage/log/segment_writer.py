@@ -7,7 +7,8 @@ new leader epoch is written after the epoch. Belongs to the log's own thread.
 
 from __future__ import annotations
 
-from millrace.errors import RecordTooLargeError
+from collections.abc import Sequence
+
 from millrace_broker.storage.batches.placement import Placement
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import is_out_of_descriptors, storage_error
@@ -36,6 +37,11 @@ class SegmentWriter:
         """Takes other settings by which segments are rolled and made."""
         self._rolling.config = config
 
+    @property
+    def config(self) -> LogConfig:
+        """The settings by which segments are made."""
+        return self._rolling.config
+
     def takes(self, placement: Placement) -> bool:
         """Returns whether the active segment has something, and has room for all that is placed."""
         active = self._active
@@ -45,15 +51,11 @@ class SegmentWriter:
         )
 
     def write(self, placement: Placement, leader_epoch: int) -> None:
-        """Writes what was placed from the log's end on, and moves the end. RecordTooLargeError, StorageError."""
+        """Writes what was placed from the log's end on, and moves the end. StorageError."""
         segments = self._segments
         if leader_epoch > self._epochs.latest:
             self._epochs.assign(leader_epoch, segments.end_offset)
         buffers, size_bytes, batches, _, last_offset, max_timestamp = placement
-        if size_bytes > self._rolling.segment_bytes:
-            raise RecordTooLargeError(
-                f"{size_bytes} bytes in one append are above segment.bytes={self._rolling.segment_bytes}"
-            )
         segment = self._active
         if self._rolling.is_due(segment, size_bytes, last_offset, max_timestamp):
             segment = self.roll()
@@ -78,6 +80,10 @@ class SegmentWriter:
             segments.health.note_refusal(error)
             raise storage_error(segments.directory, error) from error
         return self._active
+
+    def restart(self, kept: Sequence[LogSegment], base_offset: int) -> None:
+        """Goes on in a new segment behind those that a truncation has left. OSError passes."""
+        self._active = self._segments.restart(kept, base_offset, self._rolling)
 
     def _undo_write(self, segment: LogSegment) -> None:
         try:

@@ -12,10 +12,10 @@ marker is removed before anything is written, so a crash at any later point mean
 | `log_factory` | opens and makes one log |
 | `opening`, `closing` | open and close many logs at once |
 
-Threads: `start`, `create`, `retention`, `release_replaced`, `expire_producers`, `close` and what concerns moves
-belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run on any other at
-the same time. `create_all` and `delete` may run on any other too, as long as neither they nor `create` and `close` run
-at the same time; a partition's move is dropped before its log is deleted.
+Threads: `start`, `create`, `retention`, `release_replaced`, `expire_producers`, the truncations, `close` and what
+concerns moves belong to one thread, the event loop's. `flush_due`, `checkpoint`, `verify` and `remove_deleted` may run
+on any other at the same time. `create_all` and `delete` may run on any other too, as long as neither they nor `create`
+and `close` run at the same time; a partition's move is dropped before its log is deleted.
 
 A thousand partitions are made or deleted with the syncs of a few, as the data folder that they share is synced once.
 """
@@ -26,7 +26,7 @@ import logging
 import os
 import uuid
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -80,6 +80,8 @@ class LogManager:
         self._deleted = DeletedDirs(fs, clock)
         self._factory = LogFactory(fs, clock, self._configs)
         self.moves = LogMoves(fs, clock, self._factory, self.dirs, self._table, self.checkpoints, self._deleted)
+        self.when_truncated: Callable[[Log], None] = _nothing
+        """Is called with each log that was truncated, before anything is appended to it; compaction follows by it."""
 
     def start(self) -> RecoveryReport:
         """Locks the folders and opens every log in them, recovering what the last shutdown left unsynced.
@@ -200,6 +202,32 @@ class LogManager:
         if failures:
             raise failures[0]
 
+    # Truncating.
+
+    def truncate_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Cuts off what these logs hold above the offsets, as `Log.truncate_to`, once the checkpoints say no more.
+
+        StorageError after all were tried.
+        """
+        logs = self._table.logs
+        wanted = {key: offset for key, offset in offsets.items() if offset < logs[key].log_end_offset}
+        if not wanted:
+            return
+        with self.checkpoints.lowered(wanted):
+            truncated = each_tried(wanted, lambda key: self._truncate_to(logs[key], wanted[key]), "truncation")
+            deque(truncated, maxlen=0)
+
+    def _truncate_to(self, log: Log, offset: int) -> None:
+        log.truncate_to(offset)
+        self.when_truncated(log)
+
+    def truncate_fully_and_start_at(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Removes all that a log holds, as the `Log` does, once the checkpoints promise nothing of it. StorageError."""
+        log = self._table.logs[topic_partition]
+        with self.checkpoints.lowered({topic_partition: min(offset, log.log_start_offset)}):
+            log.truncate_fully_and_start_at(offset)
+            self.when_truncated(log)
+
     # Looking after.
 
     def retention(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Iterator[RetentionReport]:
@@ -300,3 +328,7 @@ class LogManager:
 
 def _of(topics: Collection[str] | None, logs: Mapping[TopicPartition, Log]) -> list[Log]:
     return [log for key, log in logs.items() if topics is None or key.topic in topics]
+
+
+def _nothing(log: Log) -> None:
+    """Does nothing, as no one compacts."""

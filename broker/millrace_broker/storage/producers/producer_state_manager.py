@@ -4,9 +4,10 @@
     00000000000000000057.snapshot      the same at the last clean shutdown
     [ segment 0 ][ segment 42 …… 57 …
 
-A snapshot is taken when a segment is rolled and when the log closes. A log that is opened takes its state from the
-newest snapshot and the batches behind it. A snapshot that a crash has torn is deleted. One above the log's end tells of
-batches that are lost; it is deleted too, durably, so that it does not come back when the log has grown again.
+A snapshot is taken when a segment is rolled and when the log closes. A log that is opened, or whose end was cut off,
+takes its state from the newest snapshot and the batches behind it. A snapshot that a crash has torn is deleted. One
+above the log's end tells of batches that are lost; it is deleted too, durably, so that it does not come back when the
+log has grown again.
 
 Everything belongs to the log's thread, except `entries` and `first_unstable_offset`, which any thread may ask for, and
 `sync_snapshots`, which the flush of another thread may call.
@@ -167,10 +168,24 @@ class ProducerStateManager:
                 note_aborted(AbortedTransaction(completed.producer_id, completed.first_offset, offset, stable_offset))
         self._remember(entry)
 
+    def append_fetched(
+        self, header: BatchHeader, batch: memoryview, note_aborted: Callable[[AbortedTransaction], object]
+    ) -> None:
+        """Notes that a batch with a producer id was appended at its own offset; a leader has checked it before.
+
+        `batch` is looked at only if it is a control batch. RecordError for a marker that can't be read.
+        """
+        if not header.is_control:
+            self.append(header, header.base_offset)
+            return
+        marker = decode_marker(header, batch)
+        if marker is not None:
+            self.append_marker(header, marker, header.base_offset, note_aborted)
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Returns the offset below which every transaction is decided and its marker is below `high_watermark`.
 
-        `high_watermark` never goes back from one call to the next.
+        Where `high_watermark` goes back, a transaction whose marker was below it stays decided.
         """
         if not self._open_transactions and not self._completed:
             return high_watermark
@@ -260,15 +275,44 @@ class ProducerStateManager:
         for segment in segments:
             if segment.next_offset > start or segment.was_recovered:
                 self._replay(segment, start)
+
+    def truncate(self, segments: Sequence[LogSegment], *, log_start_offset: int, log_end_offset: int) -> None:
+        """Forgets what was written at `log_end_offset` or above, which the segments hold no more. OSError passes.
+
+        A transaction whose marker was cut off is open again. Snapshots above that offset are deleted durably.
+        """
+        offsets = self._tidy([segment.base_offset for segment in segments], log_start_offset, log_end_offset)
+        self._snapshot_offset = max(offsets, default=log_start_offset)
+        if not self._known:
+            return
+        completed = {each.last_offset: each for each in self._completed if each.last_offset < log_end_offset}
+        self._clear()
+        start = self._load_newest(offsets, log_start_offset)
+        for segment in segments:
+            if segment.next_offset > start:
+                self._replay_batches(segment, start, [])
+        completed |= {each.last_offset: each for each in self._completed}
+        self._completed = list(completed.values())
+
+    def forget_all(self, log_end_offset: int) -> None:
+        """Forgets all producers and deletes their snapshots, as the log begins again at an offset. OSError passes."""
+        self._clear()
+        self._remove(self._found())
+        self._snapshot_offset = log_end_offset
+
+    def _clear(self) -> None:
+        self._known.clear()
+        self._open_transactions.clear()
         self._completed.clear()
+
+    def _found(self) -> list[int]:
+        """Returns the offsets of all snapshots in the folder, sorted."""
+        names = self._fs.listdir(self._directory)
+        return sorted(offset for name in names if (offset := parse_snapshot_file_name(name)) is not None)
 
     def _tidy(self, bases: Sequence[int], log_start_offset: int, log_end_offset: int) -> list[int]:
         """Removes the snapshots that belong to no segment; returns the offsets of those that stay, sorted."""
-        found = sorted(
-            offset
-            for name in self._fs.listdir(self._directory)
-            if (offset := parse_snapshot_file_name(name)) is not None
-        )
+        found = self._found()
         newest = max((offset for offset in found if offset <= log_end_offset), default=-1)
         kept = [
             offset
@@ -297,24 +341,19 @@ class ProducerStateManager:
     def _replay(self, segment: LogSegment, start_offset: int) -> None:
         aborted: list[AbortedTransaction] = []
         if segment.has_producer_ids:
-            try:
-                self._replay_batches(segment, start_offset, aborted)
-            except RecordError as error:
-                logger.warning("%s: the producers of batches behind the damage are not known: %s", segment.path, error)
+            self._replay_batches(segment, start_offset, aborted)
         if segment.was_recovered and not segment.transaction_index.replace(aborted):
             segment.unseal()
 
     def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
         position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
-        for at, header in segment.headers(position):
-            if header.producer_id == NO_PRODUCER_ID:
-                continue
-            if not header.is_control:
-                self.append(header, header.base_offset)
-                continue
-            marker = decode_marker(header, memoryview(segment.read_at(at, header.size_bytes)))
-            if marker is not None:
-                self.append_marker(header, marker, header.base_offset, aborted.append)
+        try:
+            for at, header in segment.headers(position):
+                if header.producer_id != NO_PRODUCER_ID:
+                    batch = memoryview(segment.read_at(at, header.size_bytes) if header.is_control else b"")
+                    self.append_fetched(header, batch, aborted.append)
+        except RecordError as error:
+            logger.warning("%s: the producers of batches behind the damage are not known: %s", segment.path, error)
 
     def _remove(self, offsets: Iterable[int]) -> None:
         paths = [self.snapshot_path(offset) for offset in offsets]

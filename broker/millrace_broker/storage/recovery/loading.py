@@ -13,6 +13,7 @@ Offsets are left out inside a segment by compaction, or by damage (the CRC does 
 | after a clean shutdown, or ends at or below the recovery point | yes: its bytes were synced |
 | closed, above the recovery point | if all of it is valid and it ends where the next one begins |
 | the newest | below the recovery point |
+| any, in a log that has followed one with gaps (`offset_gaps`) | yes |
 
 Compaction works below the recovery point, which may be above the one that was checkpointed; the second row allows for
 that, and compaction keeps the last batch of each segment. A lost tail or a changed base offset breaks the rule of that
@@ -39,6 +40,7 @@ from millrace_broker.storage.filenames import (
     TopicPartition,
     parse_segment_file_name,
 )
+from millrace_broker.storage.recovery.offset_gaps import may_have_gaps
 from millrace_broker.storage.reports import LogRecovery
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
@@ -55,6 +57,7 @@ class LoadedLog:
     segments: list[LogSegment] = field(default_factory=list)
     next_offset: int = 0
     was_clean: bool = False
+    may_have_gaps: bool = False
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
@@ -99,6 +102,7 @@ def _load(
 ) -> None:
     log_start_offset = loaded.next_offset
     finish_swaps(fs, directory)
+    loaded.may_have_gaps = may_have_gaps(fs, directory)
     bases = _tidy(fs, directory)
     for base, next_base in zip(bases, [*bases[1:], None], strict=False):
         segment = LogSegment(fs, directory, base, config)
@@ -138,7 +142,7 @@ def _take_newest(
 ) -> bool:
     """Loads a segment whose tail may be lost; returns false where the log must end with it though others follow."""
     if not clean or not segment.load_active():
-        _recover(loaded, segment, next_base, MAX_LONG if clean else recovery_point)
+        _recover(loaded, segment, next_base, MAX_LONG if clean or loaded.may_have_gaps else recovery_point)
     loaded.next_offset = segment.next_offset
     if next_base is None:
         return True

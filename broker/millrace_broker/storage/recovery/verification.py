@@ -3,7 +3,7 @@
 Lengths, CRC and offsets of each batch are checked, and each index entry must point to the batch that has its offset. A
 finding names the file and the byte at which the bad batch or entry begins. After a wrong CRC the check goes on behind
 the batch, after bytes that are no batch with the next segment. A closed segment may leave out offsets, as compaction
-does, as long as offsets never go back.
+does, as long as offsets never go back. The active one may do so too where the log has followed one with gaps.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from millrace.config import MAX_LONG
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace.records.batch import BatchHeader
@@ -90,6 +91,7 @@ def verify_log(
     log_end_offset: int,
     segments: Sequence[LogSegment],
     *,
+    may_have_gaps: bool = False,
     dry_run: bool = False,
 ) -> VerifyReport:
     """Checks the segments as they are at this moment; those that are deleted meanwhile are left out. OSError passes.
@@ -101,7 +103,8 @@ def verify_log(
         if not segment.retain():
             continue
         try:
-            check = _SegmentCheck(fs, segment, None if following is None else following.base_offset)
+            end_of_active = MAX_LONG if may_have_gaps else None
+            check = _SegmentCheck(fs, segment, end_of_active if following is None else following.base_offset)
             if not dry_run:
                 check.run()
         finally:

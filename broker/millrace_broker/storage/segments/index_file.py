@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import ClassVar
@@ -116,6 +116,19 @@ class IndexFile:
         self._fs.truncate(self._fd, 0)
         self._file_bytes = self._written = 0
         self._fs.fsync(self._fd)
+
+    def cut(self, value: int) -> None:
+        """Drops the entries whose value is `value` or above; the index then grows from those before. OSError passes."""
+        self.grow()
+        assert self._columns is not None
+        kept = bisect_left(self._columns[VALUE], value)
+        for column in self._columns:
+            del column[kept:]
+        if kept < self._written:
+            self._fs.truncate(self._fd, kept * self.ENTRY.size)
+            self._is_synced = False
+            self._written, self._file_bytes = kept, kept * self.ENTRY.size
+        self._last = self.last
 
     def clear(self) -> None:
         """Drops all entries; the index then grows from none."""

@@ -63,7 +63,7 @@ class LogSegment:
     """The batches of a log from `base_offset` on, in one file, and the indexes over them."""
 
     __slots__ = (
-        "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
+        "__weakref__", "_directory", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
         "_interval_bytes", "_is_synced", "_resume_positions", "_users", "_users_lock", "base_offset", "fd",
         "first_timestamp", "has_producer_ids", "is_index_full", "max_timestamp", "max_timestamp_offset",
         "next_offset", "offset_index", "path", "size_bytes", "time_index", "transaction_index", "was_recovered",
@@ -250,6 +250,16 @@ class LogSegment:
             return self.size_bytes
         found = self.find(offset)
         return self.size_bytes if found is None else found.position
+
+    def end_below(self, offset: int) -> tuple[int, int]:
+        """Returns (position, offset) at which the batches end that lie wholly below `offset`. Raises as `headers`."""
+        floor = self.offset_index.floor(offset - 1 - self.base_offset)
+        position, end_offset = (0 if floor is None else floor[1]), self.base_offset
+        for at, header in self.headers(position):
+            if header.next_offset > offset:
+                break
+            position, end_offset = at + header.size_bytes, header.next_offset
+        return position, end_offset
 
     def _last_boundary(self, start: int, limit: int) -> tuple[int, int]:
         """Returns (position, base offset) of the first batch that ends behind `limit`; a batch begins at `start`."""

@@ -14,6 +14,7 @@ from millrace_broker.storage.cleaner.batches import CleaningRules
 from millrace_broker.storage.cleaner.cleaner import SegmentRewriter, fill_map
 from millrace_broker.storage.cleaner.offset_map import OffsetMap
 from millrace_broker.storage.cleaner.transactions import CleanedTransactions
+from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.throttle import Throttle
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
@@ -419,7 +420,7 @@ def test_retention_while_a_log_is_compacted_makes_the_pass_end() -> None:
     from millrace_broker.storage.segments.segment import LogSegment
 
     new = LogSegment(store.fs, log.directory, group[0].base_offset, log.config, ".cleaned")
-    assert not log.replace_segments(group, new)
+    assert not log.replace_segments(group, new, truncations=0)
 
 
 def test_stop_ends_a_run_and_leaves_the_log_as_it_was() -> None:
@@ -511,3 +512,38 @@ def test_an_idempotent_producer_goes_on_after_its_records_were_compacted_away_an
     with pytest.raises(OutOfOrderSequenceError):
         again.append(encode_batch([NewRecord(b"gap", key=b"k0")], producer=BatchProducer(7, 0, 9)), leader_epoch=0)
     again.append(encode_batch([NewRecord(b"next", key=b"k0")], producer=BatchProducer(7, 0, 3)), leader_epoch=0)
+
+
+def test_what_is_appended_behind_a_truncation_is_dirty() -> None:
+    store = Store()
+    log = store.log()
+    fill(log, 40, keys=2)
+    store.compact()
+    store.manager.truncate_to({T: 11})
+    end = log.log_end_offset
+    assert f"t 0 {end}" in store.checkpoint()
+    fill(log, 40, keys=3)
+    store.compact()
+    closed = [record for record in records(log) if record.offset < log.segments.active.base_offset]
+    assert len(closed) == len({record.key for record in closed}) == 3
+    again = Store(store.fs.after_kill())
+    assert records(again.log()) == records(log)
+
+
+def test_a_pass_that_meets_a_truncation_ends_and_the_log_is_compacted_again() -> None:
+    store = Store()
+    log = store.log()
+    fill(log, 40, keys=2)
+    replace = log.replace_segments
+
+    def truncate_first(self: Log, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:
+        store.manager.truncate_to({T: 5})
+        return replace(old, new, truncations=truncations)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Log, "replace_segments", truncate_first)
+        (report,) = store.cleaner.run(force=True)
+        assert report.passes == 0
+    assert [record.value for record in records(log)] == [b"%d" % number for number in range(log.log_end_offset)]
+    fill(log, 30, keys=2)
+    assert store.compact()[0].passes == 1

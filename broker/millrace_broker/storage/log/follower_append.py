@@ -1,0 +1,158 @@
+"""Appending as a follower: batches go into the log as the leader has them, at their own offsets and leader epochs.
+
+    log end offset 120
+    fetched         [120 … 129 epoch 4][133 … 140 epoch 4][141 … 150 epoch 5]
+    written as two runs                                    |  epoch 5 begins at 141
+
+Nothing is encoded again. What compaction has left out at the leader is left out here too. The sequences of producers
+are noted, not checked. The first batch may begin below the log end offset only where the log is empty and the batch
+holds that offset: the leader's records up to there were deleted, and the batch was not (KAFKA-6975).
+
+Belongs to the log's own thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from millrace.config import MAX_LONG
+from millrace.errors import InvalidRecordError, StorageError
+from millrace.fs import Buffer, FileSystem
+from millrace.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
+from millrace_broker.storage.batches.fetched import validate_fetched
+from millrace_broker.storage.batches.placement import Batches, LogAppendInfo, Placement
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.log.flushing import Flushing
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.log.segment_writer import SegmentWriter
+from millrace_broker.storage.log.truncation import Truncation
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.recovery.offset_gaps import allow_gaps
+from millrace_broker.storage.segments.segment import MAX_RELATIVE_OFFSET
+
+
+class FollowerAppend:
+    """Appends to one log what was fetched from its leader. `may_have_gaps` says whether offsets may be left out."""
+
+    __slots__ = (
+        "_epochs", "_flushing", "_fs", "_producers", "_segments", "_truncation", "_writer", "may_have_gaps",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
+        self,
+        fs: FileSystem,
+        segments: LogSegments,
+        writer: SegmentWriter,
+        producers: ProducerStateManager,
+        epochs: LeaderEpochs,
+        flushing: Flushing,
+        truncation: Truncation,
+        *,
+        may_have_gaps: bool,
+    ) -> None:
+        self._fs = fs
+        self._segments = segments
+        self._writer = writer
+        self._producers = producers
+        self._epochs = epochs
+        self._flushing = flushing
+        self._truncation = truncation
+        self.may_have_gaps = may_have_gaps
+
+    def append(self, batches: Buffer, leader_epoch: int) -> LogAppendInfo | None:
+        """Appends what was fetched, as `Log.append_as_follower`."""
+        self._segments.check_writable()
+        view = memoryview(batches)
+        found = validate_fetched(view, leader_epoch)
+        if not found:
+            return None
+        end_offset = self._segments.end_offset
+        first_offset = found[0][1].base_offset
+        if first_offset < end_offset:
+            self._begin_below(end_offset, found[0][1])
+        self._epochs.catch_up()
+        if not self.may_have_gaps and _has_gaps(found, min(first_offset, end_offset)):
+            allow_gaps(self._fs, self._segments.directory)
+            self.may_have_gaps = True
+        try:
+            for epoch, run in _by_epoch(found):
+                self._append_run(view, run, epoch)
+        except StorageError:
+            if self._segments.end_offset < end_offset:
+                self._truncation.start_at(end_offset, end_offset)
+            raise
+        newest = max(header.max_timestamp for _, header in found)
+        return LogAppendInfo(first_offset, found[-1][1].last_offset, NO_TIMESTAMP, max(newest, NO_TIMESTAMP))
+
+    def flush_by_count(self, config: LogConfig) -> None:
+        """Flushes once `flush.messages` records are not synced. StorageError."""
+        if (
+            config.flush_messages < MAX_LONG
+            and self._segments.end_offset - self._flushing.recovery_point >= config.flush_messages
+        ):
+            self._flushing.flush()
+
+    def _begin_below(self, end_offset: int, first: BatchHeader) -> None:
+        """Lets an empty log begin with a batch that holds its log end offset. InvalidRecordError, StorageError."""
+        segments = self._segments
+        if segments.start_offset < end_offset or first.next_offset <= end_offset:
+            raise InvalidRecordError(
+                f"{segments.topic_partition}: a batch at offset {first.base_offset} where {end_offset} is the next"
+            )
+        self._truncation.start_at(first.base_offset, log_start_offset=end_offset)
+
+    def _append_run(self, view: memoryview, run: Batches, epoch: int) -> None:
+        """Appends batches of one leader epoch, together if the active segment takes them all."""
+        if epoch not in (NO_LEADER_EPOCH, self._epochs.latest):
+            self._epochs.assign(epoch, run[0][1].base_offset)
+        placement = _as_they_are(view, run)
+        if len(run) == 1 or self._writer.takes(placement):
+            self._write(view, run, placement)
+        else:
+            for batch in run:
+                self._write(view, [batch], _as_they_are(view, [batch]))
+
+    def _write(self, view: memoryview, run: Batches, placement: Placement) -> None:
+        if placement.last_offset - self._segments.end_offset > MAX_RELATIVE_OFFSET:
+            self._go_on_at(run[0][1].base_offset)
+        self._writer.write(placement, NO_LEADER_EPOCH)
+        note_aborted = self._segments.now.active.transaction_index.append
+        for position, header in run:
+            if header.producer_id != NO_PRODUCER_ID:
+                self._producers.append_fetched(header, view[position : position + header.size_bytes], note_aborted)
+
+    def _go_on_at(self, offset: int) -> None:
+        """Begins a segment at an offset so far above the log's end that one that begins there could not index it."""
+        end_offset, self._segments.end_offset = self._segments.end_offset, offset
+        try:
+            self._writer.roll()
+        except StorageError:
+            self._segments.end_offset = end_offset
+            raise
+
+
+def _by_epoch(found: Batches) -> Iterator[tuple[int, Batches]]:
+    for epoch, run in groupby(found, key=lambda each: each[1].partition_leader_epoch):
+        yield epoch, list(run)
+
+
+def _has_gaps(found: Batches, next_offset: int) -> bool:
+    for _, header in found:
+        if header.base_offset != next_offset:
+            return True
+        next_offset = header.next_offset
+    return False
+
+
+def _as_they_are(view: memoryview, run: Sequence[tuple[int, BatchHeader]]) -> Placement:
+    """Returns batches that lie side by side as what to write, at the offsets that they have."""
+    start, (last_position, last) = run[0][0], run[-1]
+    end = last_position + last.size_bytes
+    newest = NO_TIMESTAMP
+    batches: list[tuple[int, int, int]] = []
+    for position, header in run:
+        newest = max(newest, header.max_timestamp)
+        batches.append((position - start, header.last_offset, newest))
+    return Placement([view[start:end]], end - start, batches, [], last.last_offset, newest)

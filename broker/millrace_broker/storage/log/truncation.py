@@ -1,0 +1,145 @@
+"""Cutting a log: its end, which another leader's log does not have, or all of it (KIP-101).
+
+    before    [ segment 0 ][ segment 42 ......][ segment 97 ][ active 130 ...
+    cut at 60 [ segment 0 ][ segment 42 .. ][ active 60
+
+    step                                                            what a crash behind it leaves
+    1  remove segments above the offset, the last one first,        the log up to one of them
+       each with a sync of the folder
+    2  cut the segment that holds the offset, and sync it           the log up to the offset
+    3  begin a new active segment there                             the same
+    4  drop leader epochs and producers' snapshots above it         the same: a start drops them too
+
+At every step the log is a prefix of what it was, and nothing is appended before the last one. The caller lowers the
+checkpoints in the data folder first (`LogManager.truncate_to`): what they call synced is never cut at a start.
+
+A batch that holds the offset is cut off whole. So the log may end below the offset, as it does where compaction has
+left offsets out.
+
+**No byte of what was cut, nor of what takes its place, reaches a reader who has found batches before**
+(`LogSlice`). The files of removed segments are emptied before their names go, also those that compaction has replaced
+and a reader still holds. A file that was cut is never appended to again. So a reader comes to the end of a file, which
+is an error, and can't tell what else may have been there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace.errors import OffsetOutOfRangeError, RecordError, StorageError
+from millrace.fs import FileSystem
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.log.flushing import Flushing
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.log.segment_writer import SegmentWriter
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.segment_cut import cut_segment
+
+
+class Truncation:
+    """Cuts one log. Belongs to the log's own thread; flushes and compaction are kept out by their locks."""
+
+    __slots__ = ("_epochs", "_flushing", "_fs", "_producers", "_segments", "_writer")
+
+    def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
+        self,
+        fs: FileSystem,
+        segments: LogSegments,
+        writer: SegmentWriter,
+        producers: ProducerStateManager,
+        epochs: LeaderEpochs,
+        flushing: Flushing,
+    ) -> None:
+        self._fs = fs
+        self._segments = segments
+        self._writer = writer
+        self._producers = producers
+        self._epochs = epochs
+        self._flushing = flushing
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cuts off what is not wholly below `offset`; returns false where that is nothing. Raises as `Log`."""
+        segments = self._segments
+        with segments.names_lock, self._flushing.lock:
+            segments.check_writable()
+            _check_offset(offset)
+            if offset >= segments.end_offset:
+                return False
+            index = segments.now.floor_index(offset)
+            holder = segments.now[index]
+            position, end_offset = _end_below(holder, offset)
+            if offset < holder.base_offset or end_offset < segments.start_offset:
+                self._start_at(offset, offset)
+                return True
+            with segments.health.guard(segments.directory):
+                self._begin(end_offset)
+                self._remove(segments.now[index + bool(position) :])
+                cut = [self._cut(holder, position, end_offset)] if position else []
+                self._go_on(segments.now[:index], cut, end_offset)
+                self._epochs.truncate(end_offset)
+                self._producers.truncate(
+                    segments.now[:], log_start_offset=segments.start_offset, log_end_offset=end_offset
+                )
+        return True
+
+    def start_at(self, offset: int, log_start_offset: int) -> None:
+        """Removes everything; the log goes on, empty, at `offset`. Raises as `Log.truncate_fully_and_start_at`."""
+        with self._segments.names_lock, self._flushing.lock:
+            self._segments.check_writable()
+            _check_offset(offset)
+            self._start_at(offset, log_start_offset)
+
+    def _start_at(self, offset: int, log_start_offset: int) -> None:
+        segments = self._segments
+        with segments.health.guard(segments.directory):
+            self._begin(offset)
+            self._remove(segments.now[:])
+            self._go_on((), (), offset)
+            segments.start_offset = log_start_offset
+            self._epochs.truncate(0)
+            self._producers.forget_all(offset)
+
+    def _begin(self, end_offset: int) -> None:
+        """Ends the log at the offset for all who ask, so that whatever fails later, nothing above it is read."""
+        segments = self._segments
+        segments.truncations += 1
+        segments.end_offset = end_offset
+        self._flushing.recovery_point = min(self._flushing.recovery_point, end_offset)
+        segments.empty_replaced(end_offset)
+
+    def _remove(self, removed: Sequence[LogSegment]) -> None:
+        for segment in reversed(removed):
+            self._fs.truncate(segment.fd, 0)
+            for path in segment.file_paths():
+                self._fs.unlink(path)
+            self._fs.fsync_dir(self._segments.directory)
+
+    def _cut(self, segment: LogSegment, position: int, end_offset: int) -> LogSegment:
+        return cut_segment(self._fs, self._segments.directory, segment, position, end_offset, self._writer.config)
+
+    def _go_on(self, kept: Sequence[LogSegment], cut: Sequence[LogSegment], end_offset: int) -> None:
+        """Puts what is left in the place of all segments, with a new active one; the others are closed."""
+        old = self._segments.now[len(kept) :]
+        try:
+            self._writer.restart([*kept, *cut], end_offset)
+        except OSError:
+            old = tuple(cut)
+            raise
+        finally:
+            for segment in old:
+                segment.release()
+
+
+def _end_below(segment: LogSegment, offset: int) -> tuple[int, int]:
+    try:
+        with storage_errors(segment.path):
+            return segment.end_below(offset)
+    except RecordError as error:
+        raise StorageError(f"{segment.path}: {error}") from error
+
+
+def _check_offset(offset: int) -> None:
+    if offset < 0:
+        raise OffsetOutOfRangeError(f"no log ends at {offset}")

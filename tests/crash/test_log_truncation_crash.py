@@ -1,0 +1,211 @@
+"""The power goes at every operation of a follower that appends and truncates: what is left is a prefix of its leader's.
+
+A truncation that has come back to its caller stays: nothing of what was cut is ever there again, and what was flushed
+below it is. Before it comes back, the log is a prefix of what it was.
+"""
+
+from random import Random
+
+import pytest
+
+from millrace.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, walk
+from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker
+from millrace.records.record import BatchProducer, NewRecord, encode_batch
+from millrace_broker.storage import Log, LogConfig, TopicPartition
+from millrace_broker.storage.producers.producer_state import ProducerEntry, with_batch, with_marker
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem, PowerCutError
+
+FOLDER = "/data/t-0"
+NOW_MS = 1_700_000_000_000
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_ms=-1)
+ABORT = EndTransactionMarker(ControlType.ABORT, coordinator_epoch=0)
+Batches = dict[int, bytes]
+
+
+def fresh_fs() -> CrashFileSystem:
+    fs = CrashFileSystem()
+    fs.mkdir(FOLDER)
+    fs.fsync_dir("/")
+    fs.fsync_dir("/data")
+    return fs
+
+
+def open_log(fs: CrashFileSystem, *, recovery_point: int = 0, start: int = 0) -> Log:
+    partition = TopicPartition("t", 0)
+    return Log(
+        fs, ManualClock(NOW_MS), FOLDER, partition, CONFIG, recovery_point=recovery_point, log_start_offset=start
+    )
+
+
+def batch(offset: int, epoch: int) -> bytes:
+    """Plain ones, those of an idempotent producer, and transactions that are aborted, in turn."""
+    record = [NewRecord(b"epoch %d" % epoch, timestamp_ms=NOW_MS + offset)]
+    match offset % 4:
+        case 0:
+            data = encode_batch(record, base_offset=offset)
+        case 1:
+            data = encode_batch(record, base_offset=offset, producer=BatchProducer(7, 0, offset // 4))
+        case 2:
+            producer = BatchProducer(8, 0, offset // 4)
+            data = encode_batch(record, base_offset=offset, producer=producer, flags=TRANSACTIONAL_FLAG)
+        case _:
+            data = encode_marker(ABORT, producer_id=8, producer_epoch=0, timestamp_ms=NOW_MS)
+            data = offset.to_bytes(8, "big") + data[8:]
+    return data[:12] + epoch.to_bytes(4, "big") + data[16:]
+
+
+class Follower:
+    """Appends and truncates. `allowed` says for each state that a crash may leave what the log holds at most."""
+
+    def __init__(self, fs: CrashFileSystem) -> None:
+        self.fs = fs
+        self.batches: Batches = {}
+        self.allowed: list[Batches] = [{}]
+        self.flushed = self.end = self.start = self.epoch = 0
+        self.starts = {0}
+        self.is_cutting = False
+
+    def run(self) -> None:
+        self.log = open_log(self.fs)
+        self.fetch(20)
+        self.flush()
+        self.truncate(self.log.segments[-1].base_offset)  # no leader epoch begins above it
+        self.fetch(4)
+        self.truncate(self.end - 2)
+        self.truncate(13)  # inside a segment, below what is flushed
+        self.fetch(12, gap=3)
+        self.flush()
+        self.fetch(4)
+        self.truncate(self.log.segments[2].base_offset)
+        self.fetch(3)
+        self.truncate(2)
+        self.fetch(9, gap=1)
+        self.begin_at(self.end + 20)
+        self.fetch(6)
+        self.flush()
+        self.begin_at(30)
+        self.fetch(9)
+        self.truncate(35)
+        self.log.close()
+        self.flushed = self.end
+
+    def fetch(self, count: int, *, gap: int = 0) -> None:
+        """Appends batches in an epoch of their own, in two answers of the leader."""
+        self.epoch += 1
+        first = self.end + gap
+        sent = {offset: batch(offset, self.epoch) for offset in range(first, first + count)}
+        self.allowed = [self.batches | sent]
+        for half in (range(first, first + count // 2), range(first + count // 2, first + count)):
+            self.log.append_as_follower(b"".join(sent[offset] for offset in half), leader_epoch=self.epoch)
+            self.batches |= {offset: sent[offset] for offset in half}
+            self.end = self.log.log_end_offset
+
+    def flush(self) -> None:
+        self.log.flush()
+        self.flushed = self.log.recovery_point
+
+    def truncate(self, offset: int) -> None:
+        self.flushed = min(self.flushed, offset)
+        self.is_cutting = True
+        self.log.truncate_to(offset)
+        self.is_cutting = False
+        self.batches = {key: data for key, data in self.batches.items() if key < offset}
+        self.allowed = [self.batches]
+        self.end = self.log.log_end_offset
+
+    def begin_at(self, offset: int) -> None:
+        """Begins again, at another offset; the checkpoint of the log's start is lowered before."""
+        self.flushed = min(self.flushed, offset)
+        self.start = min(self.start, offset)
+        self.allowed = [self.batches, {}]
+        self.is_cutting = True
+        self.log.truncate_fully_and_start_at(offset)
+        self.is_cutting = False
+        self.batches = {}
+        self.allowed = [{}]
+        self.start = self.end = offset
+
+
+def expected_producers(batches: Batches) -> tuple[dict[int, ProducerEntry], list[tuple[int, int, int]]]:
+    entries: dict[int, ProducerEntry] = {}
+    aborted: list[tuple[int, int, int]] = []
+    for data in batches.values():
+        ((_, header),) = walk(data)
+        if header.producer_id == NO_PRODUCER_ID:
+            continue
+        entry = entries.get(header.producer_id) or ProducerEntry(header.producer_id)
+        if header.is_control:
+            marker = decode_marker(header, memoryview(data))
+            assert marker is not None
+            entry, completed = with_marker(entry, header, marker, header.base_offset)
+            if completed is not None:
+                aborted.append(completed[:3])
+        else:
+            entry = with_batch(entry, header, header.base_offset)
+        entries[header.producer_id] = entry
+    return entries, aborted
+
+
+def check(fs: CrashFileSystem, follower: Follower, *, is_killed: bool = False) -> None:
+    log = open_log(fs, recovery_point=follower.flushed, start=follower.start)
+    data = b"".join(segment.read_at(0, segment.size_bytes) for segment in log.segments)
+    left = {header.base_offset: data[at : at + header.size_bytes] for at, header in walk(data)}
+    assert sum(map(len, left.values())) == len(data)
+    assert any(list(left.items()) == list(allowed.items())[: len(left)] for allowed in follower.allowed)
+    must_stay = follower.end if is_killed else follower.flushed
+    if not follower.is_cutting:
+        assert left.keys() >= {offset for offset in follower.batches if offset < must_stay}
+    elif len(follower.allowed) == 1:
+        assert left.keys() >= {offset for offset in follower.batches if offset < follower.flushed}
+    assert log.verify().findings == ()
+    entries, aborted = expected_producers(left)
+    found = log.producers.entries
+    assert found.keys() == entries.keys()
+    for key, entry in entries.items():
+        assert found[key].batches[-1:] == entry.batches[-1:]
+        assert found[key].transaction_first_offset == entry.transaction_first_offset
+    assert [one[:3] for one in log.aborted_transactions(0, 1 << 40)] == aborted
+    epochs = {header.partition_leader_epoch: at for at, header in reversed(list(walk(data)))}
+    firsts = {epoch: walk_at(data, at) for epoch, at in epochs.items()}
+    assert [entry for entry in log.leader_epochs.entries if entry[1] < log.log_end_offset] == sorted(firsts.items())
+    log.truncate_to(max(log.log_end_offset - 1, 0))
+    log.append_as_follower(batch(log.log_end_offset, follower.epoch + 1), leader_epoch=follower.epoch + 1)
+    log.close()
+    assert fs.open_files == 0
+
+
+def walk_at(data: bytes, position: int) -> int:
+    return next(walk(data, position))[1].base_offset
+
+
+def operations() -> int:
+    fs = fresh_fs()
+    Follower(fs).run()
+    return fs.operations
+
+
+OPERATIONS = operations()
+
+
+@pytest.mark.soak(rounds=2, minutes=1.5)
+def test_a_truncated_log_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
+    for seed in rounds:
+        for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
+            fs = fresh_fs()
+            fs.cut_power_at(cut_at)
+            follower = Follower(fs)
+            with pytest.raises(PowerCutError):
+                follower.run()
+            check(fs.after_cut(Random(seed * 10_000 + cut_at) if seed else None), follower)
+    record_property("seeds", seed + 1)
+
+
+def test_a_killed_follower_loses_nothing_and_nothing_that_was_cut_comes_back() -> None:
+    for cut_at in range(fresh_fs().operations + 1, OPERATIONS + 1):
+        fs = fresh_fs()
+        fs.cut_power_at(cut_at)
+        follower = Follower(fs)
+        with pytest.raises(PowerCutError):
+            follower.run()
+        check(fs.after_kill(), follower, is_killed=True)
