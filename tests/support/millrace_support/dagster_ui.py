@@ -24,6 +24,7 @@ query Run($runId: ID!) {
     ... on RunFailureEvent { message }
   } } }
 }"""
+STATUS = "query Status($runId: ID!) { runOrError(runId: $runId) { ... on Run { status } } }"
 LAUNCH = """
 mutation Launch($parameters: ExecutionParams!) {
   launchRun(executionParams: $parameters) {
@@ -137,7 +138,8 @@ class DagsterUi:
 
     def finished(self, run_id: str) -> Run:
         """Awaits the end of a run, and returns it."""
-        return await_it(lambda: run if (run := self.run(run_id)).status in FINISHED else None)
+        await_it(lambda: self.ask(STATUS, runId=run_id)["runOrError"]["status"] in FINISHED)
+        return self.run(run_id)
 
 
 def _launched(answer: Mapping[str, Any]) -> str:
