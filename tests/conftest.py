@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from millrace.java import class_archive_flags
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace_support.warm_commands import warm_commands
+from millrace_support.warm_python import warm_python
 
 # By name too, for a clone whose entry points are not installed.
 pytest_plugins = ["millrace.testing.plugin", "pytester"]
@@ -100,6 +101,43 @@ def warm_millrace(tmp_path_factory):
     """Yields the path of a `millrace` that starts at once, for tests of many commands."""
     with warm_commands(tmp_path_factory.mktemp("warm") / "bin") as folder:
         yield folder / "millrace"
+
+
+@pytest.fixture(scope="session")
+def warm_programs(tmp_path_factory):
+    """Yields the environment in which Python programs start without their imports."""
+    with warm_python(tmp_path_factory.mktemp("warm") / "python") as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def warm_spark(warm_programs):
+    """Yields the environment in which loads, one after the other, share a JVM."""
+    from millrace_support.warm_jvm import warm_jvm
+
+    with warm_jvm(warm_programs) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def warm_processes(warm_programs):
+    """Lets the Python programs of a module's tests start warm."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in warm_programs.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def warm_loads(warm_processes, warm_spark):  # noqa: ARG001  both change the environment
+    """Lets the Python programs and the loads of a module's tests start warm."""
+    from millrace_support.warm_jvm import forget_jvm
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in warm_spark.items():
+            patch.setenv(name, value)
+        yield
+    forget_jvm(warm_spark)
 
 
 @pytest.fixture

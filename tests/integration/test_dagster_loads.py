@@ -21,6 +21,8 @@ from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse import LoadOptions, load_topic
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of, ticked
 
+pytestmark = pytest.mark.usefixtures("warm_loads")
+
 EVENTS = dg.AssetKey(["millrace", "table", "events"])
 SCHEMA = {"fields": [{"name": "id", "type": "long"}]}
 

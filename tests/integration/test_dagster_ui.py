@@ -4,8 +4,6 @@ The tests follow one another: each goes on with the tables as the one before lef
 """
 
 import json
-import os
-import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -107,7 +105,7 @@ DAYS = 5
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory):
+def platform(tmp_path_factory, warm_loads):
     """A platform whose topics have a record in each partition for each of five days, and a letter without a delay."""
     directory = tmp_path_factory.mktemp("ui") / "state"
     write_definitions(str(directory), "cluster/defs.yaml", DEFINITIONS)
@@ -115,14 +113,12 @@ def platform(tmp_path_factory):
     options = PlatformOptions(
         directory=str(directory), listen="127.0.0.1:0", admin="127.0.0.1:0", dagster_port=0, master="local[1,3]"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        with Platform(options, OsFileSystem(), SystemClock()) as platform:
-            platform.start()
-            with Cluster(platform.addresses.broker) as cluster:
-                await_it(lambda: {"flights", "gates"} <= set(cluster.metadata(None).topics))  # made as declared
-                send_days(SyncProducer(cluster))
-            yield platform
+    with Platform(options, OsFileSystem(), SystemClock()) as platform:
+        platform.start()
+        with Cluster(platform.addresses.broker) as cluster:
+            await_it(lambda: {"flights", "gates"} <= set(cluster.metadata(None).topics))  # made as declared
+            send_days(SyncProducer(cluster))
+        yield platform
 
 
 def write_schema(directory, *, nullable):

@@ -1,7 +1,5 @@
 """A downstream job under a whole platform: as long as it runs, and when it fails, loads go on."""
 
-import os
-import sys
 import time
 
 import pytest
@@ -31,8 +29,7 @@ waits_and_fails = micro_batch_asset(gated, automation_condition=None)
 
 
 @pytest.fixture
-def platform(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+def platform(tmp_path, warm_loads):
     options = PlatformOptions(
         directory=str(tmp_path / "state"),
         listen="127.0.0.1:0",

@@ -1,0 +1,52 @@
+"""Starts Python programs without their imports: `python -m MODULE` and `python -c CODE` fork from a warm server.
+
+    with warm_python(tmp_path / "warm") as environment:
+        subprocess.run([sys.executable, "-m", "dagster", …], env={**os.environ, **environment})
+
+By the environment each Python that starts, and each that such a program starts, imports `sitecustomize` from the folder
+`warm_start`. That one hands its arguments, environment, working directory and open files to the server, which has
+imported Dagster, Spark and Millrace and forks; the child runs the same module or code. The first process stays in its
+place: it forwards signals and ends as the child ends, and where it is killed, so is the child's process group.
+
+The child has another process id and its own process group, and lives on for a moment after the first process is killed,
+so tests that look at processes or kill them start the real thing, under `cold_programs`.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SERVER = Path(__file__).with_name("warm_python_server.py")
+START = Path(__file__).with_name("warm_start")
+ADDRESS = "MILLRACE_WARM_PYTHON"
+
+
+@contextmanager
+def warm_python(folder: Path) -> Iterator[dict[str, str]]:
+    """Yields the environment of warm programs; the server ends with the context, and with this process."""
+    folder.mkdir(parents=True)
+    address = str(folder / "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        command = [sys.executable, str(SERVER), str(listener.fileno())]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], start_new_session=True)
+    path = [str(START), *filter(None, sys.path)]
+    try:
+        yield {ADDRESS: address, "PYTHONPATH": os.pathsep.join(path)}
+    finally:
+        server.communicate()  # it ends where its stdin does
+
+
+@contextmanager
+def cold_programs() -> Iterator[None]:
+    """Lets the programs that this process starts in the context start by themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(ADDRESS, raising=False)
+        yield
