@@ -1,12 +1,13 @@
-"""The types of the protocol's messages, made from kio's schemas: `python -m millrace_ops.message_types`.
+"""The types of the protocol's messages, made from their schemas: `python -m millrace_ops.message_types`.
 
     platform/millrace/wire/messages/API.py       each structure as a protocol, to be read, and as a typed dictionary, to
                                                  be built
     platform/millrace/wire/messages/__init__.py  one `ApiMessages` for each API
     platform/millrace/wire/absent_fields.py      the value of a field in messages of versions that lack it
 
-They cover the versions that the broker serves and kio has a schema for. A test compares the files with what this makes,
-so that they can't grow stale. For a new API, add its key to `millrace.wire.api` and run this; then write the handler.
+They cover the versions that the broker serves and that have a schema, in kio or in `millrace.wire.controller_apis`; of
+an API without a handler, all versions with a schema. A test compares the files with what this makes, so that they can't
+grow stale. For a new API, add its key to `millrace.wire.api` and run this; then write the handler.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from pathlib import Path
 import millrace.wire
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, api_names, milliseconds, schema, schema_versions
+from millrace.wire.controller_apis import CONTROLLER_APIS
 from millrace.wire.schema import SchemaField
 from millrace_broker.handlers.registry import APIS
 
 WIRE = Path(millrace.wire.__file__).parent
-MADE = "Made by `python -m millrace_ops.message_types` from kio's schemas; edit nothing here."
+MADE = "Made by `python -m millrace_ops.message_types` from {}; edit nothing here."
+KIO = "kio's schemas"
+DECLARED = "`millrace.wire.controller_apis`"
 # Kind of a field: (its type where it is read, where it is built, its value where the protocol names no default).
 KINDS: Mapping[str, tuple[str, str, object]] = {
     **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64", "error_code"), ("int", "int", 0)),
@@ -125,7 +129,8 @@ def _module(key: ApiKey, found: Mapping[str, Structure]) -> str:
     body = "".join(_protocol(name, one) + _typed_dictionary(name, one) for name, one in found.items())
     first, *_, last = *versions(key), versions(key)[-1]
     served = f"versions {first} to {last}" if first != last else f"version {first}"
-    return f'"""The messages of {api_names()[key]}, {served}.\n\n{MADE}\n"""\n\n{_imports(body)}{body}'
+    made = MADE.format(DECLARED if key in CONTROLLER_APIS else KIO)
+    return f'"""The messages of {api_names()[key]}, {served}.\n\n{made}\n"""\n\n{_imports(body)}{body}'
 
 
 def _imports(body: str) -> str:
@@ -176,7 +181,7 @@ def _table() -> str:
     modules = "".join(f"        {key.name.lower()},\n" for key in keys)
     rows = "".join(_row(key) for key in keys)
     return (
-        f'"""The messages of every API, in the types that mypy checks them by.\n\n{MADE}\n"""\n\n'
+        f'"""The messages of every API, in the types that mypy checks them by.\n\n{MADE.format(KIO)}\n"""\n\n'
         "from __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\n"
         "from millrace.wire.api import ApiKey\nfrom millrace.wire.api_messages import ApiMessages\n\n"
         f"if TYPE_CHECKING:\n    from millrace.wire.messages import (\n{modules}    )\n\n{rows}"
@@ -199,7 +204,8 @@ def _absent_fields(found: Mapping[ApiKey, Mapping[str, Structure]]) -> str:
             inner = "".join(_absent(name, fields) for name, fields in absent.items() if fields)
             rows.append(f"    ApiKey.{key.name}: {{\n{inner}    }},\n")
     return (
-        f'"""The value of a field in messages of versions that lack it: the default of the protocol.\n\n{MADE}\n"""\n\n'
+        '"""The value of a field in messages of versions that lack it: the default of the protocol.\n\n'
+        f'{MADE.format(KIO)}\n"""\n\n'
         "from __future__ import annotations\n\nfrom collections.abc import Mapping\nfrom datetime import timedelta\n\n"
         "from millrace.wire.api import ApiKey\n\n"
         "# By API, structure and field.\n"

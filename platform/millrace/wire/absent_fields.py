@@ -117,6 +117,72 @@ ABSENT_FIELDS: Mapping[int, Mapping[str, Mapping[str, object]]] = {
             "leader_epoch": -1,
         },
     },
+    ApiKey.LEADER_AND_ISR: {
+        "LeaderAndIsrRequest": {
+            "ungrouped_partition_states": (),
+            "broker_epoch": -1,
+            "topic_states": (),
+            "type": 0,
+            "is_kraft_controller": False,
+        },
+        "LeaderAndIsrPartitionState": {
+            "topic_name": "",
+            "is_new": False,
+            "adding_replicas": (),
+            "removing_replicas": (),
+            "leader_recovery_state": 0,
+        },
+        "LeaderAndIsrTopicState": {
+            "topic_id": None,
+        },
+        "LeaderAndIsrResponse": {
+            "partition_errors": (),
+            "topics": (),
+        },
+        "LeaderAndIsrPartitionError": {
+            "topic_name": "",
+        },
+    },
+    ApiKey.STOP_REPLICA: {
+        "StopReplicaRequest": {
+            "delete_partitions": False,
+            "ungrouped_partitions": (),
+            "broker_epoch": -1,
+            "topics": (),
+            "topic_states": (),
+            "is_kraft_controller": False,
+        },
+    },
+    ApiKey.UPDATE_METADATA: {
+        "UpdateMetadataRequest": {
+            "ungrouped_partition_states": (),
+            "broker_epoch": -1,
+            "topic_states": (),
+            "is_kraft_controller": False,
+            "type": 0,
+        },
+        "UpdateMetadataPartitionState": {
+            "topic_name": "",
+            "offline_replicas": (),
+        },
+        "UpdateMetadataBroker": {
+            "v0_host": "",
+            "v0_port": 0,
+            "endpoints": (),
+            "rack": None,
+        },
+        "UpdateMetadataEndpoint": {
+            "listener": "",
+        },
+        "UpdateMetadataTopicState": {
+            "topic_id": None,
+        },
+    },
+    ApiKey.CONTROLLED_SHUTDOWN: {
+        "ControlledShutdownRequest": {
+            "broker_epoch": -1,
+        },
+    },
     ApiKey.OFFSET_COMMIT: {
         "OffsetCommitRequest": {
             "retention_time": timedelta(milliseconds=-1),

@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 
 class ApiKey(IntEnum):
-    """The APIs that Millrace serves or calls."""
+    """The APIs that Millrace has messages for: those that it serves or calls, and those of a controller."""
 
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -61,6 +65,10 @@ FIRST_FLEXIBLE_VERSION: dict[int, int] = {
     ApiKey.FETCH: 12,
     ApiKey.LIST_OFFSETS: 6,
     ApiKey.METADATA: 9,
+    ApiKey.LEADER_AND_ISR: 4,
+    ApiKey.STOP_REPLICA: 2,
+    ApiKey.UPDATE_METADATA: 6,
+    ApiKey.CONTROLLED_SHUTDOWN: 3,
     ApiKey.OFFSET_COMMIT: 8,
     ApiKey.OFFSET_FETCH: 6,
     ApiKey.FIND_COORDINATOR: 3,

@@ -1,5 +1,7 @@
 """The one door to `kio`, which decodes and encodes all messages that are not handled by hand.
 
+The schemas are kio's too, except for those of `wire.controller_apis`, which are declared there.
+
 A message is built from plain mappings: names are kio's, names that a version does not have are left out, names that are
 not given take the protocol's defaults. Decoded messages are kio's frozen dataclasses; a field that a version lacks has
 the protocol's default there too (`wire.absent_fields`). So one handler serves all versions of its API.
@@ -23,7 +25,9 @@ from typing import Any, Union, get_args, get_origin
 from millrace.errors import InvalidRequestError, MalformedRequestError
 from millrace.extras import hidden
 from millrace.wire.absent_fields import ABSENT_FIELDS
-from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.api import ApiKey, VersionRange, is_flexible
+from millrace.wire.controller_apis import CONTROLLER_APIS
+from millrace.wire.declaration import entity_type
 from millrace.wire.decoder import MAX_ELEMENTS
 from millrace.wire.encoder import shortened
 from millrace.wire.schema import SchemaField, Walk, walker
@@ -103,14 +107,17 @@ def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tupl
 
 
 def schema_versions(api_key: int) -> VersionRange:
-    """Returns the versions that kio has a schema for."""
+    """Returns the versions that there is a schema for."""
+    if api_key in CONTROLLER_APIS:
+        return CONTROLLER_APIS[api_key].versions
     versions = schema_name_map[api_key_map[api_key]]
     return VersionRange(min(versions), max(versions))
 
 
 def api_names() -> dict[int, str]:
     """Returns the name of every API of the protocol, served or not, by its key."""
-    return {key: "".join(word.capitalize() for word in name.split("_")) for key, name in api_key_map.items()}
+    declared = {key: ApiKey(key).name for key in CONTROLLER_APIS}
+    return {key: _camel_case(name) for key, name in {**api_key_map, **declared}.items()}
 
 
 def milliseconds(duration: timedelta) -> int:
@@ -139,9 +146,16 @@ def _add_absent_fields(entity: Any, absent_fields: Mapping[str, Mapping[str, obj
 
 @cache
 def _entity_type(api_key: int, version: int, direction: Direction) -> Any:
+    declared = CONTROLLER_APIS.get(api_key)
+    if declared is not None:
+        structure = declared.request if direction is Direction.REQUEST else declared.response
+        return entity_type(structure, version, is_flexible=is_flexible(api_key, version))
     module = load_payload_module(api_key, version, direction.value)
-    name = "".join(word.capitalize() for word in api_key_map[api_key].split("_"))
-    return getattr(module, f"{name}{direction.name.capitalize()}")
+    return getattr(module, f"{_camel_case(api_key_map[api_key])}{direction.name.capitalize()}")
+
+
+def _camel_case(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
 
 
 def _build(entity: Any, values: Fields) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         api_versions,
         consumer_group_describe,
         consumer_group_heartbeat,
+        controlled_shutdown,
         create_partitions,
         create_topics,
         delete_groups,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         incremental_alter_configs,
         init_producer_id,
         join_group,
+        leader_and_isr,
         leave_group,
         list_config_resources,
         list_groups,
@@ -54,8 +56,10 @@ if TYPE_CHECKING:
         offset_fetch,
         offset_for_leader_epoch,
         produce,
+        stop_replica,
         sync_group,
         txn_offset_commit,
+        update_metadata,
         write_txn_markers,
     )
 
@@ -107,6 +111,12 @@ CONSUMER_GROUP_HEARTBEAT: ApiMessages[
     consumer_group_heartbeat.ConsumerGroupHeartbeatResponse,
     consumer_group_heartbeat.ConsumerGroupHeartbeatResponseFields,
 ] = ApiMessages(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+CONTROLLED_SHUTDOWN: ApiMessages[
+    controlled_shutdown.ControlledShutdownRequest,
+    controlled_shutdown.ControlledShutdownRequestFields,
+    controlled_shutdown.ControlledShutdownResponse,
+    controlled_shutdown.ControlledShutdownResponseFields,
+] = ApiMessages(ApiKey.CONTROLLED_SHUTDOWN)
 CREATE_PARTITIONS: ApiMessages[
     create_partitions.CreatePartitionsRequest,
     create_partitions.CreatePartitionsRequestFields,
@@ -239,6 +249,12 @@ JOIN_GROUP: ApiMessages[
     join_group.JoinGroupResponse,
     join_group.JoinGroupResponseFields,
 ] = ApiMessages(ApiKey.JOIN_GROUP)
+LEADER_AND_ISR: ApiMessages[
+    leader_and_isr.LeaderAndIsrRequest,
+    leader_and_isr.LeaderAndIsrRequestFields,
+    leader_and_isr.LeaderAndIsrResponse,
+    leader_and_isr.LeaderAndIsrResponseFields,
+] = ApiMessages(ApiKey.LEADER_AND_ISR)
 LEAVE_GROUP: ApiMessages[
     leave_group.LeaveGroupRequest,
     leave_group.LeaveGroupRequestFields,
@@ -311,6 +327,12 @@ PRODUCE: ApiMessages[
     produce.ProduceResponse,
     produce.ProduceResponseFields,
 ] = ApiMessages(ApiKey.PRODUCE)
+STOP_REPLICA: ApiMessages[
+    stop_replica.StopReplicaRequest,
+    stop_replica.StopReplicaRequestFields,
+    stop_replica.StopReplicaResponse,
+    stop_replica.StopReplicaResponseFields,
+] = ApiMessages(ApiKey.STOP_REPLICA)
 SYNC_GROUP: ApiMessages[
     sync_group.SyncGroupRequest,
     sync_group.SyncGroupRequestFields,
@@ -323,6 +345,12 @@ TXN_OFFSET_COMMIT: ApiMessages[
     txn_offset_commit.TxnOffsetCommitResponse,
     txn_offset_commit.TxnOffsetCommitResponseFields,
 ] = ApiMessages(ApiKey.TXN_OFFSET_COMMIT)
+UPDATE_METADATA: ApiMessages[
+    update_metadata.UpdateMetadataRequest,
+    update_metadata.UpdateMetadataRequestFields,
+    update_metadata.UpdateMetadataResponse,
+    update_metadata.UpdateMetadataResponseFields,
+] = ApiMessages(ApiKey.UPDATE_METADATA)
 WRITE_TXN_MARKERS: ApiMessages[
     write_txn_markers.WriteTxnMarkersRequest,
     write_txn_markers.WriteTxnMarkersRequestFields,

@@ -61,6 +61,14 @@ def test_a_header_comes_back(version):
     assert frame[header.body_position :] == b"body"
 
 
+def test_the_first_header_of_a_controlled_shutdown_has_no_client_id():
+    header = encode_request_header(ApiKey.CONTROLLED_SHUTDOWN, 0, 7, "cli")
+    assert len(header) == 8
+    for broker_id in (1, 0x0010_FF00):
+        read = read_request_header(memoryview(header + broker_id.to_bytes(4, "big")))
+        assert (read.correlation_id, read.client_id, read.body_position) == (7, None, len(header))
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_header_or_a_typed_error(frame):
     try:

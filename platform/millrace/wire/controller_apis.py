@@ -1,0 +1,189 @@
+"""The messages between a controller and the brokers of a cluster with ZooKeeper, which `kio` has no schema for.
+
+A controller sends LeaderAndIsr, StopReplica and UpdateMetadata, and a broker that stops sends ControlledShutdown. These
+are the versions of Apache Kafka 3.9, the last one with ZooKeeper. Where the versions differ in more than a field:
+
+LeaderAndIsr     partitions by topic from v2 on (KIP-380), errors by topic id from v5 on (KIP-516)
+StopReplica      partitions by topic from v1 on, and from v3 on each with its leader epoch (KIP-570)
+UpdateMetadata   several endpoints of a broker from v1 on, partitions by topic from v5 on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.declaration import DeclaredApi, Field, Structure
+
+NO_EPOCH = -1
+
+CONTROLLER_ID = Field("controller_id", "int32")
+CONTROLLER_EPOCH = Field("controller_epoch", "int32")
+ERROR_CODE = Field("error_code", "error_code")
+TOPIC_NAME = Field("topic_name", "string")
+PARTITION_INDEX = Field("partition_index", "int32")
+LEADER = (CONTROLLER_EPOCH, Field("leader", "int32"), Field("leader_epoch", "int32"))
+ISR = Field("isr", "int32", is_array=True)
+REPLICAS = Field("replicas", "int32", is_array=True)
+
+
+def _is_kraft_controller(first: int) -> Field:
+    return Field("is_kraft_controller", "bool", first, default=False)
+
+
+def _broker_epoch(first: int) -> Field:
+    return Field("broker_epoch", "int64", first, default=NO_EPOCH)
+
+
+LEADER_AND_ISR_PARTITION = Structure(
+    "LeaderAndIsrPartitionState",
+    (
+        Field("topic_name", "string", last=1),
+        PARTITION_INDEX,
+        *LEADER,
+        ISR,
+        Field("partition_epoch", "int32"),
+        REPLICAS,
+        Field("adding_replicas", "int32", 3, is_array=True),
+        Field("removing_replicas", "int32", 3, is_array=True),
+        Field("is_new", "bool", 1, default=False),
+        Field("leader_recovery_state", "int8", 6, default=0),
+    ),
+)
+LEADER_AND_ISR_TOPIC = Structure(
+    "LeaderAndIsrTopicState",
+    (
+        TOPIC_NAME,
+        Field("topic_id", "uuid", 5),
+        Field("partition_states", LEADER_AND_ISR_PARTITION, is_array=True),
+    ),
+)
+LEADER_AND_ISR_LIVE_LEADER = Structure(
+    "LeaderAndIsrLiveLeader", (Field("broker_id", "int32"), Field("host_name", "string"), Field("port", "int32"))
+)
+LEADER_AND_ISR_REQUEST = Structure(
+    "LeaderAndIsrRequest",
+    (
+        CONTROLLER_ID,
+        _is_kraft_controller(7),
+        CONTROLLER_EPOCH,
+        _broker_epoch(2),
+        Field("type", "int8", 5),
+        Field("ungrouped_partition_states", LEADER_AND_ISR_PARTITION, last=1, is_array=True),
+        Field("topic_states", LEADER_AND_ISR_TOPIC, 2, is_array=True),
+        Field("live_leaders", LEADER_AND_ISR_LIVE_LEADER, is_array=True),
+    ),
+)
+LEADER_AND_ISR_ERROR = Structure(
+    "LeaderAndIsrPartitionError", (Field("topic_name", "string", last=4), PARTITION_INDEX, ERROR_CODE)
+)
+LEADER_AND_ISR_TOPIC_ERROR = Structure(
+    "LeaderAndIsrTopicError",
+    (Field("topic_id", "uuid"), Field("partition_errors", LEADER_AND_ISR_ERROR, is_array=True)),
+)
+LEADER_AND_ISR_RESPONSE = Structure(
+    "LeaderAndIsrResponse",
+    (
+        ERROR_CODE,
+        Field("partition_errors", LEADER_AND_ISR_ERROR, last=4, is_array=True),
+        Field("topics", LEADER_AND_ISR_TOPIC_ERROR, 5, is_array=True),
+    ),
+)
+
+STOP_REPLICA_PARTITION_V0 = Structure("StopReplicaPartitionV0", (TOPIC_NAME, PARTITION_INDEX))
+STOP_REPLICA_TOPIC_V1 = Structure(
+    "StopReplicaTopicV1", (Field("name", "string"), Field("partition_indexes", "int32", is_array=True))
+)
+STOP_REPLICA_PARTITION = Structure(
+    "StopReplicaPartitionState",
+    (PARTITION_INDEX, Field("leader_epoch", "int32", default=NO_EPOCH), Field("delete_partition", "bool")),
+)
+STOP_REPLICA_TOPIC = Structure(
+    "StopReplicaTopicState", (TOPIC_NAME, Field("partition_states", STOP_REPLICA_PARTITION, is_array=True))
+)
+STOP_REPLICA_REQUEST = Structure(
+    "StopReplicaRequest",
+    (
+        CONTROLLER_ID,
+        _is_kraft_controller(4),
+        CONTROLLER_EPOCH,
+        _broker_epoch(1),
+        Field("delete_partitions", "bool", last=2),
+        Field("ungrouped_partitions", STOP_REPLICA_PARTITION_V0, last=0, is_array=True),
+        Field("topics", STOP_REPLICA_TOPIC_V1, 1, 2, is_array=True),
+        Field("topic_states", STOP_REPLICA_TOPIC, 3, is_array=True),
+    ),
+)
+STOP_REPLICA_ERROR = Structure("StopReplicaPartitionError", (TOPIC_NAME, PARTITION_INDEX, ERROR_CODE))
+STOP_REPLICA_RESPONSE = Structure(
+    "StopReplicaResponse", (ERROR_CODE, Field("partition_errors", STOP_REPLICA_ERROR, is_array=True))
+)
+
+UPDATE_METADATA_PARTITION = Structure(
+    "UpdateMetadataPartitionState",
+    (
+        Field("topic_name", "string", last=4),
+        PARTITION_INDEX,
+        *LEADER,
+        ISR,
+        Field("zk_version", "int32"),
+        REPLICAS,
+        Field("offline_replicas", "int32", 4, is_array=True),
+    ),
+)
+UPDATE_METADATA_TOPIC = Structure(
+    "UpdateMetadataTopicState",
+    (
+        TOPIC_NAME,
+        Field("topic_id", "uuid", 7),
+        Field("partition_states", UPDATE_METADATA_PARTITION, is_array=True),
+    ),
+)
+UPDATE_METADATA_ENDPOINT = Structure(
+    "UpdateMetadataEndpoint",
+    (
+        Field("port", "int32"),
+        Field("host", "string"),
+        Field("listener", "string", 3),
+        Field("security_protocol", "int16"),
+    ),
+)
+UPDATE_METADATA_BROKER = Structure(
+    "UpdateMetadataBroker",
+    (
+        Field("id", "int32"),
+        Field("v0_host", "string", last=0),
+        Field("v0_port", "int32", last=0),
+        Field("endpoints", UPDATE_METADATA_ENDPOINT, 1, is_array=True),
+        Field("rack", "string", 2, is_nullable=True),
+    ),
+)
+UPDATE_METADATA_REQUEST = Structure(
+    "UpdateMetadataRequest",
+    (
+        CONTROLLER_ID,
+        _is_kraft_controller(8),
+        Field("type", "int8", 8, tag=0, default=0),
+        CONTROLLER_EPOCH,
+        _broker_epoch(5),
+        Field("ungrouped_partition_states", UPDATE_METADATA_PARTITION, last=4, is_array=True),
+        Field("topic_states", UPDATE_METADATA_TOPIC, 5, is_array=True),
+        Field("live_brokers", UPDATE_METADATA_BROKER, is_array=True),
+    ),
+)
+UPDATE_METADATA_RESPONSE = Structure("UpdateMetadataResponse", (ERROR_CODE,))
+
+CONTROLLED_SHUTDOWN_REQUEST = Structure("ControlledShutdownRequest", (Field("broker_id", "int32"), _broker_epoch(2)))
+REMAINING_PARTITION = Structure("RemainingPartition", (TOPIC_NAME, PARTITION_INDEX))
+CONTROLLED_SHUTDOWN_RESPONSE = Structure(
+    "ControlledShutdownResponse", (ERROR_CODE, Field("remaining_partitions", REMAINING_PARTITION, is_array=True))
+)
+
+CONTROLLER_APIS: Mapping[int, DeclaredApi] = {
+    ApiKey.LEADER_AND_ISR: DeclaredApi(VersionRange(0, 7), LEADER_AND_ISR_REQUEST, LEADER_AND_ISR_RESPONSE),
+    ApiKey.STOP_REPLICA: DeclaredApi(VersionRange(0, 4), STOP_REPLICA_REQUEST, STOP_REPLICA_RESPONSE),
+    ApiKey.UPDATE_METADATA: DeclaredApi(VersionRange(0, 8), UPDATE_METADATA_REQUEST, UPDATE_METADATA_RESPONSE),
+    ApiKey.CONTROLLED_SHUTDOWN: DeclaredApi(
+        VersionRange(0, 3), CONTROLLED_SHUTDOWN_REQUEST, CONTROLLED_SHUTDOWN_RESPONSE
+    ),
+}
