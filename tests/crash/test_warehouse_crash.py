@@ -2,11 +2,7 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
-from dataclasses import asdict
-from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
@@ -22,6 +18,7 @@ from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.progress import Step
+from millrace_support.killed_loads import load_and_die, run_driver
 
 SCHEMA = {"fields": [{"name": "id", "type": "long"}]}
 AFTER_THE_COMMIT = (Step.COMMITTED, Step.PUBLISHED)
@@ -59,8 +56,7 @@ def test_a_killed_load_neither_loses_nor_doubles(spark, broker, tmp_path, step):
         schema=str(tmp_path / "schema.json"),
     )
     produce(broker.bootstrap, [GOOD, BAD, GOOD, None])
-    command = [sys.executable, str(Path(__file__).with_name("load_and_die.py")), json.dumps(asdict(options)), step]
-    assert subprocess.run(command, check=False, timeout=400).returncode == -signal.SIGKILL
+    assert run_driver(load_and_die, options, step) == -signal.SIGKILL
     assert len(offsets(options.table)) == (6 if step in AFTER_THE_COMMIT else 0)
     assert len(offsets(dead_letters_dir(options.table))) == (0 if step in (Step.PLANNED, Step.WRITTEN) else 2)
 

@@ -2,10 +2,7 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -26,9 +23,9 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.reload import reload_topic
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_support.killed_loads import reload_and_die, run_driver
 
 FS = OsFileSystem()
-SCRIPT = str(Path(__file__).with_name("reload_and_die.py"))
 GOOD, BAD = b'{"id": 1}', b"not json"
 SELECTION = Selection(from_offset=1, until_offset=3)  # a letter and a row of each partition, of a file with more
 BEFORE_THE_LETTERS, BEFORE_THE_ROWS = ("planned", "written"), ("dead letters committed", "rewritten")
@@ -87,8 +84,7 @@ def test_a_killed_reload_is_whole_or_not_there(options, spark, step):
     tables = options.table, dead_letters_dir(options.table)
     rows, letters = map(files, tables)
     ledger = read_ledger(options.table)
-    command = [sys.executable, SCRIPT, json.dumps(asdict(options)), json.dumps(asdict(SELECTION)), step]
-    assert subprocess.run(command, check=False, timeout=240).returncode == -signal.SIGKILL
+    assert run_driver(reload_and_die, options, SELECTION, step) == -signal.SIGKILL
     assert (files(tables[0]) == rows) == (step not in AFTER)
     assert (files(tables[1]) == letters) == (step in BEFORE_THE_LETTERS)
     check_whole(options.table)
