@@ -10,6 +10,7 @@ tests of a file run in one process, in their order, so fixtures of a module are 
 once in each process.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -20,7 +21,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from millrace.java import class_archive_flags
+from millrace.testing.broker import BrokerProcess
 from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace_support.warm_brokers import WarmBrokers
 from millrace_support.warm_commands import warm_commands
 from millrace_support.warm_python import warm_python
 
@@ -43,16 +46,31 @@ def pytest_addoption(parser):
     parser.addoption("--rewrite-transcripts", action="store_true", help="write down what commands print now")
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Lets SIGINT interrupt this process, since what a shell has started in the background ignores it.
 
     Spark's JVMs take their classes from the archive that `make test` creates, and fork their Python workers from a
-    daemon of tests (millrace_support.spark_daemon); those of executors compile quickly, as those of drivers do.
+    daemon of tests (millrace_support.spark_daemon); those of executors compile quickly, as those of drivers do. Brokers
+    are forked, too (millrace_support.warm_brokers).
     """
     archive = class_archive_flags(Path(sys.prefix, "spark-classes.jsa"))
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*archive, *SPARK_OPTIONS])
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    brokers = WarmBrokers()
+    config.add_cleanup(brokers.close)
+    BrokerProcess.start_process = brokers.start
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keeps the garbage collector from looking at modules and tests, which all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -31,6 +31,13 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 PORT_ATTEMPTS = 10
 LOG_TAIL_LINES = 20
+
+
+def start_with_lifeline(command: Sequence[str], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts the command in its own session; it ends with this process (`millrace.lifeline`)."""
+    return subprocess.Popen(
+        with_lifeline(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+    )
 
 
 class BrokerProcess:
@@ -48,7 +55,12 @@ class BrokerProcess:
 
     Raises:
         SetupError: The broker does not start; the message has the end of its log.
+
+    Attributes:
+        start_process: Starts a command whose stderr is given; by default `start_with_lifeline`.
     """
+
+    start_process: Callable[[Sequence[str], IO[bytes]], subprocess.Popen[bytes]] = staticmethod(start_with_lifeline)
 
     def __init__(
         self,
@@ -137,13 +149,7 @@ class BrokerProcess:
             *self._data,
             *("--id", str(self._broker_id), *self._coordination, *self._settings),
         ]
-        self._process = subprocess.Popen(
-            with_lifeline(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=True,
-        )
+        self._process = self.start_process(command, self._log)
         self.bootstrap = self._await_listening()
 
     def stop(self) -> int:
