@@ -1,6 +1,9 @@
 """What a coordinator does with its log: it waits until a record is replicated, and reads a partition to its end.
 
 It calls `when_replicated` before it acts upon a record, and `read_to_end` when it takes over a partition.
+
+A record is known by its offset and the leader epoch in which it was appended: a leader that becomes a follower may cut
+it off, and when it leads again, another record may lie at the offset.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from millrace.errors import ErrorCode
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.encoder import contents
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import TopicPartition
@@ -19,9 +23,10 @@ Then = Callable[[ErrorCode], None]
 def when_replicated(
     replicas: ReplicaManager, topic_partition: TopicPartition, last_offset: int, wait_ms: int, then: Then
 ) -> None:
-    """Calls `then` once, with NONE when the high watermark is past the offset; with one replica that is at once.
+    """Calls `then` once, with NONE when the high watermark is past the record that was just appended at the offset.
 
-    The code is NOT_COORDINATOR where the partition is led no longer, COORDINATOR_NOT_AVAILABLE after `wait_ms`.
+    With one replica that is at once. The code is NOT_COORDINATOR where the partition is led no longer or the record was
+    cut off meanwhile, COORDINATOR_NOT_AVAILABLE after `wait_ms`.
     """
     waiting = _Replicated(replicas, topic_partition, last_offset, then)
     if not waiting.try_complete():
@@ -36,11 +41,17 @@ class _Replicated:
         self._topic_partition = topic_partition
         self._offset = offset
         self._then = then
+        partition = replicas.partitions.get(topic_partition)
+        self._leader_epoch = NO_LEADER_EPOCH if partition is None else partition.leader_epoch
 
     def try_complete(self, _: TopicPartition | None = None) -> bool:
-        """Completes if the high watermark is past the offset or the partition is led no longer; returns whether so."""
+        """Completes if the high watermark is past the record, or it can't be reached any more; returns whether so."""
         partition = self._replicas.partitions.get(self._topic_partition)
         if partition is None:
+            self._then(ErrorCode.NOT_COORDINATOR)
+            return True
+        leads_on = partition.leader_epoch == self._leader_epoch
+        if not leads_on and partition.epoch_of(self._offset) != self._leader_epoch:
             self._then(ErrorCode.NOT_COORDINATOR)
             return True
         if partition.high_watermark > self._offset:

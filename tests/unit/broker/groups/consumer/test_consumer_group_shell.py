@@ -57,6 +57,7 @@ class Log:
         self.fails = False
         self.held = []
         self.high_watermark = 0
+        self.leader_epoch = 0
 
     def append(self, topic_partition, batch):
         if self.fails:

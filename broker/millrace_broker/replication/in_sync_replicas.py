@@ -1,0 +1,250 @@
+"""The in-sync replicas (ISR) of a partition in one epoch of its leader, and the high watermark that they allow.
+
+    committed   what the controller has confirmed
+    pending     what it was asked for (AlterPartition, KIP-497) and has not answered; one change at a time
+    maximal     committed and pending together: all that a new leader may be elected from meanwhile
+
+**High watermark**: the least log end offset of the leader, of the maximal ISR, and of followers that are caught up and
+eligible, since they are about to join. So a shrink counts once it is confirmed, and an expansion at once. The high
+watermark never goes back, and stands still while fewer replicas are committed than the effective min ISR.
+
+**Caught up**: the follower fetches at the leader's log end, or was there within `replica.lag.time.max.ms`. A fetch at
+the log end that the leader had at the fetch before counts for the time of that one. Who is not caught up leaves.
+
+**May join**: an eligible follower (its broker is alive and not shutting down) whose log end has reached the high
+watermark and the offset at which the leader's epoch began (KAFKA-7128).
+
+| answer of the controller | what follows |
+|---|---|
+| an ISR | it is committed, and the high watermark may move (KAFKA-13091) |
+| OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA | what was committed before holds |
+| codes in `PENDING_UNTIL_LEADER_AND_ISR` | the change stays pending; LeaderAndIsr brings a new table |
+| any other error, or none in time | the same change is asked for again |
+
+Events go in, and a decision comes out; times are monotonic milliseconds. The caller sends one proposal at a time, and
+sends it again only when the one before can't be carried out any more or the controller knows both by their partition
+epoch. A fetch counts only once its leader epoch and
+topic id were checked, and where its answer has neither OFFSET_OUT_OF_RANGE nor a diverging epoch (KAFKA-14078).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millrace.config import MAX_LONG
+from millrace.errors import ErrorCode, NotLeaderError
+
+UNKNOWN_OFFSET = -1
+NEVER_MS = -MAX_LONG
+
+BACK_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+PENDING_UNTIL_LEADER_AND_ISR = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
+    """Returns how many replicas must be in sync: never more than the partition has (Kafka since 3.7, KIP-966)."""
+    return min(min_insync_replicas, replica_count)
+
+
+@dataclass(slots=True)
+class Follower:
+    """The state of a follower as its fetches tell it."""
+
+    log_end_offset: int = UNKNOWN_OFFSET
+    last_caught_up_ms: int = NEVER_MS
+    last_fetch_ms: int = NEVER_MS
+    leaders_end_at_last_fetch: int = UNKNOWN_OFFSET
+
+    def fetched(self, offset: int, leaders_end: int, now_ms: int) -> None:
+        """Notes a fetch at an offset, which is where the follower's log ends."""
+        if offset >= leaders_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif offset >= self.leaders_end_at_last_fetch:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset = offset
+        self.leaders_end_at_last_fetch = max(self.leaders_end_at_last_fetch, leaders_end)
+        self.last_fetch_ms = now_ms
+
+    def is_caught_up(self, leaders_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """Returns whether it has all that the leader has, or had it within the time that it may lag."""
+        return self.log_end_offset == leaders_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms
+
+
+class Proposal(NamedTuple):
+    """An ISR that the controller is to be asked for, and the partition epoch that it changes."""
+
+    isr: frozenset[int]
+    partition_epoch: int
+
+
+class Decision(NamedTuple):
+    """What follows from an event: whether the high watermark has moved, and what to ask the controller for."""
+
+    moves_high_watermark: bool = False
+    proposal: Proposal | None = None
+
+
+class Election(NamedTuple):
+    """What makes a leader: broker ids, epochs as LeaderAndIsr gives them, and where its own log ends."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    isr: frozenset[int]
+    leader_epoch: int
+    partition_epoch: int
+    log_end_offset: int
+    high_watermark: int
+
+
+class InSyncReplicas:
+    """The table of one leader epoch; `high_watermark` and `committed` are its results."""
+
+    __slots__ = (
+        "_eligible", "_followers", "_lag_time_max_ms", "_leader", "_log_end_offset", "_start_offset", "committed",
+        "high_watermark", "leader_epoch", "min_isr", "partition_epoch", "pending",
+    )  # fmt: skip
+
+    def __init__(
+        self, election: Election, min_insync_replicas: int, lag_time_max_ms: int, eligible: Collection[int], now_ms: int
+    ) -> None:
+        """Begins with members of the ISR that count as caught up now, and with no follower's log end known."""
+        self._leader = election.leader
+        self._start_offset = self._log_end_offset = election.log_end_offset
+        self._lag_time_max_ms = lag_time_max_ms
+        self._eligible = frozenset(eligible)
+        self._followers = {
+            each: Follower(last_caught_up_ms=now_ms if each in election.isr else NEVER_MS)
+            for each in election.replicas
+            if each != election.leader
+        }
+        self.leader_epoch = election.leader_epoch
+        self.partition_epoch = election.partition_epoch
+        self.committed = election.isr
+        self.pending: frozenset[int] | None = None
+        self.high_watermark = min(election.high_watermark, election.log_end_offset)
+        self.min_isr = effective_min_isr(min_insync_replicas, len(election.replicas))
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        """All from which a new leader may be elected, whatever the controller says to a pending change."""
+        return self.committed if self.pending is None else self.committed | self.pending
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether a write with acks=all is accepted: enough replicas are committed."""
+        return len(self.committed) >= self.min_isr
+
+    def outcome_of(self, next_offset: int) -> ErrorCode | None:
+        """Returns the answer to a write with acks=all up to `next_offset`; None while it has to wait.
+
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR shrank below the effective min ISR meanwhile.
+        """
+        if self.high_watermark < next_offset:
+            return None
+        is_enough = len(self.maximal) >= self.min_isr
+        return ErrorCode.NONE if is_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    # Events.
+
+    def appended(self, log_end_offset: int, now_ms: int) -> Decision:
+        """Notes that the leader's log has grown."""
+        self._log_end_offset = log_end_offset
+        return self._decision(now_ms)
+
+    def fetched(self, follower: int, offset: int, now_ms: int) -> Decision:
+        """Notes a follower's fetch; it may join the ISR. NotLeaderError for one that is no replica."""
+        state = self._followers.get(follower)
+        if state is None:
+            raise NotLeaderError(f"broker {follower} is no follower of this partition's leader {self._leader}")
+        state.fetched(offset, self._log_end_offset, now_ms)
+        proposal = self._propose(self.committed | {follower}) if self._may_join(follower, state) else None
+        return self._decision(now_ms, proposal)
+
+    def check(self, now_ms: int) -> Decision:
+        """Asks that followers which are not caught up leave the ISR; done every half of the time that one may lag."""
+        late = frozenset(each for each, state in self._in_sync() if not self._is_caught_up(state, now_ms))
+        return Decision(proposal=self._propose(self.committed - late) if late and self.pending is None else None)
+
+    def eligible(self, brokers: Iterable[int], now_ms: int) -> Decision:
+        """Takes other brokers as eligible: alive, and not shutting down."""
+        self._eligible = frozenset(brokers)
+        return self._decision(now_ms)
+
+    def accepted(self, isr: Collection[int], leader_epoch: int, partition_epoch: int, now_ms: int) -> Decision:
+        """Takes the ISR that the controller has answered; a late answer is ignored.
+
+        An answer of the current partition epoch says that the controller has had the pending ISR before.
+        """
+        committed = frozenset(isr)
+        is_newer = partition_epoch > self.partition_epoch
+        is_known = partition_epoch == self.partition_epoch and committed == self.pending
+        if leader_epoch != self.leader_epoch or not (is_newer or is_known):
+            return Decision()
+        self.committed, self.pending, self.partition_epoch = committed, None, partition_epoch
+        return self._decision(now_ms)
+
+    def refused(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> Decision:
+        """Takes the error that answers a proposal; what is asked for again is in the decision.
+
+        An error that answers another proposal than the pending one is late and ignored.
+        """
+        if proposal != (self.pending, self.partition_epoch) or code in PENDING_UNTIL_LEADER_AND_ISR:
+            return Decision()
+        if code in BACK_TO_COMMITTED:
+            self.pending = None
+            return self._decision(now_ms)
+        return Decision(proposal=proposal)
+
+    def reconfigured(self, min_insync_replicas: int, now_ms: int) -> Decision:
+        """Takes another `min.insync.replicas`."""
+        self.min_isr = effective_min_isr(min_insync_replicas, len(self._followers) + 1)
+        return self._decision(now_ms)
+
+    # Rules.
+
+    def _in_sync(self) -> list[tuple[int, Follower]]:
+        return [(each, state) for each, state in self._followers.items() if each in self.committed]
+
+    def _is_caught_up(self, state: Follower, now_ms: int) -> bool:
+        return state.is_caught_up(self._log_end_offset, now_ms, self._lag_time_max_ms)
+
+    def _may_join(self, follower: int, state: Follower) -> bool:
+        return (
+            self.pending is None
+            and follower not in self.committed
+            and follower in self._eligible
+            and state.log_end_offset >= max(self.high_watermark, self._start_offset)
+        )
+
+    def _propose(self, isr: frozenset[int]) -> Proposal:
+        self.pending = isr
+        return Proposal(isr, self.partition_epoch)
+
+    def _decision(self, now_ms: int, proposal: Proposal | None = None) -> Decision:
+        return Decision(self._moves_high_watermark(now_ms), proposal)
+
+    def _moves_high_watermark(self, now_ms: int) -> bool:
+        if not self.has_enough:
+            return False
+        maximal = self.maximal
+        end = self._log_end_offset
+        for each, state in self._followers.items():
+            if state.log_end_offset < end and (
+                each in maximal or (each in self._eligible and self._is_caught_up(state, now_ms))
+            ):
+                end = state.log_end_offset
+        if end <= self.high_watermark:
+            return False
+        self.high_watermark = end
+        return True

@@ -1,0 +1,90 @@
+"""A coordinator's record counts once it is replicated, and never once it was cut off."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from millrace.errors import ErrorCode
+from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.replicated import when_replicated
+from millrace_broker.storage import LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
+
+KEY = TopicPartition("__consumer_offsets", 0)
+TOPIC_ID = UUID(int=1)
+
+
+class NoTimer:
+    def cancel(self) -> None:
+        """Stops nothing."""
+
+
+def never(_: float, __: Callable[[], None]) -> NoTimer:
+    return NoTimer()
+
+
+@pytest.fixture
+def replicas() -> ReplicaManager:
+    logs = LogManager(CrashFileSystem(), ManualClock(), ["/data"], {}, "c" * 22, 1)
+    logs.start()
+    replicas = ReplicaManager(logs, Purgatory(never))
+    replicas.lead(KEY, TOPIC_ID, 5, {})
+    return replicas
+
+
+def append(partition: Partition, value: bytes = b"value") -> int:
+    """Appends a record that no follower has yet: the high watermark stays where it is."""
+    return partition.log.append(encode_batch([NewRecord(value)]), leader_epoch=partition.leader_epoch).last_offset
+
+
+def waiting(replicas: ReplicaManager) -> list[ErrorCode]:
+    """Appends two records and waits for the second; returns the list that its outcome comes into."""
+    partition = replicas.partition(KEY)
+    append(partition)
+    outcomes: list[ErrorCode] = []
+    when_replicated(replicas, KEY, append(partition), 1000, outcomes.append)
+    assert outcomes == []
+    return outcomes
+
+
+def test_a_record_counts_when_the_high_watermark_is_past_it(replicas: ReplicaManager) -> None:
+    outcomes = waiting(replicas)
+    for high_watermark, expected in ((1, []), (2, [ErrorCode.NONE])):
+        replicas.partition(KEY).high_watermark = high_watermark
+        replicas.purgatory.check(KEY)
+        assert outcomes == expected
+
+
+def test_a_record_that_another_leader_has_cut_off_never_counts(replicas: ReplicaManager) -> None:
+    """The broker follows in epoch 6, is cut, and leads in epoch 7, where another record lies at the offset."""
+    outcomes = waiting(replicas)
+    partition = replicas.partition(KEY)
+    partition.log.truncate_to(1)
+    partition.leader_epoch = 7
+    append(partition, b"another")
+    partition.high_watermark = partition.log.log_end_offset
+    replicas.purgatory.check(KEY)
+    assert outcomes == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_a_record_that_is_still_there_counts_in_a_later_epoch_too(replicas: ReplicaManager) -> None:
+    outcomes = waiting(replicas)
+    partition = replicas.partition(KEY)
+    partition.leader_epoch = 7
+    append(partition)
+    replicas.purgatory.check(KEY)
+    assert outcomes == []
+    partition.high_watermark = 3
+    replicas.purgatory.check(KEY)
+    assert outcomes == [ErrorCode.NONE]
+
+
+def test_a_record_of_a_partition_that_is_led_no_longer_does_not_count(replicas: ReplicaManager) -> None:
+    outcomes = waiting(replicas)
+    replicas.drop(KEY)
+    assert outcomes == [ErrorCode.NOT_COORDINATOR]
