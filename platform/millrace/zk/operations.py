@@ -1,10 +1,16 @@
-"""The operations of a transaction in ZooKeeper, of which all are done or none (`ZooKeeperSession.transact`)."""
+"""The operations of a transaction in ZooKeeper, of which all are done or none, and what ZooKeeper answers.
+
+`ZooKeeperSession.multi` does them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
 ANY_VERSION = -1
+FIRST_VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +34,10 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a node without children."""
+    """Remove a node without children, if it has `version`; without one, whatever its version is."""
 
     path: str
+    version: int = ANY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +49,28 @@ class Check:
 
 
 Operation = Create | SetData | Delete | Check
+
+
+class Reason(Enum):
+    """Why ZooKeeper refuses an operation."""
+
+    BAD_VERSION = "the node's data has been set meanwhile"
+    NODE_EXISTS = "the node exists"
+    NO_NODE = "there is no such node"
+    NOT_EMPTY = "the node has children"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The first operation of a transaction that ZooKeeper refused, by its place and its path; none has been done."""
+
+    index: int
+    path: str
+    reason: Reason
+
+
+class Written(NamedTuple):
+    """A node that an operation created or set, with the number that a sequential one was given, and its new version."""
+
+    path: str
+    version: int

@@ -8,8 +8,9 @@ listener is called with None, which means: read everything again, and set the wa
 paths that changed. Calls come from one thread that the session owns (never from kazoo's, which hang when they
 wait for ZooKeeper), and changes that come meanwhile are gathered, each path once.
 
-An ephemeral node that exists already is ours if it has our session, or exactly our data, which an expired session of
-ours left: then it is made again. Otherwise its session may be that of a killed process, whose end is waited for.
+An ephemeral node that exists already is ours only if it has our session. One of another session with exactly our data
+was left by an expired session of ours: it is deleted and made again, as ours would go with that session (KAFKA-7165,
+KAFKA-14845). Any other may be that of a killed process, whose end is waited for.
 """
 
 from __future__ import annotations
@@ -17,21 +18,29 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, ZooKeeperError
-from millrace.zk.operations import Check, Create, Delete, Operation, SetData
+from millrace.zk.operations import FIRST_VERSION, Check, Create, Delete, Operation, Reason, Refused, SetData, Written
 
 logger = logging.getLogger(__name__)
 
 OnChange = Callable[[frozenset[str] | None], None]
+OnRegistered = Callable[[int], None]
 READS_IN_FLIGHT = 500
 RETRY_INTERVAL_S = 1.0
 EVERYTHING = ""
@@ -42,13 +51,39 @@ TROUBLES = {
 }
 
 
+REASONS = {
+    BadVersionError: Reason.BAD_VERSION,
+    NodeExistsError: Reason.NODE_EXISTS,
+    NoNodeError: Reason.NO_NODE,
+    NotEmptyError: Reason.NOT_EMPTY,
+}
+
+
 class Node(NamedTuple):
-    """A node: its data, how often that was set, the transaction that made it, and the session it ends with, or 0."""
+    """A node: its data, how often that was set, the transactions that made it and set it last, its session or 0."""
 
     data: bytes
     version: int
     created_zxid: int
     session_id: int
+    modified_zxid: int
+
+
+class _Registration:
+    """An ephemeral node that the session holds, and who is told when it was created."""
+
+    def __init__(self, data: bytes, on_registered: OnRegistered) -> None:
+        self.data = data
+        self._on_registered = on_registered
+        self._told_zxid = 0
+        self._telling = threading.Lock()
+
+    def tell(self, created_zxid: int) -> None:
+        """Tells of a node that was not told of yet; that of an older session is not told of any more."""
+        with self._telling:
+            if created_zxid > self._told_zxid:
+                self._on_registered(created_zxid)
+                self._told_zxid = created_zxid
 
 
 class ZooKeeperSession:
@@ -81,7 +116,7 @@ class ZooKeeperSession:
             raise InvalidConfigError(f"{connect!r}: expected HOST:PORT[,HOST:PORT...][/chroot]: {error}") from error
         self._granted_timeout_ms = session_timeout_ms
         self._note_granted_timeout()
-        self._registrations: dict[str, bytes] = {}
+        self._registrations: dict[str, _Registration] = {}
         self._work = threading.Condition()
         self._changed: set[str] = set()
         self._closed = False
@@ -211,6 +246,19 @@ class ZooKeeperSession:
 
     def transact(self, operations: Sequence[Operation]) -> str | None:
         """Does all of the operations or none; returns None when done, else the path of the one that was refused."""
+        answer = self.multi(operations)
+        return answer.path if isinstance(answer, Refused) else None
+
+    def multi(self, operations: Sequence[Operation]) -> tuple[Written | None, ...] | Refused:
+        """Does all of the operations or none.
+
+        Returns:
+            What each operation has written, None for a Delete and a Check; or which one was refused, and why.
+
+        Raises:
+            ZooKeeperError: One is refused for a reason that `Reason` does not have; or no answer has come, and then the
+                operations may have been done.
+        """
         request = self._client.transaction()
         for operation in operations:
             match operation:
@@ -218,32 +266,46 @@ class ZooKeeperSession:
                     request.create(path, data, ephemeral=ephemeral, sequence=sequential)
                 case SetData(path, data, version):
                     request.set_data(path, data, version)
-                case Delete(path):
-                    request.delete(path)
+                case Delete(path, version):
+                    request.delete(path, version)
                 case Check(path, version):
                     request.check(path, version)
-        for operation, outcome in zip(operations, self._wait(request.commit_async(), "transaction"), strict=True):
+        outcomes = self._wait(request.commit_async(), "transaction")
+        for index, (operation, outcome) in enumerate(zip(operations, outcomes, strict=True)):
             if isinstance(outcome, Exception) and not isinstance(outcome, RolledBackError):
-                return operation.path
-        return None
+                if type(outcome) not in REASONS:
+                    raise self._error(operation.path, outcome)
+                return Refused(index, operation.path, REASONS[type(outcome)])
+        return tuple(map(_written, operations, outcomes))
 
-    def register(self, path: str, data: bytes, *, wait_ms: int) -> bytes | None:
+    def register(
+        self, path: str, data: bytes, *, wait_ms: int, on_registered: OnRegistered = lambda _: None
+    ) -> bytes | None:
         """Holds an ephemeral node until `close`, across session expiries.
 
         Another session's node is waited for up to `wait_ms`, in case that session has lost its process.
 
+        Args:
+            path: The node's path.
+            data: The node's data.
+            wait_ms: How long another session's node is waited for.
+            on_registered: Called with the id of the transaction that created the node (its czxid, which Kafka calls the
+                broker epoch): here, and in the session's thread each time the node was created again, before the
+                listener of changes is.
+
         Returns:
             None when we hold it, else the data of the node that another holds.
         """
+        registration = _Registration(data, on_registered)
         deadline_s = self._clock.monotonic_s() + wait_ms / 1000
-        while (holder := self._claim(path, data)) is not None:
+        while (holder := self._hold(path, registration)) is not None:
             remaining_s = deadline_s - self._clock.monotonic_s()
             if remaining_s <= 0:
                 return holder
             logger.warning("%s is held by another session: %r; waiting %.0f s for its end", path, holder, remaining_s)
             self._await_deletion(path, remaining_s)
         with self._work:
-            self._registrations[path] = data
+            self._registrations[path] = registration
         return None
 
     def _note_granted_timeout(self) -> None:
@@ -269,24 +331,26 @@ class ZooKeeperSession:
         finally:
             self._client.chroot = chroot
 
-    def _claim(self, path: str, data: bytes) -> bytes | None:
+    def holds(self, node: Node) -> bool:
+        """Returns whether a node goes with the current session, and not with an expired one of the same process."""
+        identity = self.client_id
+        return identity is not None and node.session_id == identity[0]
+
+    def _hold(self, path: str, registration: _Registration) -> bytes | None:
+        """Creates the node unless it exists; returns None where it is ours, else the data of another session's."""
         while True:
-            try:
-                self._result(self._client.create_async(path, data, ephemeral=True))
-            except NodeExistsError:
-                found = self._wait(self._client.get_async(path), path, missing_ok=True)
-                if found is None:
-                    continue
-                held, stat = found
-                if self._client.client_id is not None and stat.ephemeralOwner == self._client.client_id[0]:
-                    return None
-                if held != data:
-                    return bytes(held)
-                self._wait(self._client.delete_async(path), path, missing_ok=True)
-            except (KazooException, KazooTimeoutError) as error:
-                raise self._error(path, error) from error
-            else:
+            answer = self.multi([Create(path, registration.data, ephemeral=True)])
+            if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
+                raise ZooKeeperError(f"{path} is not created: {answer.reason.value}")
+            (found,) = self.nodes([path])
+            if found is None:
+                continue
+            if self.holds(found):
+                registration.tell(found.created_zxid)
                 return None
+            if found.data != registration.data:
+                return found.data
+            self.multi([Delete(path, found.version)])
 
     def _await_deletion(self, path: str, timeout_s: float) -> None:
         gone = threading.Event()
@@ -330,7 +394,7 @@ class ZooKeeperSession:
             return
         with self._work:
             registrations = dict(self._registrations)
-        refused = [path for path, data in registrations.items() if self._claim(path, data) is not None]
+        refused = [path for path, one in registrations.items() if self._hold(path, one) is not None]
         self._on_change(None)
         if refused:
             raise ZooKeeperError(f"{', '.join(refused)}: taken by another session while ours was lost")
@@ -359,4 +423,16 @@ class ZooKeeperSession:
 
 
 def _node(data: bytes, stat: Any) -> Node:
-    return Node(bytes(data), int(stat.version), int(stat.czxid), int(stat.ephemeralOwner))
+    return Node(bytes(data), int(stat.version), int(stat.czxid), int(stat.ephemeralOwner), int(stat.mzxid))
+
+
+def _written(operation: Operation, outcome: Any) -> Written | None:
+    match operation:
+        case Create():
+            return Written(str(outcome), FIRST_VERSION)
+        case SetData(path):
+            return Written(path, int(outcome.version))
+        case Delete() | Check():
+            return None
+        case _:
+            assert_never(operation)

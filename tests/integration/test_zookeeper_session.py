@@ -1,0 +1,179 @@
+"""The session with a real ZooKeeper: what a transaction answers, and whose an ephemeral node is."""
+
+import queue
+import threading
+from contextlib import contextmanager
+from uuid import uuid4
+
+import pytest
+from kazoo.client import KazooClient
+
+from millrace.clock import SystemClock
+from millrace.errors import ZooKeeperError
+from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace.zk.operations import Check, Create, Delete, Reason, Refused, SetData, Written
+from millrace.zk.session import ZooKeeperSession
+
+SESSION_TIMEOUT_MS = 20_000
+WAIT_S = 120
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
+
+
+@pytest.fixture
+def address(server):
+    return f"{server.address}/tests/{uuid4().hex}"
+
+
+@contextmanager
+def started(address, on_change=lambda _: None):
+    session = ZooKeeperSession(
+        address,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        connection_timeout_ms=60_000,
+        on_change=on_change,
+        clock=SystemClock(),
+    )
+    session.start()
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@pytest.fixture
+def session(address):
+    with started(address) as running:
+        yield running
+
+
+@contextmanager
+def client_of(address, **how):
+    """Another process's client, or with `client_id` a twin that takes a session over."""
+    client = KazooClient(hosts=address, **how)
+    client.start(timeout=WAIT_S)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def expire(address, session):
+    with client_of(address, client_id=session.client_id, timeout=SESSION_TIMEOUT_MS / 1000):
+        pass
+
+
+def test_a_transaction_tells_the_versions_that_it_has_made(session):
+    created = session.multi([Create("/a", b"1"), Create("/a/n", sequential=True), Create("/b")])
+    assert created == (Written("/a", 0), Written("/a/n0000000000", 0), Written("/b", 0))
+    changed = session.multi([Check("/a", 0), SetData("/a", b"2", 0), SetData("/a", b"3"), Delete("/b", 0)])
+    assert changed == (None, Written("/a", 1), Written("/a", 2), None)
+    assert session.get_with_version("/a") == (b"3", 2)
+    assert session.get("/b") is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [
+        (SetData("/set_twice", b"x", 1), Reason.BAD_VERSION),
+        (Delete("/set_twice", 0), Reason.BAD_VERSION),
+        (Check("/set_twice", 3), Reason.BAD_VERSION),
+        (Create("/set_twice"), Reason.NODE_EXISTS),
+        (Create("/none/child"), Reason.NO_NODE),
+        (SetData("/none", b"x", 0), Reason.NO_NODE),
+        (Delete("/none"), Reason.NO_NODE),
+        (Check("/none", 0), Reason.NO_NODE),
+        (Delete("/parent", 0), Reason.NOT_EMPTY),
+    ],
+)
+def test_a_refused_operation_is_named_and_nothing_is_done(session, operation, reason):
+    session.multi([Create("/set_twice"), SetData("/set_twice", b"1"), SetData("/set_twice", b"2")])
+    session.multi([Create("/parent"), Create("/parent/child")])
+    assert session.multi([operation]) == Refused(0, operation.path, reason), "alone"
+    around = [Create("/before"), operation, Create("/after"), Delete("/none")]
+    assert session.multi(around) == Refused(1, operation.path, reason), "the first of two that can't be done"
+    assert session.transact(around) == operation.path
+    assert session.get_many(["/before", "/after", "/set_twice"]) == [None, None, b"2"]
+
+
+def test_what_is_refused_for_another_reason_is_an_error(session):
+    session.multi([Create("/ephemeral", ephemeral=True)])
+    with pytest.raises(ZooKeeperError, match=r"/ephemeral/child: NoChildrenForEphemerals"):
+        session.multi([Create("/ephemeral/child")])
+
+
+def test_each_registration_tells_the_transaction_that_created_its_node(address):
+    told, heard = [], queue.Queue()
+
+    def listen(changed):
+        if changed is None:
+            heard.put(len(told))
+
+    with started(address, listen) as session:
+        assert session.register("/mine", b"data", wait_ms=0, on_registered=told.append) is None
+        [first] = told
+        (node,) = session.nodes(["/mine"])
+        assert (node.created_zxid, session.holds(node)) == (first, True)
+        expire(address, session)
+        while heard.get(timeout=WAIT_S) < 2:
+            pass  # a listener that hears of the new session after its registration ends the test
+        second = told[1]
+        assert second > first
+        (again,) = session.nodes(["/mine"])
+        assert (again.created_zxid, session.holds(again), session.holds(node)) == (second, True, False)
+
+
+def test_a_registration_that_outlives_its_connection_is_told_once(tmp_path):
+    told, heard = [], threading.Event()
+    with EmbeddedZooKeeper(tmp_path) as server:
+
+        def listen(changed):
+            if changed is None:
+                heard.set()
+
+        with started(server.address, listen) as session:
+            session.register("/mine", b"data", wait_ms=0, on_registered=told.append)
+            server.kill()
+            server.start()
+            assert heard.wait(WAIT_S), "connected again"
+            (node,) = session.nodes(["/mine"])
+            assert told[-1] == node.created_zxid
+            assert len(told) == len(set(told))
+
+
+def test_a_node_that_an_expired_session_of_ours_has_left_is_replaced(address, session):
+    """The session that left it lives on in the server for a while; its end must not take our registration away."""
+    told = []
+    with client_of(address) as former:
+        former.create("/mine", b"data", ephemeral=True)
+        assert session.register("/mine", b"data", wait_ms=0, on_registered=told.append) is None
+        (node,) = session.nodes(["/mine"])
+        assert session.holds(node)
+        assert told == [node.created_zxid]
+    assert session.nodes(["/mine"]) == [node], "it stays when the other session ends"
+
+
+def test_another_processs_node_is_waited_for_and_never_taken_for_ours(address, session):
+    told = []
+    with client_of(address) as other:
+        other.create("/mine", b"of another", ephemeral=True)
+        assert session.register("/mine", b"data", wait_ms=0, on_registered=told.append) == b"of another"
+        assert told == []
+        waiting = threading.Thread(
+            target=session.register, args=["/mine", b"data"], kwargs={"wait_ms": 60_000, "on_registered": told.append}
+        )
+        waiting.start()
+    waiting.join(WAIT_S)
+    (node,) = session.nodes(["/mine"])
+    assert session.holds(node)
+    assert told == [node.created_zxid]
+
+
+def test_a_registration_below_no_node_is_an_error(session):
+    with pytest.raises(ZooKeeperError, match="/none/mine is not created: there is no such node"):
+        session.register("/none/mine", b"data", wait_ms=0)
