@@ -5,13 +5,14 @@ import queue
 import socket
 import threading
 import time
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from millrace.clock import SystemClock
 from millrace.errors import BrokerIdTakenError, TopicExistsError, UnknownTopicError, ZooKeeperError
-from millrace.zk import paths
+from millrace.zk import codec, paths
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Create, Delete, SetData
 from millrace.zk.session import ZooKeeperSession
@@ -333,6 +334,27 @@ def test_raised_leader_epochs_are_seen_by_all_and_never_go_back(observe, monkeyp
     )
     assert leader_epochs(one.store.view()) == [9, *range(1, 8)]
     assert {each.leader for each in one.store.view().topics["events"].partitions} == {1}
+
+
+def test_what_another_controller_has_noted_is_kept(observe, raw):
+    store = observe().store
+    store.register_broker(broker(1))
+    store.create_topic(topic("events"))
+    assignment = codec.decode_topic(raw.get(paths.topic("events")))
+    moving = replace(assignment, replicas=((2, 1),), adding_replicas={0: (2,)}, removing_replicas={0: (1,)})
+    state = codec.decode_partition_state(raw.get(paths.partition_state("events", 0)))
+    recovering = replace(state, leader_recovery_state=1)
+    raw.transact(
+        [
+            SetData(paths.topic("events"), codec.encode_topic(moving)),
+            SetData(paths.partition_state("events", 0), codec.encode_partition_state(recovering)),
+        ]
+    )
+    store.add_partitions("events", [PartitionInfo(1, 1, 0, (1,), (1,))])
+    assert codec.decode_topic(raw.get(paths.topic("events"))) == replace(moving, replicas=((2, 1), (1,)))
+    store.raise_leader_epochs({TopicPartition("events", 0): 5})
+    raised = codec.decode_partition_state(raw.get(paths.partition_state("events", 0)))
+    assert raised == replace(recovering, leader_epoch=5)
 
 
 def test_a_state_that_another_changes_meanwhile_is_read_again(observe, raw, monkeypatch):

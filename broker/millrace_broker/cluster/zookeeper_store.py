@@ -165,9 +165,7 @@ class ZooKeeperStore:
         assignment = codec.decode_topic(data)
         if partitions[0].index != len(assignment.replicas):
             raise InvalidPartitionsError(f"topic {name} has {len(assignment.replicas)} partitions by now")
-        longer = codec.TopicAssignment(
-            topic_id=assignment.topic_id, replicas=(*assignment.replicas, *(each.replicas for each in partitions))
-        )
+        longer = replace(assignment, replicas=(*assignment.replicas, *(each.replicas for each in partitions)))
         operations: list[Operation] = [SetData(path, codec.encode_topic(longer))]
         for partition in partitions[:PARTITIONS_PER_TRANSACTION]:
             operations += _initial_state(name, partition)

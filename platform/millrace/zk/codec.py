@@ -3,9 +3,12 @@
     /cluster/id               {"version":"1","id":"<22 characters>"}
     /brokers/ids/[id]         version 5: {"listener_security_protocol_map":{…},"endpoints":[…],…,"host":…,"port":…}
     /brokers/topics/[topic]   version 3: {"partitions":{"0":[1]},"topic_id":"<22 characters>",…}
-    …/partitions/[n]/state    {"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}
+    …/partitions/[n]/state    {"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}, and
+                              "leader_recovery_state":1 after an unclean election
     /config/topics/[topic]    {"version":1,"config":{…}}; /config/brokers/[id] the same
     /config/changes/[change]  {"version":2,"entity_path":"topics/[topic]"}
+
+Those of the controller are in `controller_codec`.
 
 The 22 characters are the URL-safe base64 of an id's 16 bytes, without padding. Decoders take any version
 whose fields they know, and raise ZooKeeperError for other documents.
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -26,6 +29,7 @@ from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 T = TypeVar("T")
 PLAINTEXT = "PLAINTEXT"
 FIRST_CONTROLLER_EPOCH = 1
+RECOVERED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +44,30 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAssignment:
-    """A topic's id and, by partition, the brokers that keep it."""
+    """A topic's id and, by partition, the brokers that keep it.
+
+    While a partition is reassigned, its replicas are the brokers it goes to and then those it comes from; some of the
+    former are in `adding_replicas`, some of the latter in `removing_replicas`, by the partition's index (KIP-455).
+    """
 
     topic_id: UUID
     replicas: tuple[tuple[int, ...], ...]
+    adding_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """The leader and the in-sync replicas of a partition."""
+    """The leader and the in-sync replicas of a partition; no leader is -1, while the topic is deleted -2.
+
+    `leader_recovery_state` is 1 from an unclean election until the leader has recovered (KIP-704).
+    """
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int = FIRST_CONTROLLER_EPOCH
+    leader_recovery_state: int = RECOVERED
 
     @classmethod
     def initial(cls, replicas: tuple[int, ...]) -> PartitionState:
@@ -63,12 +77,12 @@ class PartitionState:
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     """Returns the data of the node `/cluster/id`."""
-    return _dump({"version": "1", "id": cluster_id})
+    return dump({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
     """Returns the id in `/cluster/id`."""
-    return _decoded(data, "cluster id", lambda fields: str(fields["id"]))
+    return decoded(data, "cluster id", lambda fields: str(fields["id"]))
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
@@ -83,12 +97,12 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
         "port": broker.port,
         "version": 5,
     }
-    return _dump(fields if broker.rack is None else {**fields, "rack": broker.rack})
+    return dump(fields if broker.rack is None else {**fields, "rack": broker.rack})
 
 
 def decode_broker(data: bytes) -> BrokerRegistration:
     """Returns the broker in `/brokers/ids/[id]`."""
-    return _decoded(
+    return decoded(
         data,
         "broker registration",
         lambda fields: BrokerRegistration(
@@ -102,13 +116,12 @@ def decode_broker(data: bytes) -> BrokerRegistration:
 
 def encode_topic(topic: TopicAssignment) -> bytes:
     """Returns the data of the node `/brokers/topics/[topic]`."""
-    partitions = {str(index): list(replicas) for index, replicas in enumerate(topic.replicas)}
-    return _dump(
+    return dump(
         {
-            "removing_replicas": {},
-            "partitions": partitions,
+            "partitions": _by_text(dict(enumerate(topic.replicas))),
             "topic_id": encode_id(topic.topic_id),
-            "adding_replicas": {},
+            "adding_replicas": _by_text(topic.adding_replicas),
+            "removing_replicas": _by_text(topic.removing_replicas),
             "version": 3,
         }
     )
@@ -116,16 +129,20 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 def decode_topic(data: bytes) -> TopicAssignment:
     """Returns the assignment in `/brokers/topics/[topic]`; versions 1 and 2 have no topic id."""
-    return _decoded(data, "topic assignment", _topic)
+    return decoded(data, "topic assignment", _topic)
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
     """Returns the data of the node `…/partitions/[n]/state`."""
-    return _dump(
+    recovery = (
+        {} if state.leader_recovery_state == RECOVERED else {"leader_recovery_state": state.leader_recovery_state}
+    )
+    return dump(
         {
             "controller_epoch": state.controller_epoch,
             "leader": state.leader,
             "version": 1,
+            **recovery,
             "leader_epoch": state.leader_epoch,
             "isr": list(state.isr),
         }
@@ -134,7 +151,7 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 def decode_partition_state(data: bytes) -> PartitionState:
     """Returns the state in `…/partitions/[n]/state`."""
-    return _decoded(
+    return decoded(
         data,
         "partition state",
         lambda fields: PartitionState(
@@ -142,28 +159,29 @@ def decode_partition_state(data: bytes) -> PartitionState:
             leader_epoch=int(fields["leader_epoch"]),
             isr=tuple(int(replica) for replica in fields["isr"]),
             controller_epoch=int(fields["controller_epoch"]),
+            leader_recovery_state=int(fields.get("leader_recovery_state", RECOVERED)),
         ),
     )
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     """Returns the data of the node `/config/topics/[topic]` or `/config/brokers/[id]`."""
-    return _dump({"version": 1, "config": dict(config)})
+    return dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
     """Returns the properties in `/config/topics/[topic]` or `/config/brokers/[id]`."""
-    return _decoded(data, "topic config", lambda fields: {str(k): str(v) for k, v in fields["config"].items()})
+    return decoded(data, "topic config", lambda fields: {str(k): str(v) for k, v in fields["config"].items()})
 
 
 def encode_config_change(entity_path: str) -> bytes:
     """Returns the data of the node `/config/changes/[change]`."""
-    return _dump({"version": 2, "entity_path": entity_path})
+    return dump({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes) -> str:
     """Returns whose configuration was changed, such as `topics/[topic]`; version 1 has two fields for it."""
-    return _decoded(data, "configuration change", _entity_path)
+    return decoded(data, "configuration change", _entity_path)
 
 
 def _entity_path(fields: Mapping[str, Any]) -> str:
@@ -171,19 +189,34 @@ def _entity_path(fields: Mapping[str, Any]) -> str:
 
 
 def _topic(fields: Mapping[str, Any]) -> TopicAssignment:
-    partitions = {int(index): tuple(int(one) for one in replicas) for index, replicas in fields["partitions"].items()}
+    partitions = _by_index(fields["partitions"])
     if set(partitions) != set(range(len(partitions))) or not all(partitions.values()):
         raise ValueError("partitions are not numbered from 0 without a gap, or have no replicas")
     topic_id = decode_id(fields["topic_id"]) if fields.get("topic_id") else NO_TOPIC_ID
-    return TopicAssignment(topic_id=topic_id, replicas=tuple(partitions[index] for index in range(len(partitions))))
+    return TopicAssignment(
+        topic_id=topic_id,
+        replicas=tuple(partitions[index] for index in range(len(partitions))),
+        adding_replicas=_by_index(fields.get("adding_replicas", {})),
+        removing_replicas=_by_index(fields.get("removing_replicas", {})),
+    )
 
 
-def _dump(fields: Mapping[str, object]) -> bytes:
+def _by_text(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(index): list(brokers) for index, brokers in replicas.items()}
+
+
+def _by_index(replicas: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
+    return {int(index): tuple(int(one) for one in brokers) for index, brokers in replicas.items()}
+
+
+def dump(fields: Mapping[str, object]) -> bytes:
+    """Returns a document in JSON without spaces, its fields in the given order."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _decoded(data: bytes, what: str, build: Callable[[Mapping[str, Any]], T]) -> T:
+def decoded(data: bytes, what: str, build: Callable[[Any], T]) -> T:
+    """Returns what `build` makes of a document; ZooKeeperError, which says `what` it should be, where it can't."""
     try:
         return build(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ZooKeeperError(f"not a {what}: {data[:200]!r}: {error}") from error

@@ -9,6 +9,8 @@
 /config/brokers/[id]                          a broker's live configuration; that of all is named <default>
 /config/groups/[group]                        a group's own configuration; Kafka keeps none in ZooKeeper
 /config/changes/config_change_[sequence]      which configuration was changed
+/controller                                   ephemeral: the broker that is the controller
+/controller_epoch                             how often a broker has become the controller
 /admin/delete_topics/[topic]                  a topic that shall be deleted
 /consumers/[group]/ids/[consumer]             ephemeral: a live member and what it subscribes
 /consumers/[group]/owners/[topic]/[n]         ephemeral: the consumer thread that owns a partition
@@ -19,6 +21,8 @@
 from __future__ import annotations
 
 CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"

@@ -5,7 +5,7 @@ from contextlib import suppress
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millrace.errors import ZooKeeperError
@@ -34,8 +34,19 @@ def test_an_ipv6_host_is_bracketed_in_the_endpoint_only():
 def test_topic_assignment_is_kafkas_version_3():
     topic = codec.TopicAssignment(topic_id=TOPIC_ID, replicas=((1,), (2, 3)))
     assert codec.encode_topic(topic) == (
-        b'{"removing_replicas":{},"partitions":{"0":[1],"1":[2,3]},'
-        b'"topic_id":"AAECAwQFBgcICQoLDA0ODw","adding_replicas":{},"version":3}'
+        b'{"partitions":{"0":[1],"1":[2,3]},"topic_id":"AAECAwQFBgcICQoLDA0ODw",'
+        b'"adding_replicas":{},"removing_replicas":{},"version":3}'
+    )
+    assert codec.decode_topic(codec.encode_topic(topic)) == topic
+
+
+def test_a_reassigned_partition_has_replicas_that_come_and_go():
+    topic = codec.TopicAssignment(
+        topic_id=TOPIC_ID, replicas=((3, 1, 2), (1,)), adding_replicas={0: (3,)}, removing_replicas={0: (1,)}
+    )
+    assert codec.encode_topic(topic) == (
+        b'{"partitions":{"0":[3,1,2],"1":[1]},"topic_id":"AAECAwQFBgcICQoLDA0ODw",'
+        b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]},"version":3}'
     )
     assert codec.decode_topic(codec.encode_topic(topic)) == topic
 
@@ -49,6 +60,14 @@ def test_partition_state():
     state = codec.PartitionState.initial((3, 1))
     assert codec.encode_partition_state(state) == (
         b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":0,"isr":[3,1]}'
+    )
+    assert codec.decode_partition_state(codec.encode_partition_state(state)) == state
+
+
+def test_a_partition_that_was_led_uncleanly_recovers():
+    state = codec.PartitionState(leader=1, leader_epoch=2, isr=(1, 2), controller_epoch=3, leader_recovery_state=1)
+    assert codec.encode_partition_state(state) == (
+        b'{"controller_epoch":3,"leader":1,"version":1,"leader_recovery_state":1,"leader_epoch":2,"isr":[1,2]}'
     )
     assert codec.decode_partition_state(codec.encode_partition_state(state)) == state
 
@@ -85,6 +104,7 @@ JSON = st.recursive(
 
 @pytest.mark.parametrize("decode", DECODERS)
 @given(data=st.binary(max_size=50) | JSON.map(lambda value: json.dumps(value).encode()))
+@example(b'{"leader":Infinity,"leader_epoch":1,"isr":[],"controller_epoch":1}')
 def test_anything_else_is_a_typed_error(decode, data):
     with suppress(ZooKeeperError):
         decode(data)

@@ -1,0 +1,123 @@
+"""The nodes that a controller and its brokers write to each other, byte for byte as Apache Kafka 3.9 writes them.
+
+    /controller                         {"version":2,"brokerid":1,"timestamp":"1700000000000","kraftControllerEpoch":-1}
+    /controller_epoch                   7
+    /isr_change_notification/[change]   {"version":1,"partitions":[{"topic":"t","partition":0}]}
+    /admin/preferred_replica_election   the same
+    /log_dir_event_notification/[event] {"version":1,"broker":1,"event":1}
+    /admin/reassign_partitions          {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}
+    /feature                            {"features":{"f":{"max_version_level":1}},"version":2,"status":1}
+
+Decoders raise ZooKeeperError for other documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any, TypeAlias
+
+from millrace.zk.codec import decoded, dump
+
+NO_KRAFT_CONTROLLER = -1
+LOG_DIR_FAILURE = 1
+ENABLED = 1
+
+Partition: TypeAlias = tuple[str, int]  # a topic and the index of the partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """The broker that is the controller, and since when (milliseconds since the epoch)."""
+
+    broker_id: int
+    timestamp_ms: int
+
+
+def encode_controller(controller: Controller) -> bytes:
+    """Returns the data of the node `/controller`."""
+    return dump(
+        {
+            "version": 2,
+            "brokerid": controller.broker_id,
+            "timestamp": str(controller.timestamp_ms),
+            "kraftControllerEpoch": NO_KRAFT_CONTROLLER,
+        }
+    )
+
+
+def decode_controller(data: bytes) -> Controller:
+    """Returns the controller in `/controller`."""
+    return decoded(
+        data,
+        "controller",
+        lambda fields: Controller(broker_id=int(fields["brokerid"]), timestamp_ms=int(fields["timestamp"])),
+    )
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """Returns the data of the node `/controller_epoch`."""
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    """Returns the epoch in `/controller_epoch`."""
+    return decoded(data, "controller epoch", index)
+
+
+def encode_partitions(partitions: Iterable[Partition]) -> bytes:
+    """Returns the data of a notification of changed in-sync replicas, or of `/admin/preferred_replica_election`."""
+    return dump({"version": 1, "partitions": [{"topic": name, "partition": number} for name, number in partitions]})
+
+
+def decode_partitions(data: bytes) -> list[Partition]:
+    """Returns the partitions in what `encode_partitions` encodes."""
+    return decoded(data, "list of partitions", lambda fields: [_partition(one) for one in fields["partitions"]])
+
+
+def encode_log_dir_failure(broker_id: int) -> bytes:
+    """Returns the data of the notification that a broker has lost a data directory."""
+    return dump({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """Returns the broker in a notification of a data directory."""
+    return decoded(data, "event of a data directory", lambda fields: index(fields["broker"]))
+
+
+def encode_reassignment(replicas: Mapping[Partition, tuple[int, ...]]) -> bytes:
+    """Returns the data of the node `/admin/reassign_partitions`."""
+    partitions = [
+        {"topic": name, "partition": number, "replicas": list(brokers)} for (name, number), brokers in replicas.items()
+    ]
+    return dump({"version": 1, "partitions": partitions})
+
+
+def decode_reassignment(data: bytes) -> dict[Partition, tuple[int, ...]]:
+    """Returns the new replicas by partition in `/admin/reassign_partitions`."""
+    return decoded(
+        data,
+        "reassignment",
+        lambda fields: {_partition(one): tuple(map(index, one["replicas"])) for one in fields["partitions"]},
+    )
+
+
+def encode_features(finalized: Mapping[str, int]) -> bytes:
+    """Returns the data of the node `/feature`: the level of each finalized feature."""
+    levels = {name: {"max_version_level": level} for name, level in finalized.items()}
+    return dump({"features": levels, "version": 2, "status": ENABLED})
+
+
+def decode_features(data: bytes) -> dict[str, int]:
+    """Returns the level of each finalized feature in `/feature`; none where features are disabled."""
+    return decoded(data, "set of features", _features)
+
+
+def _features(fields: Mapping[str, Any]) -> dict[str, int]:
+    levels = {str(name): index(levels["max_version_level"]) for name, levels in fields["features"].items()}
+    return levels if fields["status"] == ENABLED else {}
+
+
+def _partition(fields: Mapping[str, Any]) -> Partition:
+    return str(fields["topic"]), index(fields["partition"])

@@ -1,0 +1,57 @@
+"""Apache Kafka 3.9 is the controller, then a Millrace session; each node is read, and written with the same bytes."""
+
+import pytest
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
+
+from millrace.client import Admin, Cluster
+from millrace.clock import SystemClock
+from millrace.testing.kafka import KafkaBroker
+from millrace.zk import codec, controller_codec, paths
+from millrace.zk.embedded import EmbeddedZooKeeper
+from millrace.zk.session import ZooKeeperSession
+from millrace_broker.cluster.controller_claim import ControllerClaim, claim_controller
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def session(tmp_path):
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
+        session = ZooKeeperSession(
+            server.address,
+            session_timeout_ms=20_000,
+            connection_timeout_ms=60_000,
+            on_change=lambda _: None,
+            clock=SystemClock(),
+        )
+        session.start()
+        yield session, server.address
+        session.close()
+
+
+@retry(retry=retry_if_result(lambda found: found is None), stop=stop_after_delay(120), wait=wait_fixed(0.1))
+def awaited(session, path):
+    return session.get(path)
+
+
+def test_the_role_goes_from_kafka_to_millrace(session, find_peer, tmp_path):
+    session, address = session
+    with KafkaBroker(find_peer("3.9"), tmp_path / "data", zookeeper=address) as kafka:
+        assert claim_controller(session, 2, NOW_MS) is None
+        with Cluster(kafka.bootstrap) as cluster:
+            Admin(cluster).create_topic("t", 2)
+        for path, decode, encode in (
+            (paths.CONTROLLER, controller_codec.decode_controller, controller_codec.encode_controller),
+            (
+                paths.CONTROLLER_EPOCH,
+                controller_codec.decode_controller_epoch,
+                controller_codec.encode_controller_epoch,
+            ),
+            ("/feature", controller_codec.decode_features, controller_codec.encode_features),
+            (paths.topic("t"), codec.decode_topic, codec.encode_topic),
+            (paths.partition_state("t", 1), codec.decode_partition_state, codec.encode_partition_state),
+        ):
+            data = awaited(session, path)
+            assert encode(decode(data)) == data, path
+    claimed = claim_controller(session, 2, NOW_MS)
+    assert claimed == ControllerClaim(2, 2)
