@@ -357,6 +357,23 @@ def test_what_another_controller_has_noted_is_kept(observe, raw):
     assert raised == replace(recovering, leader_epoch=5)
 
 
+def test_an_assignment_that_another_changes_meanwhile_is_not_overwritten(observe, raw, monkeypatch):
+    store = observe().store
+    store.create_topic(topic("events"))
+    path = paths.topic("events")
+    moving = replace(codec.decode_topic(raw.get(path)), replicas=((2, 1),), adding_replicas={0: (2,)})
+    transact = store.session.transact
+
+    def changed_before_the_write(operations):
+        raw.transact([SetData(path, codec.encode_topic(moving))])
+        return transact(operations)
+
+    monkeypatch.setattr(store.session, "transact", changed_before_the_write)
+    with pytest.raises(ZooKeeperError, match="was changed by another broker"):
+        store.add_partitions("events", [PartitionInfo(1, 1, 0, (1,), (1,))])
+    assert codec.decode_topic(raw.get(path)) == moving
+
+
 def test_a_state_that_another_changes_meanwhile_is_read_again(observe, raw, monkeypatch):
     store = observe().store
     store.register_broker(broker(1))

@@ -159,14 +159,14 @@ class ZooKeeperStore:
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
         """Writes the longer assignment with the first states in one transaction, the states of many afterwards."""
         path = paths.topic(name)
-        data = self.session.get(path)
-        if data is None:
+        found = self.session.get_with_version(path)
+        if found is None:
             raise UnknownTopicError(f"topic {name} does not exist")
-        assignment = codec.decode_topic(data)
+        assignment = codec.decode_topic(found[0])
         if partitions[0].index != len(assignment.replicas):
             raise InvalidPartitionsError(f"topic {name} has {len(assignment.replicas)} partitions by now")
         longer = replace(assignment, replicas=(*assignment.replicas, *(each.replicas for each in partitions)))
-        operations: list[Operation] = [SetData(path, codec.encode_topic(longer))]
+        operations: list[Operation] = [SetData(path, codec.encode_topic(longer), found[1])]
         for partition in partitions[:PARTITIONS_PER_TRANSACTION]:
             operations += _initial_state(name, partition)
         refused = self.session.transact(operations)
