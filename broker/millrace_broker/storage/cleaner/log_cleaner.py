@@ -5,7 +5,8 @@ format. It is written after each pass; after a crash between a pass and its chec
 
 A pass drops a value because a newer one is there. So the newer one must be on the disk first: the log is flushed, and
 the recovery point checkpointed, before the first segment is rewritten. A log with more keys than the map holds takes
-several passes, each of which cleans some more of it. Every pass ends before the first transaction that is still open.
+several passes, each of which cleans some more of it. Every pass ends before the first transaction that is still open,
+and at the high watermark: what is above may be cut off yet, and the older values would be lost with it.
 
 Where a log's end is cut off below its first dirty offset, that offset becomes the log's end, in the checkpoint too:
 what is appended there is dirty. A pass that meets a truncation ends, and nothing is remembered of it.
@@ -415,7 +416,9 @@ def _last_records(log: Log) -> dict[int, LastRecord]:
 
 
 def _first_unstable_offset(log: Log) -> int:
-    """Returns where the first open transaction begins, or the log ends. The log's own thread may append meanwhile."""
-    end_offset = log.log_end_offset
-    entries = dict(log.producers.entries).values()
-    return min((each.transaction_first_offset for each in entries if each.has_open_transaction), default=end_offset)
+    """Returns where the first open transaction begins, or else the high watermark.
+
+    A transaction is open until its marker is below the high watermark. The log's own thread may append meanwhile.
+    """
+    high_watermark = log.high_watermark
+    return log.producers.first_unstable_offset(high_watermark)

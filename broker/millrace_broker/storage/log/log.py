@@ -146,6 +146,19 @@ class Log:
         return self._segments.end_offset
 
     @property
+    def high_watermark(self) -> int:
+        """The offset below which all is committed: nothing at or above it is deleted, compacted or made the start.
+
+        It is the log end offset until a partition whose followers are waited for sets it. A truncation lowers it.
+        """
+        known = self._segments.high_watermark
+        return self._segments.end_offset if known is None else known
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        self._segments.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
+
+    @property
     def recovery_point(self) -> int:
         """The offset below which everything is on the disk."""
         return self._flushing.recovery_point
@@ -314,14 +327,14 @@ class Log:
     # Retention and compaction.
 
     def raise_log_start_offset(self, offset: int) -> None:
-        """Lets the log start at `offset`, if it is above the start; OffsetOutOfRangeError above the log end offset."""
-        if offset > self.log_end_offset:
-            raise OffsetOutOfRangeError(f"{self.topic_partition}: offset {offset} is above {self.log_end_offset}")
+        """Lets the log start at `offset`, if it is above the start; OffsetOutOfRangeError above the high watermark."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRangeError(f"{self.topic_partition}: offset {offset} is above {self.high_watermark}")
         self._segments.start_offset = max(self._segments.start_offset, offset)
         self.leader_epochs.raise_start(self._segments.start_offset)
 
-    def apply_retention(self, *, up_to_offset: int | None = None, dry_run: bool = False) -> RetentionReport:
-        """Deletes the segments that the settings let go, below `up_to_offset` (the high watermark) only; StorageError.
+    def apply_retention(self, *, dry_run: bool = False) -> RetentionReport:
+        """Deletes the segments that the settings let go, below the high watermark only; StorageError.
 
         Their files get another name now and are removed by `remove_deleted` after `file.delete.delay.ms`. A dry run
         reports the same segments and leaves them.
@@ -333,7 +346,7 @@ class Log:
                 self._writer,
                 self.producers,
                 self.config,
-                up_to_offset=self.log_end_offset if up_to_offset is None else up_to_offset,
+                up_to_offset=self.high_watermark,
                 now_ms=self._clock.now_ms(),
                 dry_run=dry_run,
             )
@@ -374,7 +387,12 @@ class Log:
                 if truncations == self.truncations:
                     return report
 
-    # Closing.
+    # Moving and closing.
+
+    def take_over(self, other: Log) -> None:
+        """Takes from another log of the same batches what isn't in its files: producers and the high watermark."""
+        self.producers.take_over(other.producers)
+        self._segments.high_watermark = other._segments.high_watermark
 
     def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
         """Lets `take` have the log as closed and synced segments that nothing renames meanwhile, and closes it then.

@@ -39,12 +39,14 @@ class LogSegments:
     """What the parts of one log share: its segments (`now`), its bounds, and whether it is closed.
 
     `names_changed` says whether the folder has names that were not synced. `truncations` counts how often the end was
-    cut off: what reads files on another thread may meet one meanwhile.
+    cut off: what reads files on another thread may meet one meanwhile. `high_watermark` is None where it is the log's
+    end, as no follower is waited for.
     """
 
     __slots__ = (
         "_clock", "_deleted", "_fs", "_now_lock", "_released", "_replaced", "directory", "end_offset", "health",
-        "is_closed", "names_changed", "names_lock", "now", "start_offset", "topic_partition", "truncations",
+        "high_watermark", "is_closed", "names_changed", "names_lock", "now", "start_offset", "topic_partition",
+        "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +66,7 @@ class LogSegments:
         self.now = SegmentSequence(segments)
         self.start_offset = max(start_offset, self.now[0].base_offset)
         self.end_offset = end_offset
+        self.high_watermark: int | None = None
         self.health = health
         self.is_closed = False
         self.names_changed = True

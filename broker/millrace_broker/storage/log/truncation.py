@@ -98,6 +98,8 @@ class Truncation:
             self._remove(segments.now[:])
             self._go_on((), (), offset)
             segments.start_offset = log_start_offset
+            if segments.high_watermark is not None:
+                segments.high_watermark = log_start_offset
             self._epochs.truncate(0)
             self._producers.forget_all(offset)
 
@@ -106,6 +108,8 @@ class Truncation:
         segments = self._segments
         segments.truncations += 1
         segments.end_offset = end_offset
+        if segments.high_watermark is not None:
+            segments.high_watermark = min(segments.high_watermark, end_offset)
         self._flushing.recovery_point = min(self._flushing.recovery_point, end_offset)
         segments.empty_replaced(end_offset)
 

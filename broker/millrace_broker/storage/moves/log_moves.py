@@ -95,7 +95,7 @@ class LogMoves:
         with self._checkpoints.lock:
             log.hand_over(take)
             moved = self._factory.open_copy(log, os.path.join(target.path, str(topic_partition)), target)
-            moved.producers.take_over(log.producers)
+            moved.take_over(log)
             self._table.replace(put={topic_partition: moved})
             source.log_count -= 1
         return moved

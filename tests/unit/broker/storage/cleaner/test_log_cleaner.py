@@ -547,3 +547,17 @@ def test_a_pass_that_meets_a_truncation_ends_and_the_log_is_compacted_again() ->
     assert [record.value for record in records(log)] == [b"%d" % number for number in range(log.log_end_offset)]
     fill(log, 30, keys=2)
     assert store.compact()[0].passes == 1
+
+
+def test_what_is_above_the_high_watermark_is_not_compacted() -> None:
+    store = Store()
+    log = store.log()
+    fill(log, 40, keys=2)
+    log.high_watermark = bound = log.closed_segments[3].base_offset
+    store.compact()
+    found = [record.offset for record in records(log)]
+    assert found[-(40 - bound) :] == list(range(bound, 40))
+    assert len([offset for offset in found if offset < bound]) == 2
+    log.high_watermark = 40
+    store.compact()
+    assert len(records(log)) < 40 - bound

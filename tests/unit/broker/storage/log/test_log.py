@@ -225,8 +225,10 @@ def test_retention_of_everything_leaves_an_empty_log_that_goes_on(open_log: Open
     log = open_log(retention_ms=1000)
     log.append(batch(clock.now_ms()), leader_epoch=0)
     clock.advance(1001)
-    assert log.apply_retention(up_to_offset=0).deleted_segments == 0
-    assert log.apply_retention(up_to_offset=1).deleted_segments == 1
+    log.high_watermark = 0
+    assert log.apply_retention().deleted_segments == 0
+    log.high_watermark = 1
+    assert log.apply_retention().deleted_segments == 1
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (1, 1, 0)
     assert log.append(batch(clock.now_ms()), leader_epoch=0).first_offset == 1
     log.close()

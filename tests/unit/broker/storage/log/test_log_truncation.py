@@ -297,3 +297,32 @@ def test_a_log_start_offset_moves_the_epoch_that_holds_it(fs: CrashFileSystem) -
     assert log.leader_epochs.entries == ((2, 20), (3, 24), (4, 32))
     again = open_log(fs.after_kill(), log_start_offset=20)
     assert again.leader_epochs.entries == log.leader_epochs.entries
+
+
+def test_the_high_watermark_is_the_logs_end_until_it_is_set(fs: CrashFileSystem) -> None:
+    log = filled(fs, 20)
+    assert log.high_watermark == 20
+    log.truncate_to(15)
+    assert log.high_watermark == 15
+    log.append(batch(15), leader_epoch=9)
+    assert log.high_watermark == 16
+    log.high_watermark = 12
+    log.append(batch(16), leader_epoch=9)
+    assert log.high_watermark == 12
+    with pytest.raises(OffsetOutOfRangeError, match="above 12"):
+        log.raise_log_start_offset(13)
+    log.high_watermark = 99
+    assert log.high_watermark == 17
+
+
+def test_a_truncation_lowers_the_high_watermark_and_it_stays_there(fs: CrashFileSystem) -> None:
+    log = filled(fs, 20)
+    log.high_watermark = 12
+    log.truncate_to(15)
+    assert log.high_watermark == 12
+    log.truncate_to(7)
+    for offset in range(7, 20):
+        log.append(batch(offset), leader_epoch=9)
+    assert log.high_watermark == 7
+    log.truncate_fully_and_start_at(30)
+    assert log.high_watermark == 30

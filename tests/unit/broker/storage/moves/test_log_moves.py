@@ -184,3 +184,14 @@ def test_nothing_is_moved_or_wished_while_a_folder_is_offline(logs: LogManager, 
     logs.dirs.prefer(TopicPartition("t", 1), offline[0])
     with pytest.raises(StorageError, match="offline"):
         logs.create(TopicPartition("t", 1), TOPIC_ID, {})
+
+
+@pytest.mark.parametrize("known", [None, 25])
+def test_the_high_watermark_moves_too(logs: LogManager, known: int | None) -> None:
+    log = filled(logs)
+    if known is not None:
+        log.high_watermark = known
+    logs.moves.begin(KEY, "/two")
+    moved = logs.moves.finish(KEY)
+    append(moved, 1)
+    assert moved.high_watermark == (41 if known is None else known)
