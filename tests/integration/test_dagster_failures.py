@@ -19,6 +19,7 @@ from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, read_ledger, swap
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_support.dagster_loads import DagsterLoads, changed_child
+from millrace_support.warm_python import cold_programs
 
 FS = OsFileSystem()
 PAGE = Path(__file__).parents[2] / "docs" / "warehouse.md"
@@ -85,14 +86,17 @@ class Broken(NamedTuple):
         with segment.open("r+b") as file:
             file.truncate(last)
         (self.broker.data_dir / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
-        self.broker.start()
+        with cold_programs():
+            self.broker.start()
 
 
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory):
+def broken(tmp_path_factory, warm_loads):
     """Tables that one run has loaded, and topics of which it can't go on."""
     directory = tmp_path_factory.mktemp("failures")
-    with BrokerProcess(directory / "broker") as broker:
+    with cold_programs():
+        process = BrokerProcess(directory / "broker")
+    with process as broker:
         loads = DagsterLoads(broker.bootstrap, directory / "warehouse")
         topics = [*CASES, *CASES_ON_THE_WAY, FINE, QUIET]
         loads.create(*topics)

@@ -36,6 +36,7 @@ def servers():
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("warm_processes")
 def test_loads_are_sessions_of_the_spark_that_is_kept(tmp_path):
     free = "127.0.0.1:0"
     options = PlatformOptions(
