@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -55,6 +56,27 @@ def play(monkeypatch, tmp_path):
     return change
 
 
+@pytest.fixture
+def warm_python_of_loads(loads, monkeypatch, warm_programs):
+    """Lets the processes of loads and Spark's workers start warm, but each JVM, which is killed, by itself."""
+    for name, value in warm_programs.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def warm(warm_programs, warm_spark):
+    """Lets what is started in a context, and is not killed, start warm."""
+
+    @contextmanager
+    def warm():
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in (warm_programs | warm_spark).items():
+                patch.setenv(name, value)
+            yield
+
+    return warm
+
+
 def send(loads):
     for topic in ("first", "second"):
         loads.send(topic, b"1", b"2")
@@ -69,6 +91,7 @@ def check_once(loads, records):
 
 @pytest.mark.soak(rounds=1, minutes=10)
 @pytest.mark.parametrize("pid", ["os.getpid()", "SparkContext._gateway.proc.pid"], ids=["process", "JVM"])
+@pytest.mark.usefixtures("warm_python_of_loads")
 def test_a_killed_process_fails_one_load_which_the_next_attempt_does(loads, play, rounds, record_property, pid):
     number = 0
     for number in rounds:
@@ -84,7 +107,7 @@ def test_a_killed_process_fails_one_load_which_the_next_attempt_does(loads, play
 
 @pytest.mark.soak(rounds=1, minutes=10)
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_of_a_run_that_is_ended(loads, tmp_path, rounds, record_property, end):
+def test_nothing_is_left_of_a_run_that_is_ended(loads, warm, tmp_path, rounds, record_property, end):  # noqa: PLR0917
     number, slowest_s = 0, 0.0
     for number in rounds:
         send(loads)
@@ -94,7 +117,8 @@ def test_nothing_is_left_of_a_run_that_is_ended(loads, tmp_path, rounds, record_
         slowest_s = max(slowest_s, took_s)
         if number == 0 and end == signal.SIGINT and took_s < child_process.STOP_TIMEOUT_S:
             assert list((tmp_path / "warehouse" / "first").glob("*.parquet")) == []  # it stopped by itself
-        assert loads.load("first", "second").success
+        with warm():
+            assert loads.load("first", "second").success
         check_once(loads, 2 * number + 2)
     record_property("runs ended", number + 1)
     record_property("seconds until nothing is left", round(slowest_s, 1))

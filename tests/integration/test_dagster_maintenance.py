@@ -15,6 +15,9 @@ from millrace_pipelines.defs.compaction.assets import compaction_asset
 from millrace_pipelines.defs.recovery.assets import recovery_check_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.retention.assets import retention_asset
+from millrace_support.warm_python import cold_programs
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
 
 VALUE = b"v" * 1000
 retention, compaction, recovery_check = retention_asset("lake"), compaction_asset("lake"), recovery_check_asset("lake")
@@ -241,7 +244,9 @@ def test_a_broker_that_is_killed_fails_the_run_with_a_sentence_and_the_next_one_
 
 def test_a_broker_that_is_killed_while_it_compacts_completes_the_next_request(tmp_path):
     properties = {"log.cleaner.io.max.bytes.per.second": "30000", "maintenance.request.interval.ms": "3600000"}
-    with BrokerProcess(tmp_path / "broker", properties=properties) as broker:
+    with cold_programs():
+        process = BrokerProcess(tmp_path / "broker", properties=properties)
+    with process as broker:
         fill(broker.bootstrap, COMPACTED)
         folder = broker.data_dir / "events-0"
         with ThreadPoolExecutor(1) as pool:
@@ -263,7 +268,9 @@ def test_a_broker_that_is_killed_while_it_compacts_completes_the_next_request(tm
 @pytest.fixture
 def broker_process(tmp_path):
     """A broker that writes nothing to the folders of topics by itself."""
-    with BrokerProcess(tmp_path / "broker", properties={"log.flush.scheduler.interval.ms": "3600000"}) as broker:
+    with cold_programs():
+        process = BrokerProcess(tmp_path / "broker", properties={"log.flush.scheduler.interval.ms": "3600000"})
+    with process as broker:
         yield broker
 
 
