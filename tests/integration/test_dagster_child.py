@@ -16,6 +16,7 @@ from millrace_pipelines.defs.loads.child_process import Loaded, NothingNew, run_
 from millrace_pipelines.runs.failures import PROCESS_ENDED, Failed
 from millrace_pipelines.runs.jobs import LoadJob
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_support.warm_python import ADDRESS
 
 GONE_TIMEOUT_S = 20  # 10 s on a machine that is not busy
 PROLOGUE = """
@@ -45,6 +46,13 @@ PLAYED = {
 }
 
 
+@pytest.fixture
+def warm(monkeypatch, warm_programs):
+    """Lets the programs that a test starts start warm."""
+    for name, value in warm_programs.items():
+        monkeypatch.setenv(name, value)
+
+
 def job(topic):
     return LoadJob(key=f"table/{topic}", options=LoadOptions(topic=topic, table=topic, bootstrap="nowhere"))
 
@@ -69,7 +77,7 @@ def run(jobs, **how):
     return outcomes
 
 
-def test_each_job_has_its_outcome_whatever_becomes_of_the_others(monkeypatch):
+def test_each_job_has_its_outcome_whatever_becomes_of_the_others(monkeypatch, warm):
     cases = "".join(f"        if topic == {name!r}:\n            {what}\n" for name, what in PLAYED.items())
     play(monkeypatch, PROLOGUE + cases)
     outcomes = run([job(name) for name in PLAYED])
@@ -82,7 +90,7 @@ def test_each_job_has_its_outcome_whatever_becomes_of_the_others(monkeypatch):
     assert (killed.error, killed.may_pass, exits.may_pass) == (PROCESS_ENDED, True, False)
 
 
-def test_jobs_of_a_process_that_begins_none_fail(monkeypatch):
+def test_jobs_of_a_process_that_begins_none_fail(monkeypatch, warm):
     play(monkeypatch, "raise SystemExit(2)")
     outcomes = run([job("a"), job("b")])
     assert [one.sentence.split(";")[0] for one in outcomes.values()] == [
@@ -101,7 +109,8 @@ def test_no_setting_is_on_the_command_line_or_in_the_environment(monkeypatch):
 
 
 STEP = """
-import dagster as dg, sys
+import dagster as dg, os, sys
+del os.environ[{warm!r}]  # for the child, whose processes are counted
 sys.path.insert(0, {here!r})
 from test_dagster_child import *
 child_process.COMMAND = (sys.executable, "-c", {then!r})
@@ -124,9 +133,10 @@ IGNORES = SLEEPS.replace("time\n", "time; signal.signal(signal.SIGINT, signal.SI
 
 @pytest.mark.parametrize("then", [SLEEPS, IGNORES], ids=["a child that listens", "a child that does not"])
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.usefixtures("warm")
 def test_no_process_is_left_of_a_run_that_is_ended(tmp_path, end, then):
     pids = tmp_path / "pid"
-    program = STEP.format(here=str(Path(__file__).parent), then=then.format(pids=str(pids)))
+    program = STEP.format(warm=ADDRESS, here=str(Path(__file__).parent), then=then.format(pids=str(pids)))
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as worker:
         while not (pids.exists() and pids.read_text()):
             assert worker.poll() is None
