@@ -59,12 +59,13 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     brokers = WarmBrokers()
     config.add_cleanup(brokers.close)
+    config.add_cleanup(gc.unfreeze)
     BrokerProcess.start_process = brokers.start
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Keeps the garbage collector from looking at modules and tests, which all stay."""
+    """Keeps the garbage collector from looking at modules and tests, which stay until the end."""
     gc.disable()
     try:
         return (yield)

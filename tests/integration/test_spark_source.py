@@ -32,7 +32,7 @@ PROPERTIES = {"log.segment.delete.delay.ms": "0", "log.retention.ms": "-1"}
 
 
 @pytest.fixture(scope="module")
-def spark():
+def spark(warm_processes):
     with spark_session("source", local_master(2)) as session:
         session.dataSource.register(MillraceDataSource)
         session.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than these few rows

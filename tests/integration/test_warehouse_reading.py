@@ -64,7 +64,7 @@ def broker(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def spark():
+def spark(warm_processes):
     with spark_session("reading", local_master(2)) as session:
         session.conf.set("spark.sql.codegen.wholeStage", "false")
         session.conf.set("spark.sql.shuffle.partitions", "1")
