@@ -45,6 +45,7 @@ PAGE_GOAL_S = 2.0
 MEGABYTE = 1_000_000
 DISK_BLOCK_BYTES = 512  # in which `stat` counts, whatever the file system has
 COPIES_AT_ONCE = 50  # in one transaction, which keeps the platform waiting
+QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 RUNS, INDEX = ("runs", "run_tags"), ("event_logs", "asset_check_executions")
 
 
@@ -61,7 +62,7 @@ def instance_figures(api: DagsterApi, home: Path, run_id: str, asset: str, effor
     before_s = _page_seconds(api, asset, effort.rounds)
     pruning_s = 0.0
     for begun in range(0, effort.instance_runs, KEPT_RUNS):
-        copy_run(home / "storage", run_id, min(KEPT_RUNS, effort.instance_runs - begun))
+        run_id = copy_run(home / "storage", run_id, min(KEPT_RUNS, effort.instance_runs - begun))
         pruning_s = _pruning_seconds(home)
     size = sum(path.lstat().st_blocks * DISK_BLOCK_BYTES for path in home.rglob("*") if path.is_file())
     runs = f"{effort.instance_runs:,} runs"
@@ -73,9 +74,12 @@ def instance_figures(api: DagsterApi, home: Path, run_id: str, asset: str, effor
     ]
 
 
-def copy_run(storage: Path, run_id: str, copies: int) -> None:
-    """Copies a run so often, into the files of Dagster's storage."""
-    with _database(storage / "history" / "runs.db") as runs, _database(storage / "history/runs/index.db") as index:
+def copy_run(storage: Path, run_id: str, copies: int) -> str:
+    """Copies a run so often, into the files of Dagster's storage; returns the id of the last copy."""
+    history, copy = storage / "history", run_id
+    with _database(history / "runs.db") as runs, _database(history / "runs" / "index.db") as index:
+        _keep_template(runs, RUNS, run_id)
+        _keep_template(index, INDEX, run_id)
         for begun in range(0, copies, COPIES_AT_ONCE):
             with runs, index:
                 for _ in range(min(COPIES_AT_ONCE, copies - begun)):
@@ -83,12 +87,22 @@ def copy_run(storage: Path, run_id: str, copies: int) -> None:
                     _copy_rows(runs, RUNS, run_id, copy)
                     _copy_rows(index, INDEX, run_id, copy)
                     _copy_files(storage, run_id, copy)
+    return copy
 
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(path, timeout=30)) as connection:
+        connection.execute("PRAGMA synchronous=OFF")
         yield connection
+
+
+def _keep_template(connection: sqlite3.Connection, tables: tuple[str, ...], run_id: str) -> None:
+    for table in tables:
+        connection.execute(
+            f"CREATE TEMP TABLE of_{table} AS SELECT * FROM {table} WHERE run_id = ?",  # noqa: S608
+            (run_id,),
+        )
 
 
 def _copy_rows(connection: sqlite3.Connection, tables: tuple[str, ...], run_id: str, copy: str) -> None:
@@ -96,7 +110,7 @@ def _copy_rows(connection: sqlite3.Connection, tables: tuple[str, ...], run_id: 
         columns = [f'"{name}"' for _, name, *_ in connection.execute(f"PRAGMA table_info({table})") if name != "id"]
         copied = (f"CASE typeof({one}) WHEN 'text' THEN replace({one}, ?1, ?2) ELSE {one} END" for one in columns)
         connection.execute(
-            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(copied)} FROM {table} WHERE run_id = ?1",  # noqa: S608
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(copied)} FROM of_{table}",  # noqa: S608
             (run_id, copy),
         )
 
@@ -115,7 +129,7 @@ def _copy_files(storage: Path, run_id: str, copy: str) -> None:
 def _pruning_seconds(home: Path) -> float:
     with dg.DagsterInstance.from_config(str(home)) as instance:
         started = time.perf_counter()
-        if not prune_runs.execute_in_process(instance=instance).success:
+        if not prune_runs.execute_in_process(run_config=QUIET, instance=instance).success:
             raise PlatformError("the pruning did not remove the old runs")
         return time.perf_counter() - started
 
