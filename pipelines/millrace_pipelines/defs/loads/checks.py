@@ -49,18 +49,24 @@ def report_checks(
     Dagster skips the steps of checks where the step of the loads has failed, also those of tables that were loaded.
     """
     for table in tables:
-        for result in evaluate(checked_table(table, millrace), AFTER_EACH_LOAD, SystemClock().now_ms(), OsFileSystem()):
-            context.instance.report_runless_asset_event(
-                dg.AssetCheckEvaluation(
-                    asset_key=table.keys.table,
-                    check_name=str(result.check_name),
-                    passed=result.passed,
-                    metadata=result.metadata,
-                    severity=result.severity,
-                    description=result.description,
-                    blocking=result.check_name in table.declared.blocking_checks,
-                )
-            )
+        for evaluation in check_evaluations(table, millrace, AFTER_EACH_LOAD):
+            context.instance.report_runless_asset_event(evaluation)
+
+
+def check_evaluations(
+    table: DeclaredTable, millrace: MillraceResource, checks: Iterable[Check]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Makes checks of a table and yields their results as events; raises as `evaluate` does."""
+    for result in evaluate(checked_table(table, millrace), checks, SystemClock().now_ms(), OsFileSystem()):
+        yield dg.AssetCheckEvaluation(
+            asset_key=table.keys.table,
+            check_name=str(result.check_name),
+            passed=result.passed,
+            metadata=result.metadata,
+            severity=result.severity,
+            description=result.description,
+            blocking=result.check_name in table.declared.blocking_checks,
+        )
 
 
 def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTable:

@@ -61,7 +61,7 @@ def _event(context: Context, asset_key: dg.AssetKey, outcome: Outcome) -> Event 
         table = loaded_metadata(report.table, report.version, OsFileSystem(), topic=topic_of(context, asset_key))
     except MillraceError as error:
         return failure_of(error)
-    return dg.MaterializeResult(asset_key=asset_key, metadata={**report_metadata(report), **table})
+    return dg.MaterializeResult(asset_key=asset_key, metadata={**table, **report_metadata(report)})
 
 
 def topic_of(context: Context, asset_key: dg.AssetKey) -> dg.AssetKey | None:

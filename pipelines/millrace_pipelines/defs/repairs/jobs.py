@@ -1,7 +1,8 @@
 """The jobs that mend tables: reload, backfill, replay, erase. Each is one step on the tables of the topics it is given.
 
-What a job commits is a materialization of the table's asset; a dry run, and a job that finds nothing to do, is an
-observation. The tables are mended one after the other; one that fails stops no other, and the step fails at the end.
+What a job commits is a materialization of the table's asset, with its checks (`mended`); a dry run, and a job that
+finds nothing to do, is an observation. The tables are mended one after the other; one that fails stops no other, and
+the step fails at the end.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from millrace_pipelines.defs.loads.options import table_options
 from millrace_pipelines.defs.loads.previews import PREVIEW, load_previews
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.repairs.config import BackfillConfig, EraseConfig, ReloadConfig, ReplayConfig
+from millrace_pipelines.defs.repairs.mended import Logged, report_mended
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.tables.metadata import loaded_metadata
 from millrace_pipelines.runs.failures import Failed, failure_of
@@ -28,7 +30,6 @@ from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, ReplayReport, replay
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
 
-Logged = dg.AssetMaterialization | dg.AssetObservation
 Metadata: TypeAlias = "Mapping[str, dg.RawMetadataValue]"
 AT_ONCE = 0
 
@@ -78,13 +79,14 @@ def _reload(context: dg.OpExecutionContext, cluster: DeclaredCluster, config: Re
     millrace = resource_of(context, cluster.name)
     with failures_in_words():
         tables, selection = config.tables(cluster), config.selection()
+    by_key = {table.keys.table: table for table in tables}
     jobs = [
         ReloadJob(
-            key=table.keys.table.to_user_string(),
+            key=key.to_user_string(),
             options=config.applied(table_options(table, millrace, context.run.run_id)),
             selection=selection,
         )
-        for table in tables
+        for key, table in by_key.items()
     ]
     if config.dry_run:
         for observation in load_previews(context, jobs, OsFileSystem()):
@@ -94,7 +96,8 @@ def _reload(context: dg.OpExecutionContext, cluster: DeclaredCluster, config: Re
         context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
     )
     for event in asset_events(context, outcomes):
-        context.log_event(_logged(event))
+        logged = _logged(event)
+        report_mended(context, millrace, by_key[logged.asset_key], logged)
 
 
 def _logged(event: Event) -> Logged:
@@ -124,7 +127,7 @@ def _replay_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
         with failures_in_words():
             tables = config.tables(cluster)
-        _mend_each(context, tables, mend)
+        _mend_each(context, millrace, tables, mend)
 
     @dg.job(
         name=f"{cluster.name}_replay",
@@ -154,7 +157,7 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
         with failures_in_words():
             tables, keys = config.tables(cluster), config.key_bytes()
-        _mend_each(context, tables, mend)
+        _mend_each(context, millrace, tables, mend)
 
     @dg.job(
         name=f"{cluster.name}_erase",
@@ -169,13 +172,16 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
 
 def _mend_each(
-    context: dg.OpExecutionContext, tables: list[DeclaredTable], mend: Callable[[DeclaredTable], Logged]
+    context: dg.OpExecutionContext,
+    millrace: MillraceResource,
+    tables: list[DeclaredTable],
+    mend: Callable[[DeclaredTable], Logged],
 ) -> None:
     """Mends each table and logs what was done; raises dg.Failure, after all, with what those that failed say."""
     failed: dict[str, Failed] = {}
     for table in tables:
         try:
-            context.log_event(mend(table))
+            report_mended(context, millrace, table, mend(table))
         except MillraceError as error:
             failed[table.keys.table.to_user_string()] = failure_of(error)
     if failed:

@@ -2,7 +2,7 @@
 
 A range of days that is chosen in the UI is one run, and one reload: of the records from the first one of the range's
 first day up to the first one after its last day, by the records' timestamps (`ledger.selection`). Loads are no such
-partitions: they go by offsets.
+partitions: they go by offsets. The reload is a materialization of the table, too, with its checks (`mended`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,7 @@ from millrace_pipelines.defs.loads.events import Event, asset_events
 from millrace_pipelines.defs.loads.options import table_options
 from millrace_pipelines.defs.loads.previews import load_previews
 from millrace_pipelines.defs.repairs.config import DaysConfig
+from millrace_pipelines.defs.repairs.mended import report_mended
 from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.runs.jobs import ReloadJob
 from millrace_pipelines.warehouse.ledger.selection import Selection
@@ -55,7 +56,12 @@ def reloads_by_day(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
         outcomes = run_jobs(
             context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
         )
-        yield from asset_events(context, outcomes)
+        for event in asset_events(context, outcomes):
+            yield event
+            if isinstance(event, dg.MaterializeResult) and event.asset_key is not None:
+                table = by_key[event.asset_key]
+                reloaded = dg.AssetMaterialization(table.keys.table, metadata=event.metadata)
+                report_mended(context, millrace, table, reloaded)
 
     return [reload_days]
 
@@ -64,7 +70,7 @@ def _spec(cluster: str, table: DeclaredTable) -> dg.AssetSpec:
     return dg.AssetSpec(
         table.keys.reload,
         group_name=f"{cluster}_reload",
-        kinds={"spark", "deltalake"},
+        kinds={"spark", "deltalake", "reload"},
         owners=table.declared.owners,
         tags=table.declared.tags,
         skippable=True,

@@ -126,7 +126,7 @@ def materializations(
     """Returns an event for each commit; the last one shows the table as it is, where no later commit changed it."""
     shown = [commit_metadata(table, commit) for commit in commits]
     if shown:
-        shown[-1] = table_metadata(table, fs, topic=asset.topic) | shown[-1]
+        shown[-1] = shown[-1] | table_metadata(table, fs, topic=asset.topic) | shown[-1]
     return [
         dg.AssetMaterialization(
             asset_key=asset.asset_key,

@@ -57,12 +57,12 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
         ),
         TABLE_NAME: dg.MetadataValue.text(os.path.basename(table.location)),
         URI: dg.MetadataValue.text(uri_of(table.location)),
+        "newest rows": dg.MetadataValue.md(preview(table)),
         STORAGE_KIND: dg.MetadataValue.text("deltalake"),
         "table files": dg.MetadataValue.int(table.add_actions().num_rows),
         "table bytes": dg.MetadataValue.int(total(table, "size_bytes")),
         "table version": dg.MetadataValue.int(table.version),
         TABLE_ID: dg.MetadataValue.text(table.id),
-        "newest rows": dg.MetadataValue.md(preview(table)),
     }
     if payload is not None and topic is not None:
         shown[COLUMN_LINEAGE] = dg.MetadataValue.column_lineage(column_lineage(table.schema, payload, topic))
@@ -76,11 +76,14 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
 
 
 def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
-    """Returns what is shown of the commit of a version, and of the table as it is; raises as `table_metadata` does."""
+    """Returns what is shown of the commit of a version, and then of the table as it is.
+
+    Dagster keeps the order. Raises as `table_metadata` does.
+    """
     table = Table.load(location, fs)
     commit = read_commit(table, version)
-    shown = table_metadata(table, fs, topic=topic)
-    return shown if commit is None else shown | commit_metadata(table, described(commit))
+    done = {} if commit is None else commit_metadata(table, described(commit))
+    return {**done, **table_metadata(table, fs, topic=topic), **done}
 
 
 def commit_metadata(table: Table, commit: TableCommit) -> Metadata:

@@ -1,13 +1,20 @@
-"""What a person may give the jobs that mend tables, and what of it is refused, in words."""
+"""What a person may give the jobs that mend tables, what of it is refused, in words, and what a mended table shows."""
 
+from logging import WARNING
+
+import dagster as dg
 import pytest
 from pydantic import ValidationError
 
 from millrace.errors import InvalidConfigError
+from millrace.ports import LOOPBACK, free_port
+from millrace_pipelines.declaration.checks import Check
 from millrace_pipelines.defs.repairs.config import BackfillConfig, EraseConfig, KeyFormat, ReloadConfig
+from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.warehouse.ledger.selection import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_support.declared import cluster_of
+from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
+from millrace_support.loads import Loads
 
 OPTIONS = LoadOptions(topic="flights", table="t", bootstrap="b", max_records_per_run=5)
 
@@ -56,3 +63,27 @@ def test_keys_are_bytes_in_their_format(keys, key_format, expected):
     else:
         with pytest.raises(InvalidConfigError, match=f"^{expected}"):
             config.key_bytes()
+
+
+def test_checks_that_need_a_broker_fail_no_repair_where_none_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr("millrace_pipelines.defs.repairs.mended.Check", [Check.DEAD_LETTERS, Check.LAG])
+    Loads(str(tmp_path / "events")).load((0, 2), [0, 1], values={"key": [b"UA", b"AA"]})
+    millrace = MillraceResource(
+        bootstrap=f"{LOOPBACK}:{free_port()}",
+        admin_url="",
+        warehouse_dir=str(tmp_path),
+        schema_dir="",
+        master="",
+    )
+    job = definitions_of(cluster_of(LOAD_ALL, "events"), millrace).resolve_job_def("millrace_erase")
+    config = {"ops": {"millrace_erase_keys": {"config": {"topics": ["events"], "keys": ["UA"]}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(config, instance=instance, resources={"millrace": millrace})
+        assert result.success
+        [materialization] = result.asset_materializations_for_node("millrace_erase_keys")
+        assert materialization.metadata["rows erased"].value == 1
+        [evaluation] = result.get_asset_check_evaluations()
+        assert (evaluation.check_name, evaluation.passed) == ("dead_letters", True)
+        logged = [record.user_message for record in instance.all_logs(result.run_id) if record.level == WARNING]
+    [warning] = logged
+    assert warning.startswith("millrace/table/events: not all checks were made: no broker answers at ")

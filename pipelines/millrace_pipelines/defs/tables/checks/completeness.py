@@ -59,4 +59,6 @@ def _says(audited: LoadAudit) -> str:
 
 
 def _found(findings: Sequence[str]) -> str:
-    return f"The audit has {len(findings)} finding{'s' if len(findings) > 1 else ''}; the first is: {findings[0]}."
+    if len(findings) == 1:
+        return f"The audit has one finding: {findings[0]}."
+    return f"The audit has {len(findings)} findings; the first is: {findings[0]}."

@@ -44,9 +44,11 @@ def check_result(
     )
 
 
-def findings_list(findings: Sequence[str]) -> dg.MarkdownMetadataValue:
-    """Returns findings as a list in Markdown, which shows them as they are."""
-    return dg.MetadataValue.md("\n".join(f"- {MARKUP.sub(ESCAPED, finding)}" for finding in findings) or "none")
+def findings_list(findings: Sequence[str]) -> dg.MetadataValue:
+    """Returns findings as a list in Markdown, which shows them as they are; the word "none" where there are none."""
+    if not findings:
+        return dg.MetadataValue.text("none")
+    return dg.MetadataValue.md("\n".join(f"- {MARKUP.sub(ESCAPED, finding)}" for finding in findings))
 
 
 def number(value: int) -> dg.IntMetadataValue:

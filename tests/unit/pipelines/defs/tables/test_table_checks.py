@@ -72,7 +72,7 @@ def test_an_incomplete_load(loads):
     loads.load((5, 8), [5, 5, 7])
     result = load_completeness(audit_newest_load(loads.directory))
     assert (result.passed, result.severity) == (False, ERROR)
-    assert result.description == "The audit has 1 finding; the first is: partition 0: 1 offsets are doubled: 5."
+    assert result.description == "The audit has one finding: partition 0: 1 offsets are doubled: 5."
     assert result.metadata["details"].value == "- partition 0: 1 offsets are doubled: 5"
 
 
