@@ -20,7 +20,7 @@ KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
 PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete .peers/spark-delta/.complete
 
-.PHONY: help demo up test soak lint bench dist peers peers-if-possible venv clean
+.PHONY: help demo up test browser chromium soak lint bench dist peers peers-if-possible venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,15 @@ up: $(VENV)/.installed-all ## ZooKeeper, broker and Dagster until Ctrl-C; ARGS="
 
 test: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa peers-if-possible ## All tests; ARGS="-k word" for some
 	$(BIN)/python -m pytest $(PROCESSES) $(ARGS)
+
+browser: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa chromium ## Clicks through Dagster's pages in Debian's Chromium
+	$(BIN)/python -m pytest -rs tests/integration/test_dagster_browser.py $(ARGS)
+
+chromium:
+	@command -v "$${MILLRACE_CHROMIUM:-chromium}" >/dev/null || \
+		{ apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends chromium fonts-liberation; } || \
+		{ echo "make browser needs Chromium: root installs Debian's package chromium, or MILLRACE_CHROMIUM names one."; \
+		  exit 1; }
 
 soak: $(VENV)/.installed-dev ## The long forms of the tests of storage, requests and loads, an hour or more; says what they did
 	$(BIN)/python -m pytest -m soak --soak --timeout 900 $(ARGS)

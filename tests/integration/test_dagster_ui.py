@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from millrace.client import Cluster, SyncProducer
-from millrace.clock import SystemClock
-from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
-from millrace_ops.platform.platform import Platform, PlatformOptions
 from millrace_pipelines.defs.loads.failed_tables import FAILED_TABLES, FROM_FAILURE, PARENT_RUN
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_support.dagster_platform import dagster_platform
 from millrace_support.dagster_ui import PLACE, DagsterUi, asset_key, await_it
 
 pytestmark = pytest.mark.timeout(900)
@@ -83,10 +81,6 @@ mutation Backfill($parameters: LaunchBackfillParams!) {
     __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message }
   }
 }"""
-BACKFILL_RUNS = """
-query Runs($id: String!) {
-  partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status runs { runId } error { message } } }
-}"""
 START_SENSOR = "mutation Start($of: SensorSelector!) { startSensor(sensorSelector: $of) { __typename } }"
 STOP_SENSOR = "mutation Stop($id: String!) { stopSensor(id: $id) { __typename } }"
 SENSOR = """
@@ -95,10 +89,6 @@ query Sensor($of: SensorSelector!) { sensorOrError(sensorSelector: $of) { ... on
 } } }"""
 START_SCHEDULE = "mutation Start($of: ScheduleSelector!) { startSchedule(scheduleSelector: $of) { __typename } }"
 STOP_SCHEDULE = "mutation Stop($id: String!) { stopRunningSchedule(id: $id) { __typename } }"
-SCHEDULE = """
-query Schedule($of: ScheduleSelector!) { scheduleOrError(scheduleSelector: $of) { ... on Schedule {
-  scheduleState { id status }
-} } }"""
 
 FIRST_DAY = date(2026, 3, 1)
 DAYS = 5
@@ -108,15 +98,9 @@ DAYS = 5
 def platform(tmp_path_factory, warm_loads):
     """A platform whose topics have a record in each partition for each of five days, and a letter without a delay."""
     directory = tmp_path_factory.mktemp("ui") / "state"
-    write_definitions(str(directory), "cluster/defs.yaml", DEFINITIONS)
     write_schema(directory, nullable=False)
-    options = PlatformOptions(
-        directory=str(directory), listen="127.0.0.1:0", admin="127.0.0.1:0", dagster_port=0, master="local[1,3]"
-    )
-    with Platform(options, OsFileSystem(), SystemClock()) as platform:
-        platform.start()
+    with dagster_platform(directory, DEFINITIONS, {"flights", "gates"}) as platform:
         with Cluster(platform.addresses.broker) as cluster:
-            await_it(lambda: {"flights", "gates"} <= set(cluster.metadata(None).topics))  # made as declared
             send_days(SyncProducer(cluster))
         yield platform
 
@@ -216,13 +200,7 @@ def test_a_range_of_days_is_one_run_and_one_reload_of_these_days(ui, table):
     backfill = ui.ask(BACKFILL, parameters=parameters)["launchPartitionBackfill"]
     assert backfill["__typename"] == "LaunchBackfillSuccess", backfill
 
-    def ended():
-        state = ui.ask(BACKFILL_RUNS, id=backfill["backfillId"])["partitionBackfillOrError"]
-        return state if state["status"] not in ("REQUESTED", "COMPLETING") else None
-
-    done = await_it(ended)
-    assert done["status"] == "COMPLETED_SUCCESS", done["error"]
-    [run_id] = [run["runId"] for run in done["runs"]]
+    [run_id] = ui.backfilled(backfill["backfillId"])
     run = ui.run(run_id)
     assert run.tags["dagster/asset_partition_range_start"] == chosen[0]
     assert run.tags["dagster/asset_partition_range_end"] == chosen[-1]
@@ -230,6 +208,7 @@ def test_a_range_of_days_is_one_run_and_one_reload_of_these_days(ui, table):
     assert (reloaded["removed rows"], reloaded["rows"]) == (2 * 3, 2 * 3)
     assert reloaded["dagster/row_count"] == 3 * 2 * DAYS + 2
     assert audit(table("flights")) == []
+    assert ui.checked("table/flights") == dict.fromkeys(TABLE_CHECKS, "SUCCEEDED")
 
 
 def test_jobs_reload_replay_and_erase(ui, table):
@@ -249,6 +228,7 @@ def test_jobs_reload_replay_and_erase(ui, table):
     erased = ui.mended("erase", "erase_keys", keys).loaded["table/flights"]
     assert (erased["rows erased"], erased["dagster/row_count"]) == (3 * DAYS, 3 * (DAYS + 1))
     assert erased["files removed"] > 0
+    assert ui.checked("table/flights") == dict.fromkeys(TABLE_CHECKS, "SUCCEEDED")
 
 
 def test_a_sensor_and_a_schedule_are_toggled(ui):
@@ -257,16 +237,13 @@ def test_a_sensor_and_a_schedule_are_toggled(ui):
     def sensor_state():
         return ui.ask(SENSOR, of=sensor)["sensorOrError"]["sensorState"]
 
-    def schedule_state():
-        return ui.ask(SCHEDULE, of=schedule)["scheduleOrError"]["scheduleState"]
-
     ui.ask(START_SENSOR, of=sensor)
     tick = await_it(lambda: next((one for one in sensor_state()["ticks"] if one["status"] != "STARTED"), None))
     assert (tick["status"], tick["skipReason"]) == ("SKIPPED", "1 topic: 1 up to date")
     ui.ask(STOP_SENSOR, id=sensor_state()["id"])
     assert sensor_state()["status"] == "STOPPED"
 
-    ui.ask(STOP_SCHEDULE, id=schedule_state()["id"])
-    assert schedule_state()["status"] == "STOPPED"
+    ui.ask(STOP_SCHEDULE, id=ui.schedule(LOAD_SCHEDULE)["id"])
+    assert ui.schedule(LOAD_SCHEDULE)["status"] == "STOPPED"
     ui.ask(START_SCHEDULE, of=schedule)
-    assert schedule_state()["status"] == "RUNNING"
+    assert ui.schedule(LOAD_SCHEDULE)["status"] == "RUNNING"

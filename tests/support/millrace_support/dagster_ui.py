@@ -9,7 +9,7 @@ from millrace_pipelines.http import post_json
 
 T = TypeVar("T")
 
-PATIENCE_S = 240
+PATIENCE_S = 600
 PLACE = {"repositoryLocationName": LOCATION_NAME, "repositoryName": REPOSITORY_NAME}
 
 RUN = """
@@ -48,6 +48,14 @@ query Checked($key: AssetKeyInput!) {
     checks { name executionForLatestMaterialization { status } }
   } } } }
 }"""
+BACKFILL = """
+query Backfill($id: String!) {
+  partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status runs { runId } error { message } } }
+}"""
+SCHEDULE = """
+query Schedule($of: ScheduleSelector!) { scheduleOrError(scheduleSelector: $of) { ... on Schedule {
+  scheduleState { id status }
+} } }"""
 
 
 class Run:
@@ -140,6 +148,22 @@ class DagsterUi:
         """Awaits the end of a run, and returns it."""
         await_it(lambda: self.ask(STATUS, runId=run_id)["runOrError"]["status"] in FINISHED)
         return self.run(run_id)
+
+    def backfilled(self, backfill_id: str) -> list[str]:
+        """Awaits the end of a backfill, which has to succeed, and returns the ids of its runs."""
+
+        def ended() -> Any:
+            state = self.ask(BACKFILL, id=backfill_id)["partitionBackfillOrError"]
+            return state if state["status"] not in ("REQUESTED", "COMPLETING") else None
+
+        done = await_it(ended)
+        assert done["status"] == "COMPLETED_SUCCESS", done["error"]
+        return [run["runId"] for run in done["runs"]]
+
+    def schedule(self, name: str) -> dict[str, str]:
+        """Returns the id of a schedule's state, and as `status` whether it is RUNNING or STOPPED."""
+        found = self.ask(SCHEDULE, of={**PLACE, "scheduleName": name})["scheduleOrError"]["scheduleState"]
+        return {"id": found["id"], "status": found["status"]}
 
 
 def _launched(answer: Mapping[str, Any]) -> str:
