@@ -8,6 +8,7 @@ the run fails, and assets downstream that wait for blocking checks stay as they 
 from collections.abc import Iterable, Iterator
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
@@ -49,14 +50,35 @@ def report_checks(
     Dagster skips the steps of checks where the step of the loads has failed, also those of tables that were loaded.
     """
     for table in tables:
-        for evaluation in check_evaluations(table, millrace, AFTER_EACH_LOAD):
+        target = newest_materialization(context.instance, table.keys.table)
+        for evaluation in check_evaluations(table, millrace, AFTER_EACH_LOAD, target):
             context.instance.report_runless_asset_event(evaluation)
 
 
+def newest_materialization(
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """Returns the materialization that a check made now belongs to.
+
+    Without it, Dagster compares times, of which SQLite keeps the seconds: a check in the same second would be too old.
+    """
+    for newest in instance.fetch_materializations(asset_key, limit=1).records:
+        return AssetCheckEvaluationTargetMaterializationData(
+            storage_id=newest.storage_id, run_id=newest.run_id, timestamp=newest.timestamp
+        )
+    return None
+
+
 def check_evaluations(
-    table: DeclaredTable, millrace: MillraceResource, checks: Iterable[Check]
+    table: DeclaredTable,
+    millrace: MillraceResource,
+    checks: Iterable[Check],
+    target: AssetCheckEvaluationTargetMaterializationData | None = None,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Makes checks of a table and yields their results as events; raises as `evaluate` does."""
+    """Makes checks of a table and yields their results as events; raises as `evaluate` does.
+
+    Without `target` they belong to the materialization of the same run.
+    """
     for result in evaluate(checked_table(table, millrace), checks, SystemClock().now_ms(), OsFileSystem()):
         yield dg.AssetCheckEvaluation(
             asset_key=table.keys.table,
@@ -66,6 +88,7 @@ def check_evaluations(
             severity=result.severity,
             description=result.description,
             blocking=result.check_name in table.declared.blocking_checks,
+            target_materialization_data=target,
         )
 
 
