@@ -24,7 +24,7 @@ IMPORTED_BY_A_START = (
     "millrace_broker.admin.endpoint",
     "kio.schema.api_versions.v3.response",
 )
-LIFELINE = "read -r _; kill -9 0"  # as millrace.lifeline
+LIFELINE = "exec >/dev/null 2>&1; read -r _; kill -9 0"  # as millrace.lifeline: the streams end with the broker
 
 
 def serve(listener: socket.socket) -> None:
