@@ -43,6 +43,14 @@ def up(tmp_path):
         process.stdout.close()
 
 
+@pytest.fixture
+def warm_up(up, monkeypatch, warm_programs):
+    """Starts `millrace up` as `up` does, with warm programs, for tests that look at no process."""
+    for name, value in warm_programs.items():
+        monkeypatch.setenv(name, value)
+    return up
+
+
 def await_addresses(process):
     """The printed table as a dictionary; what was printed instead where it did not come up."""
     printed = ""
@@ -107,24 +115,24 @@ def test_the_admin_token_is_asked_for_and_shown_nowhere(up, tmp_path, monkeypatc
     assert secrets.stat().st_mode & 0o077 == 0
 
 
-def test_the_broker_s_properties_are_given_by_a_file_and_by_assignments(up, tmp_path):
+def test_the_broker_s_properties_are_given_by_a_file_and_by_assignments(warm_up, tmp_path):
     file = tmp_path / "mine.properties"
     file.write_text("num.partitions=3\nlog.retention.ms=86400000\n")
-    process = up(*FREE, "--no-dagster", "--config", str(file), "--set", "num.partitions=4")
+    process = warm_up(*FREE, "--no-dagster", "--config", str(file), "--set", "num.partitions=4")
     addresses = await_addresses(process)
     with Cluster(addresses["broker"]) as cluster:
         Admin(cluster).create_topic("events", -1)
         assert len(cluster.metadata(["events"]).topics["events"].partitions) == 4
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 0
-    wrong = up(*FREE, "--no-dagster", "--config", str(file), "--set", "log.retention.msec=1")
+    wrong = warm_up(*FREE, "--no-dagster", "--config", str(file), "--set", "log.retention.msec=1")
     assert wrong.wait(120) == 1
     assert wrong.stdout.read() == ("millrace: unknown property log.retention.msec; did you mean log.retention.ms?\n")
 
 
-def test_a_second_start_finds_the_topics_of_the_first(up):
+def test_a_second_start_finds_the_topics_of_the_first(warm_up):
     for expected in (set(), {"events"}):
-        process = up(*FREE, "--no-dagster")
+        process = warm_up(*FREE, "--no-dagster")
         addresses = await_addresses(process)
         with Cluster(addresses["broker"]) as cluster:
             assert set(Admin(cluster).topics()) == expected
@@ -171,10 +179,10 @@ def await_line(process, expected):
     raise AssertionError(f"the platform ended without {expected!r}")
 
 
-def test_one_platform_at_a_time_runs_in_a_folder(up, tmp_path):
-    first = up(*FREE, "--no-dagster")
+def test_one_platform_at_a_time_runs_in_a_folder(warm_up, tmp_path):
+    first = warm_up(*FREE, "--no-dagster")
     addresses = await_addresses(first)
-    second = up(*FREE, "--no-dagster")
+    second = warm_up(*FREE, "--no-dagster")
     assert second.wait(120) == 1
     assert second.stdout.read() == f"millrace: {tmp_path}/state: another platform runs in this folder (.lock)\n"
     assert is_serving(*addresses["ZooKeeper"].split(":"), tmp_path / "state" / "zookeeper")
@@ -191,22 +199,22 @@ def test_what_a_killed_platform_had_started_ends_with_it(up):
 
 
 @pytest.mark.parametrize("option", ["--listen", "--admin", "--dagster-port"])
-def test_a_port_in_use_is_named_with_its_option(up, option):
+def test_a_port_in_use_is_named_with_its_option(warm_up, option):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         value = str(port) if option == "--dagster-port" else f"127.0.0.1:{port}"
-        process = up(*FREE, option, value)
+        process = warm_up(*FREE, option, value)
         assert process.wait(120) == 1
     assert process.stdout.read() == f"millrace: port {port} of 127.0.0.1 is in use; choose another with {option}\n"
 
 
-def test_what_listens_everywhere_needs_what_clients_are_told(up):
-    process = up(*FREE, "--listen", "0.0.0.0:0", "--no-dagster")
+def test_what_listens_everywhere_needs_what_clients_are_told(warm_up):
+    process = warm_up(*FREE, "--listen", "0.0.0.0:0", "--no-dagster")
     assert process.wait(120) == 1
     assert "--advertised HOST:PORT" in process.stdout.read()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    told = up(*FREE, "--listen", f"0.0.0.0:{port}", "--advertised", f"localhost:{port}", "--no-dagster")
+    told = warm_up(*FREE, "--listen", f"0.0.0.0:{port}", "--advertised", f"localhost:{port}", "--no-dagster")
     assert await_addresses(told)["broker"] == f"0.0.0.0:{port}"
     with Cluster(f"127.0.0.1:{port}") as cluster:
         [broker] = cluster.metadata([]).brokers.values()

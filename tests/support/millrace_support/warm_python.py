@@ -38,8 +38,10 @@ def warm_python(folder: Path) -> Iterator[dict[str, str]]:
         command = [sys.executable, str(SERVER), str(listener.fileno())]
         server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], start_new_session=True)
     path = [str(START), *filter(None, sys.path)]
+    environment = {ADDRESS: address, "PYTHONPATH": os.pathsep.join(path)}
     try:
-        yield {ADDRESS: address, "PYTHONPATH": os.pathsep.join(path)}
+        subprocess.run([sys.executable, "-c", "pass"], env=os.environ | environment, check=True)  # until it is warm
+        yield environment
     finally:
         server.communicate()  # it ends where its stdin does
 
