@@ -496,7 +496,7 @@ def test_what_was_handed_out_is_committed_at_shutdown_by_a_zookeeper_that_comes_
             Admin(cluster).create_topic("t", 4)
             fill(cluster, "t")
         properties = {"group.id": "t", "zookeeper.connect": server.address, "auto.offset.reset": "smallest"}
-        connector = ConsumerConnector({**properties, "zookeeper.session.timeout.ms": "20000"})
+        connector = ConsumerConnector({**properties, "zookeeper.session.timeout.ms": "60000"})
         read(stream_of(connector, "t"), 20)
         server.kill()
         lease = connector._consumer.member.lease
@@ -504,7 +504,7 @@ def test_what_was_handed_out_is_committed_at_shutdown_by_a_zookeeper_that_comes_
         shutdown = threading.Thread(target=connector.shutdown)
         shutdown.start()
         server.start()
-        shutdown.join(60)
+        shutdown.join(120)
         session = open_session(server.address)
         assert offsets_of(session, "t") == all_at("t", 5)
         assert describe_zookeeper_group(session, "t").members == ()

@@ -1,5 +1,6 @@
 """A platform that keeps a Spark running: loads are sessions of it, and it ends with the platform."""
 
+import contextlib
 import time
 
 import psutil
@@ -31,8 +32,13 @@ def wait_until(is_so, platform):
 
 
 def servers():
-    me = psutil.Process()
-    return [one for one in me.children(recursive=True) if one.name() == "java" and SERVER in one.cmdline()]
+    return [one for one in psutil.Process().children(recursive=True) if is_server(one)]
+
+
+def is_server(process):
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+        return process.name() == "java" and SERVER in process.cmdline()
+    return False
 
 
 @pytest.mark.timeout(900)
