@@ -89,7 +89,7 @@ class LogAgainstList(RuleBasedStateMachine):
         """Appends a batch to the list, at its end."""
         first = len(self.records)
         if not self.epochs or self.epochs[-1][0] < self.epoch:
-            self.epochs.append((self.epoch, first))
+            self.epochs = [*(each for each in self.epochs if each[1] < first), (self.epoch, first)]
         self.records += records
         self.batches.append((first, first + len(records)))
 
@@ -178,6 +178,7 @@ class LogAgainstList(RuleBasedStateMachine):
             self.begin_at(offset)
         else:
             self.cut(end)
+            self.flushed = min(self.flushed, end)
 
     @rule(choice=st.floats(0, 1))
     def truncate_fully(self, choice: float) -> None:
