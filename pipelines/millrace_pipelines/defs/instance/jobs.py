@@ -9,7 +9,7 @@ from pydantic import Field
 from millrace.clock import SystemClock
 from millrace_pipelines.defs.instance.tick_logs import remove_tick_logs
 
-KEPT_RUNS = 1000  # a load with its checks takes about 230 kB, so these take about 230 MB
+KEPT_RUNS = 1000  # a load with its checks takes about 330 kB, so these take about 330 MB
 
 
 class PruningConfig(dg.Config):
