@@ -85,7 +85,7 @@ class Partition:
         return self.table.check(self.now_ms)
 
     def change_alive(self) -> Decision | None:
-        """The controller hears of it at once, and the leader now and then."""
+        """Chooses which followers are alive, and tells the controller; tells the leader half of the times."""
         self.controller.alive = frozenset([LEADER, *(each for each in FOLLOWERS if self.chance.random() < 0.8)])
         return self.table.eligible(self.controller.alive, self.now_ms) if self.chance.random() < 0.5 else None
 

@@ -27,7 +27,12 @@ BEFORE_THE_FIRST = 0
 
 
 class ControllerClaim(NamedTuple):
-    """The epoch of a controller, and the version that its claim gave the node `/controller_epoch`."""
+    """What a broker holds as long as it is the controller, by the claim that made it one.
+
+    Attributes:
+        epoch: The controller epoch, one more than that of the controller before.
+        epoch_version: The version of the node `/controller_epoch` after the claim wrote this epoch there.
+    """
 
     epoch: int
     epoch_version: int

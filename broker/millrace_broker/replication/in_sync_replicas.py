@@ -23,8 +23,8 @@ watermark and the offset at which the leader's epoch began (KAFKA-7128).
 
 Events go in, and a decision comes out; times are monotonic milliseconds. The caller sends one proposal at a time, and
 sends it again only when the one before can't be carried out any more or the controller knows both by their partition
-epoch. A fetch counts only once its leader epoch and
-topic id were checked, and where its answer has neither OFFSET_OUT_OF_RANGE nor a diverging epoch (KAFKA-14078).
+epoch. A fetch counts only once its leader epoch and topic id were checked, and where its answer has neither
+OFFSET_OUT_OF_RANGE nor a diverging epoch (KAFKA-14078).
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class InSyncReplicas:
 
     @property
     def has_enough(self) -> bool:
-        """Whether a write with acks=all is accepted: enough replicas are committed."""
+        """Whether a write with acks=all is accepted: the committed ISR is no smaller than the min ISR."""
         return len(self.committed) >= self.min_isr
 
     def outcome_of(self, next_offset: int) -> ErrorCode | None:

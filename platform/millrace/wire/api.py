@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 
 class ApiKey(IntEnum):
-    """The APIs that Millrace has messages for: those that it serves or calls, and those of a controller."""
+    """The APIs whose messages Millrace encodes and decodes.
+
+    It serves or calls them, but for those between a controller and its brokers, keys 4 to 7, which only have messages.
+    """
 
     PRODUCE = 0
     FETCH = 1

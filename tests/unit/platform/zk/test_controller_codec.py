@@ -1,4 +1,4 @@
-"""The controller's nodes, held against the bytes that the classes of Apache Kafka 3.9.1 write."""
+"""The nodes of a controller are encoded to the bytes that Apache Kafka 3.9.1 writes, and decoded from them."""
 
 import json
 from contextlib import suppress
