@@ -1,23 +1,20 @@
 """Brokers claim the role of the controller in a real ZooKeeper."""
 
 import threading
-from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
 
-from millrace.clock import SystemClock
 from millrace.errors import ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.controller_codec import Controller, encode_controller
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Create, Delete, Reason, Refused, SetData, Written
-from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.controller_claim import ControllerClaim, claim_controller
+from millrace_support.zookeeper_sessions import started
 
 WAIT_S = 120
-SESSION_TIMEOUT_MS = 20_000
 NOW_MS = 1_700_000_000_000
 CLAIMANTS = 3
 ROUNDS = 4
@@ -32,22 +29,6 @@ def server(tmp_path_factory):
 @pytest.fixture
 def address(server):
     return f"{server.address}/tests/{uuid4().hex}"
-
-
-@contextmanager
-def started(address):
-    session = ZooKeeperSession(
-        address,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        connection_timeout_ms=60_000,
-        on_change=lambda _: None,
-        clock=SystemClock(),
-    )
-    session.start()
-    try:
-        yield session
-    finally:
-        session.close()
 
 
 @pytest.fixture

@@ -8,13 +8,11 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from millrace.clock import SystemClock
 from millrace.errors import ZooKeeperError
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Check, Create, Delete, Reason, Refused, SetData, Written
-from millrace.zk.session import ZooKeeperSession
+from millrace_support.zookeeper_sessions import SESSION_TIMEOUT_MS, started
 
-SESSION_TIMEOUT_MS = 20_000
 WAIT_S = 120
 
 
@@ -27,22 +25,6 @@ def server(tmp_path_factory):
 @pytest.fixture
 def address(server):
     return f"{server.address}/tests/{uuid4().hex}"
-
-
-@contextmanager
-def started(address, on_change=lambda _: None):
-    session = ZooKeeperSession(
-        address,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        connection_timeout_ms=60_000,
-        on_change=on_change,
-        clock=SystemClock(),
-    )
-    session.start()
-    try:
-        yield session
-    finally:
-        session.close()
 
 
 @pytest.fixture

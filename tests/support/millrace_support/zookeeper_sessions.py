@@ -1,0 +1,26 @@
+"""Sessions with a real ZooKeeper, as a broker has them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millrace.clock import SystemClock
+from millrace.zk.session import OnChange, ZooKeeperSession
+
+SESSION_TIMEOUT_MS = 20_000
+
+
+@contextmanager
+def started(address: str, on_change: OnChange = lambda _: None) -> Iterator[ZooKeeperSession]:
+    """Yields a session that has started, and closes it at the end."""
+    session = ZooKeeperSession(
+        address,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        connection_timeout_ms=60_000,
+        on_change=on_change,
+        clock=SystemClock(),
+    )
+    session.start()
+    try:
+        yield session
+    finally:
+        session.close()
