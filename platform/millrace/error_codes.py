@@ -20,6 +20,7 @@ class ErrorCode(IntEnum):
     BROKER_NOT_AVAILABLE = 8
     REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
     OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
     COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -76,6 +77,8 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
     PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
@@ -106,3 +109,11 @@ class ErrorCode(IntEnum):
     TRANSACTION_ABORTABLE = 120
     UNSUPPORTED_ENDPOINT_TYPE = 115
     INVALID_REGULAR_EXPRESSION = 128
+
+
+def known_error_code(code: int) -> ErrorCode:
+    """Returns the error of a broker's code; UNKNOWN_SERVER_ERROR for a code that is not known here."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -25,7 +25,7 @@
     │   │   └── DataDirInUseError          another broker holds the data directory
     │   └── CompactionStoppedError     the broker stops; the log is as it was
     ├── TopicError
-    │   ├── UnknownTopicError  TopicExistsError  InvalidTopicError  TopicDeletionDisabledError
+    │   ├── UnknownTopicError  TopicExistsError  TopicBeingDeletedError  InvalidTopicError  TopicDeletionDisabledError
     │   ├── InvalidPartitionsError  InvalidReplicationFactorError  InvalidConfigError
     │   ├── NotEnoughReplicasError     fewer in sync than min.insync.replicas
     │   ├── InconsistentTopicIdError   the topic of this name has another id
@@ -46,7 +46,10 @@
     ├── ClusterError
     │   ├── BrokerIdTakenError         a live broker holds /brokers/ids/[id]
     │   ├── ZooKeeperError             can't be reached, or the session is lost
+    │   ├── NotControllerError         another broker is the controller
     │   ├── MetadataTimeoutError       a change is not seen in time; it may still come
+    │   ├── StaleControllerEpochError  a request of a former controller
+    │   ├── StaleBrokerEpochError      a request for a former registration of this broker
     │   └── InconsistentClusterIdError a data directory of another cluster
     ├── ClientError            a broker's answer, or no answer, as a client sees it
     │   ├── BrokerUnreachableError
@@ -252,6 +255,12 @@ class TopicExistsError(TopicError):
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
+class TopicBeingDeletedError(TopicExistsError):
+    """A topic of this name exists still, and its deletion is under way."""
+
+    retriable = True
+
+
 class InvalidTopicError(TopicError):
     """A name that is empty, too long, or has characters outside [a-zA-Z0-9._-]."""
 
@@ -368,11 +377,30 @@ class DamagedNodeError(ZooKeeperError):
     retriable = False
 
 
+class NotControllerError(ClusterError):
+    """This broker is not the controller, or is it no longer: another one has claimed the role."""
+
+    code = ErrorCode.NOT_CONTROLLER
+    retriable = True
+
+
 class MetadataTimeoutError(ClusterError):
     """A change of the cluster's metadata is not seen in time; it may still come."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True
+
+
+class StaleControllerEpochError(ClusterError):
+    """A request of a former controller: a newer one is known."""
+
+    code = ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+class StaleBrokerEpochError(ClusterError):
+    """A request that is meant for a former registration of this broker (KIP-380)."""
+
+    code = ErrorCode.STALE_BROKER_EPOCH
 
 
 class InconsistentClusterIdError(ClusterError):

@@ -114,5 +114,5 @@ def test_an_array_that_claims_billions_is_refused_before_room_is_taken_for_it():
         LEADER_AND_ISR.decode_request(7, bytes(18) + b"\xff\xff\xff\xff\x0f" + bytes(40))
 
 
-def test_no_broker_offers_them_yet():
+def test_a_broker_alone_offers_none_of_them():
     assert not APIS.keys() & CONTROLLER_APIS.keys()

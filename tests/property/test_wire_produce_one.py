@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millrace.errors import MalformedRequestError
 from millrace.wire.api import ApiKey
-from millrace.wire.cold import Direction, encode
+from millrace.wire.cold import Direction, encode, milliseconds
 from millrace.wire.encoder import contents
 from millrace.wire.produce import (
     PartitionProduced,
@@ -47,19 +47,21 @@ def long_way(version, body):
     (topic,) = request.topic_data
     (partition,) = topic.partition_data
     where = (topic.topic_id or NO_ID) if version >= 13 else topic.name
-    return None if partition.records is None else (request.acks, where, partition.index, bytes(partition.records))
+    if partition.records is None:
+        return None
+    return request.acks, milliseconds(request.timeout), where, partition.index, bytes(partition.records)
 
 
 def short_way(version, body):
     one = one_produce_reader(version)(memoryview(body))
     if one is None:
         return None
-    acks, place, records = one
+    acks, timeout_ms, place, records = one
     try:
         known = produce_place(version, place)
     except MalformedRequestError:
         return None
-    return acks, known.topic_id if version >= 13 else known.name, known.partition, bytes(records)
+    return acks, timeout_ms, known.topic_id if version >= 13 else known.name, known.partition, bytes(records)
 
 
 @given(st.integers(5, 13), NAMES, SIZES, st.integers(-(2**15), 2**15 - 1), st.tuples(INT32, st.uuids()))
@@ -67,7 +69,7 @@ def test_plain_requests_are_read_the_short_way(version, name, size, acks, place)
     partition, topic_id = place
     body = body_of(version, name, bytes(size), acks=acks, partition=partition, topic_id=topic_id)
     read = short_way(version, body)
-    assert read == (acks, topic_id if version >= 13 else name, partition, bytes(size))
+    assert read == (acks, 1000, topic_id if version >= 13 else name, partition, bytes(size))
     assert read == long_way(version, body)
 
 
@@ -111,6 +113,6 @@ def test_a_request_of_another_form_is_left_to_the_long_way():
 @given(st.integers(5, 13), NAMES, INT32, st.uuids(), st.tuples(INT64, INT64, INT64))
 def test_answers_are_those_of_the_long_way(version, name, partition, topic_id, fields):
     one = one_produce_reader(version)(memoryview(body_of(version, name, b"x", partition=partition, topic_id=topic_id)))
-    place = produce_place(version, one[1])
+    place = produce_place(version, one[2])
     produced = TopicProduced(name, topic_id, [PartitionProduced(partition, 0, *fields)])
     assert place.appended(*fields) == b"".join(map(contents, encode_produce_response(version, [produced])))

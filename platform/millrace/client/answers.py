@@ -37,6 +37,7 @@ TYPED_ERRORS: dict[int, type[MillraceError]] = {
 RETRIABLE_CODES = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -5,12 +5,15 @@
               └───── forget the leader, wait, ask for metadata ◄───────┘
 
 A retry waits 50 ms, then twice as long each time up to a second; after ten attempts, or `timeout_s`, the last error
-is raised. A cluster, and all that was made from it, belongs to one thread: each thread (or task) opens its own.
+is raised. A broker that has just started tells of no brokers and no topics until it has heard from the controller: it
+is passed over. What one broker does not know of a topic, the others are asked.
+
+A cluster, and all that was made from it, belongs to one thread: each thread (or task) opens its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -19,7 +22,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 from millrace.addresses import Address, parse_addresses
 from millrace.client.answers import check, is_retriable
 from millrace.client.connection import Connection
-from millrace.client.metadata import ClusterMetadata, metadata_of
+from millrace.client.metadata import ClusterMetadata, metadata_of, newest_of
 from millrace.clock import Clock, SystemClock
 from millrace.errors import (
     AnswerLostError,
@@ -84,18 +87,22 @@ class Cluster:
     def metadata(self, topics: Sequence[str] | None = None, *, create_missing: bool = False) -> ClusterMetadata:
         """Asks one broker for these topics, or for all. `create_missing` lets it create topics, if it is set up to.
 
-        BrokerUnreachableError, at once, where none of the known brokers answers.
+        BrokerUnreachableError, at once, where none of the known brokers answers; BrokerError where those that answer
+        have just started, and still know nothing after the last attempt.
         """
-        wanted: list[MetadataRequestTopicFields] | None
-        wanted = None if topics is None else [{"name": name, "topic_id": NO_TOPIC_ID} for name in topics]
-        fields: MetadataRequestFields = {
-            "topics": wanted,
-            "allow_auto_topic_creation": create_missing,
-            "include_cluster_authorized_operations": False,
-            "include_topic_authorized_operations": False,
-        }
-        metadata = metadata_of(self.on_any(lambda connection: connection.request(METADATA, fields)))
-        self._brokers = tuple(broker.address for broker in metadata.brokers.values())
+        return self._retrying(_is_passing, _do_nothing)(lambda: self._ask_metadata(topics, create_missing))
+
+    def newest_metadata(self, topics: Sequence[str]) -> ClusterMetadata:
+        """Asks all live brokers for these topics, and believes the newest leader epoch of each partition.
+
+        `on_leader` goes to these leaders from then on. BrokerUnreachableError where one of the brokers does not answer.
+        """
+        fields = _metadata_fields(topics, create_missing=False)
+        metadata = newest_of(self.on_each_broker(lambda connection: metadata_of(connection.request(METADATA, fields))))
+        for topic in metadata.topics.values():
+            for index, partition in topic.partitions.items():
+                if partition.leader in metadata.brokers:
+                    self._leaders[topic.name, index] = metadata.brokers[partition.leader].address
         return metadata
 
     def partition_count(self, topic: str, *, create_missing: bool = False) -> int:
@@ -153,7 +160,7 @@ class Cluster:
         """Runs an action on the controller's connection, and repeats it while the cluster changes controllers."""
 
         def attempt() -> Result:
-            metadata = self.metadata([])
+            metadata = self._ask_metadata([])
             controller = metadata.brokers.get(metadata.controller_id)
             if controller is None:  # a cluster that hides its controller takes such requests anywhere
                 return action(self.on_any(lambda connection: connection))
@@ -188,9 +195,13 @@ class Cluster:
         """Runs an action on the connection of every live broker."""
 
         def attempt() -> list[Result]:
-            return [action(self.connection_to(broker.address)) for broker in self.metadata([]).brokers.values()]
+            return [action(self.connection_to(broker.address)) for broker in self._ask_metadata([]).brokers.values()]
 
         return self._retrying(_is_passing, _do_nothing)(attempt)
+
+    def until_it_passes(self, attempt: Callable[[], Result]) -> Result:
+        """Makes an attempt, and repeats it after a retriable error."""
+        return self._retrying(is_retriable, _do_nothing)(attempt)
 
     def _retrying(self, again: Callable[[BaseException], bool], before_retry: Callable[[object], None]) -> Retrying:
         return Retrying(
@@ -212,20 +223,43 @@ class Cluster:
         return self._metadata_of(topic, create_missing).leader(topic, partition).address
 
     def _metadata_of(self, topic: str, create_missing: bool) -> ClusterMetadata:
-        metadata = self.metadata([topic], create_missing=create_missing)
+        metadata = self._ask_metadata([topic], create_missing)
         if create_missing:  # some brokers answer "unknown", which can be retried, until they have created the topic
             check(metadata.topics[topic].error_code, f"topic {topic}")
         return metadata
 
+    def _ask_metadata(self, topics: Sequence[str] | None, create_missing: bool = False) -> ClusterMetadata:
+        fields = _metadata_fields(topics, create_missing)
+        first: ClusterMetadata | None = None
+        for metadata in self._answers(lambda connection: metadata_of(connection.request(METADATA, fields))):
+            if not metadata.brokers:
+                continue
+            self._brokers = tuple(broker.address for broker in metadata.brokers.values())
+            if create_missing or not metadata.lacks(topics or ()):
+                return metadata
+            first = first or metadata
+        if first is None:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the brokers have just started and know no cluster yet")
+        return first
+
     def on_any(self, action: Callable[[Connection], Result]) -> Result:
         """Runs an action on the first broker that answers it, those with open connections first."""
-        failures: list[str] = []
-        for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers)):
+        return next(self._answers(action))
+
+    def _answers(self, action: Callable[[Connection], Result]) -> Iterator[Result]:
+        """Yields what one broker after the other answers; BrokerUnreachableError at the end where none has."""
+        failures: dict[Address, str] = {}
+        asked: set[Address] = set()
+        while left := [one for one in (*self._connections, *self._bootstrap, *self._brokers) if one not in asked]:
+            asked.add(left[0])
             try:
-                return action(self.connection_to(address))
+                answer = action(self.connection_to(left[0]))
             except BrokerUnreachableError as error:
-                failures.append(str(error))
-        raise BrokerUnreachableError("; ".join(failures))
+                failures[left[0]] = str(error)
+            else:
+                yield answer
+        if len(failures) == len(asked):
+            raise BrokerUnreachableError("; ".join(failures.values()))
 
     def connection_to(self, address: Address) -> Connection:
         """Returns the connection to a broker, opened where it is not; BrokerUnreachableError."""
@@ -236,6 +270,17 @@ class Cluster:
             connection = Connection(address, client_id=self._client_id, timeout_s=self.timeout_s, clock=self.clock)
         self._connections[address] = connection
         return connection
+
+
+def _metadata_fields(topics: Sequence[str] | None, create_missing: bool) -> MetadataRequestFields:
+    wanted: list[MetadataRequestTopicFields] | None
+    wanted = None if topics is None else [{"name": name, "topic_id": NO_TOPIC_ID} for name in topics]
+    return {
+        "topics": wanted,
+        "allow_auto_topic_creation": create_missing,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
@@ -13,7 +13,7 @@ from millrace.client.connection import Connection
 from millrace.wire.messages import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.describe_configs import DescribeConfigsRequestFields
+    from millrace.wire.messages.describe_configs import DescribeConfigsRequestFields, DescribeConfigsResult
     from millrace.wire.messages.incremental_alter_configs import (
         AlterableConfigFields,
         IncrementalAlterConfigsRequestFields,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SOURCES = {1: "topic", 2: "broker, live", 3: "all brokers, live", 4: "broker, at its start", 5: "default", 8: "group"}
 SET, DELETE = 0, 1
+Result = TypeVar("Result")
 
 
 class ResourceKind(IntEnum):
@@ -49,23 +50,31 @@ class Configs:
 
     def describe(self, kind: ResourceKind, name: str) -> list[Property]:
         """Returns every property by name; UnknownTopicError, BrokerError."""
+        return self._describe(kind, [name], None)[name]
+
+    def describe_topics(self, names: Sequence[str], properties: Sequence[str]) -> dict[str, dict[str, Property]]:
+        """Returns these properties of each topic, by one request; UnknownTopicError, BrokerError."""
+        found = self._describe(ResourceKind.TOPIC, names, properties) if names else {}
+        return {topic: {one.name: one for one in described} for topic, described in found.items()}
+
+    def _describe(
+        self, kind: ResourceKind, names: Sequence[str], properties: Sequence[str] | None
+    ) -> dict[str, list[Property]]:
         fields: DescribeConfigsRequestFields = {
-            "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
+            "resources": [
+                {"resource_type": kind, "resource_name": name, "configuration_keys": properties} for name in names
+            ],
             "include_synonyms": False,
             "include_documentation": False,
         }
-        found: list[Property] = []
 
-        def action(connection: Connection) -> None:
-            answer = connection.request(DESCRIBE_CONFIGS, fields).results[0]
-            check(answer.error_code, _subject(kind, name), answer.error_message)
-            found[:] = [
-                Property(one.name, one.value, SOURCES.get(one.config_source, "unknown"), one.read_only)
-                for one in answer.configs
-            ]
+        def action(connection: Connection) -> dict[str, list[Property]]:
+            results = connection.request(DESCRIBE_CONFIGS, fields).results
+            for one in results:
+                check(one.error_code, _subject(kind, one.resource_name), one.error_message)
+            return {one.resource_name: _properties(one) for one in results}
 
-        self._run(kind, name, action)
-        return sorted(found, key=lambda one: one.name)
+        return self._run(kind, names[0], action)
 
     def change(self, kind: ResourceKind, name: str, values: Mapping[str, str], unset: Iterable[str] = ()) -> None:
         """Sets properties, and unsets others; InvalidConfigError, UnknownTopicError, BrokerError."""
@@ -84,12 +93,19 @@ class Configs:
 
         self._run(kind, name, action)
 
-    def _run(self, kind: ResourceKind, name: str, action: Callable[[Connection], None]) -> None:
+    def _run(self, kind: ResourceKind, name: str, action: Callable[[Connection], Result]) -> Result:
         """Runs an action where it can be done: a broker describes and changes its own configuration only."""
         if kind is ResourceKind.BROKER and name:
-            action(self._cluster.broker_connection(name))
-        else:
-            self._cluster.on_controller(action)
+            return action(self._cluster.broker_connection(name))
+        return self._cluster.on_controller(action)
+
+
+def _properties(described: DescribeConfigsResult) -> list[Property]:
+    found = (
+        Property(one.name, one.value, SOURCES.get(one.config_source, "unknown"), one.read_only)
+        for one in described.configs
+    )
+    return sorted(found, key=lambda one: one.name)
 
 
 def _subject(kind: ResourceKind, name: str) -> str:

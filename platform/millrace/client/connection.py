@@ -43,6 +43,9 @@ CLIENT_VERSIONS = {
     ApiKey.FETCH: VersionRange(4, 12),
     ApiKey.LIST_OFFSETS: VersionRange(1, 7),
     ApiKey.METADATA: VersionRange(4, 12),
+    ApiKey.LEADER_AND_ISR: VersionRange(5, 7),  # from here on by topic id; a controller sends this and the next two
+    ApiKey.STOP_REPLICA: VersionRange(3, 4),
+    ApiKey.UPDATE_METADATA: VersionRange(5, 8),
     ApiKey.OFFSET_COMMIT: VersionRange(2, 9),
     ApiKey.OFFSET_FETCH: VersionRange(2, 7),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(0, 4),
@@ -58,7 +61,11 @@ CLIENT_VERSIONS = {
     ApiKey.END_TXN: VersionRange(0, 4),  # the next ones change the producer's epoch (KIP-890)
     ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 4),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+    ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+    ApiKey.ELECT_LEADERS: VersionRange(0, 2),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 0),  # the next one only adds a restriction
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),

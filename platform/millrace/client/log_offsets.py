@@ -18,9 +18,10 @@ from millrace.client.answers import check, is_retriable
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection, Unanswered
 from millrace.client.fetched import IsolationLevel
-from millrace.client.metadata import ClusterMetadata
+from millrace.client.metadata import ClusterMetadata, Partition
 from millrace.client.simple_consumer import CONSUMER, EARLIEST, LATEST
 from millrace.errors import ClientError, MillraceError
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.messages import LIST_OFFSETS
 
 if TYPE_CHECKING:
@@ -33,18 +34,18 @@ if TYPE_CHECKING:
 
 PARTITIONS_PER_REQUEST = 2000  # an answer of 54 kB: the answers to all questions fit into the buffers of a socket
 
-Partition: TypeAlias = tuple[str, int]
-
 
 class LogOffsets(NamedTuple):
     """A partition's log start offset, the offset after its last readable record, and where the log itself ends.
 
     The last two differ by open transactions, which a committed read waits for; `high_watermark` None says the same.
+    `leader_epoch` is that of the leader that answered, -1 where it tells none (before Kafka 2.1).
     """
 
     start_offset: int
     end_offset: int
     high_watermark: int | None = None
+    leader_epoch: int = NO_LEADER_EPOCH
 
     @property
     def log_end(self) -> int:
@@ -187,6 +188,7 @@ def _offsets(
 ) -> LogOffsets | MillraceError:
     subject = f"offsets of {partition[0]}-{partition[1]}"
     offsets: list[int] = []
+    leader_epoch = NO_LEADER_EPOCH
     for answer in answers:
         if answer is None:
             return ClientError(f"{subject}: the broker's answer leaves it out")
@@ -195,4 +197,5 @@ def _offsets(
         except MillraceError as error:
             return error
         offsets.append(int(answer.offset))
-    return LogOffsets(*offsets)
+        leader_epoch = int(answer.leader_epoch)  # the last question is for the end: its answer has the leader's epoch
+    return LogOffsets(*offsets)._replace(leader_epoch=leader_epoch)

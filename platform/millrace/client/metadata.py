@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from millrace.addresses import Address
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from millrace.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_LEADER = -1
+Partition: TypeAlias = tuple[str, int]
+"""A topic and the index of one of its partitions."""
 
 
 class AbsentTopicError(UnknownTopicError):
@@ -68,11 +70,18 @@ class ClusterMetadata:
     brokers: Mapping[int, BrokerMetadata]
     topics: Mapping[str, TopicMetadata]
 
+    def lacks(self, topics: Collection[str]) -> bool:
+        """Returns whether the broker that answered does not know one of these topics."""
+        return any(
+            name not in self.topics or self.topics[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for name in topics
+        )
+
     def topic(self, name: str) -> TopicMetadata:
         """Returns a topic that can be used; AbsentTopicError, InvalidTopicError, or the BrokerError of its code."""
-        topic = self.topics.get(name)
-        if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if self.lacks([name]):
             raise AbsentTopicError(f"topic {name} does not exist")
+        topic = self.topics[name]
         check(topic.error_code, f"topic {name}")
         return topic
 
@@ -92,6 +101,29 @@ def metadata_of(answer: MetadataResponse) -> ClusterMetadata:
     brokers = {one.node_id: BrokerMetadata(int(one.node_id), one.host, one.port, one.rack) for one in answer.brokers}
     topics = {topic.name: _topic(topic.name, topic) for topic in answer.topics if topic.name is not None}
     return ClusterMetadata(answer.cluster_id, int(answer.controller_id), brokers, topics)
+
+
+def newest_of(answers: Sequence[ClusterMetadata]) -> ClusterMetadata:
+    """Returns one answer out of several brokers' answers: of each partition, what the newest leader epoch says of it.
+
+    A broker that others can't reach goes on telling of the leaders that it knew, perhaps of itself. Of answers that
+    differ otherwise, the first one counts.
+    """
+    brokers = {number: broker for answer in reversed(answers) for number, broker in answer.brokers.items()}
+    told: dict[str, list[TopicMetadata]] = {}
+    for topic in (topic for answer in answers for topic in answer.topics.values()):
+        told.setdefault(topic.name, []).append(topic)
+    return replace(answers[0], brokers=brokers, topics={name: _newest_topic(some) for name, some in told.items()})
+
+
+def _newest_topic(told: Sequence[TopicMetadata]) -> TopicMetadata:
+    first = next((topic for topic in told if topic.error_code == ErrorCode.NONE), told[0])
+    partitions = dict(first.partitions)
+    for topic in (topic for topic in told if topic.topic_id == first.topic_id):
+        for index, found in topic.partitions.items():
+            if index not in partitions or found.leader_epoch > partitions[index].leader_epoch:
+                partitions[index] = found
+    return replace(first, partitions=partitions)
 
 
 def _topic(name: str, topic: MetadataResponseTopic) -> TopicMetadata:

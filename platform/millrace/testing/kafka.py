@@ -29,7 +29,7 @@ from millrace.errors import SetupError
 from millrace.java import class_archive_flags, find_java
 from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import LOOPBACK, free_port
-from millrace.testing.kafka_settings import with_kraft, with_zookeeper
+from millrace.testing.kafka_settings import beside_kraft, with_kraft, with_zookeeper
 
 PEERS = ".peers"
 STARTED = ("[KafkaServer id={}] started", "[KafkaRaftServer nodeId={}] Kafka Server started")
@@ -105,6 +105,8 @@ class KafkaBroker:
         kafka: The version.
         data_dir: The folder of the logs. It is created if necessary, and kept at the end.
         zookeeper: `HOST:PORT[/chroot]` (3.x only); without it the broker is its own controller (KRaft).
+        beside: A broker that is its own controller, and this one's, too.
+        listen: `HOST:PORT`; a free port of the loopback interface by default.
         properties: Broker properties, above those of `kafka_settings`.
         broker_id: The broker's id in the cluster.
 
@@ -120,13 +122,20 @@ class KafkaBroker:
         zookeeper: str | None = None,
         properties: Mapping[str, str] | None = None,
         broker_id: int = 1,
+        beside: Self | None = None,
+        listen: str | None = None,
     ) -> None:
         self.data_dir = data_dir.absolute()
-        self.bootstrap = _free_address()
+        self.bootstrap = listen or _free_address()
         self._kafka = kafka
         self._broker_id = broker_id
         place = (str(self.data_dir), self.bootstrap, broker_id)
-        coordinated = with_zookeeper(*place, zookeeper) if zookeeper else with_kraft(*place, _free_address())
+        if zookeeper:
+            coordinated = with_zookeeper(*place, zookeeper)
+        elif beside is not None:
+            coordinated = beside_kraft(*place, beside.voters)
+        else:
+            coordinated = with_kraft(*place, _free_address())
         self._needs_format = zookeeper is None
         self._properties = coordinated | dict(properties or {})
         self._log_file = self.data_dir.parent / f"{self.data_dir.name}.kafka.log"
@@ -140,6 +149,11 @@ class KafkaBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    @property
+    def voters(self) -> str:
+        """Its controller, `ID@HOST:PORT` (KRaft)."""
+        return self._properties["controller.quorum.voters"]
 
     @property
     def pid(self) -> int:

@@ -37,3 +37,12 @@ def with_kraft(data_dir: str, address: str, broker_id: int, controller: str) -> 
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": data_dir,
     }
+
+
+def beside_kraft(data_dir: str, address: str, broker_id: int, voters: str) -> dict[str, str]:
+    """Returns the properties of a broker at `address` whose controller is another one, `ID@HOST:PORT`."""
+    return with_kraft(data_dir, address, broker_id, "") | {
+        "process.roles": "broker",
+        "listeners": f"PLAINTEXT://{address}",
+        "controller.quorum.voters": voters,
+    }

@@ -415,6 +415,24 @@ ABSENT_FIELDS: Mapping[int, Mapping[str, Mapping[str, object]]] = {
             "allow_replication_factor_change": True,
         },
     },
+    ApiKey.ALTER_PARTITION: {
+        "ProposedTopic": {
+            "topic_name": "",
+            "topic_id": None,
+        },
+        "ProposedPartition": {
+            "new_isr": (),
+            "leader_recovery_state": 0,
+            "new_isr_with_epochs": (),
+        },
+        "AlteredTopic": {
+            "topic_name": "",
+            "topic_id": None,
+        },
+        "AlteredPartition": {
+            "leader_recovery_state": 0,
+        },
+    },
     ApiKey.DESCRIBE_CLUSTER: {
         "DescribeClusterRequest": {
             "endpoint_type": 1,

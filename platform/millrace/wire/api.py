@@ -9,7 +9,7 @@ from typing import NamedTuple
 class ApiKey(IntEnum):
     """The APIs whose messages Millrace encodes and decodes.
 
-    It serves or calls them, but for those between a controller and its brokers, keys 4 to 7, which only have messages.
+    It serves or calls them, but for some of those between a controller and its brokers: keys 4 to 7, 56 and 67.
     """
 
     PRODUCE = 0
@@ -53,10 +53,12 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_PARTITION = 56
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
@@ -105,10 +107,12 @@ FIRST_FLEXIBLE_VERSION: dict[int, int] = {
     ApiKey.OFFSET_DELETE: 1,  # never: its only version is 0
     ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
+    ApiKey.ALTER_PARTITION: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
     ApiKey.DESCRIBE_PRODUCERS: 0,
     ApiKey.DESCRIBE_TRANSACTIONS: 0,
     ApiKey.LIST_TRANSACTIONS: 0,
+    ApiKey.ALLOCATE_PRODUCER_IDS: 0,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
     ApiKey.LIST_CONFIG_RESOURCES: 0,

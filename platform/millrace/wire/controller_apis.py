@@ -1,11 +1,13 @@
 """The messages between a controller and the brokers of a cluster with ZooKeeper, which `kio` has no schema for.
 
-A controller sends LeaderAndIsr, StopReplica and UpdateMetadata, and a broker that stops sends ControlledShutdown. These
-are the versions of Apache Kafka 3.9, the last one with ZooKeeper. Where the versions differ in more than a field:
+A controller sends LeaderAndIsr, StopReplica and UpdateMetadata, a broker that stops sends ControlledShutdown, and a
+leader AlterPartition, of which `kio` lacks the first two versions. These are the versions of Apache Kafka 3.9, the last
+one with ZooKeeper. Where the versions differ in more than a field:
 
 LeaderAndIsr     partitions by topic from v2 on (KIP-380), errors by topic id from v5 on (KIP-516)
 StopReplica      partitions by topic from v1 on, and from v3 on each with its leader epoch (KIP-570)
 UpdateMetadata   several endpoints of a broker from v1 on, partitions by topic from v5 on
+AlterPartition   topics by id from v2 on, the ISR with the epochs of brokers from v3 on (KIP-903)
 """
 
 from __future__ import annotations
@@ -179,6 +181,53 @@ CONTROLLED_SHUTDOWN_RESPONSE = Structure(
     "ControlledShutdownResponse", (ERROR_CODE, Field("remaining_partitions", REMAINING_PARTITION, is_array=True))
 )
 
+ALTER_PARTITION_BROKER = Structure(
+    "BrokerState", (Field("broker_id", "int32"), Field("broker_epoch", "int64", default=NO_EPOCH))
+)
+ALTER_PARTITION_TOPIC = (Field("topic_name", "string", last=1), Field("topic_id", "uuid", 2))
+LEADER_RECOVERY_STATE = Field("leader_recovery_state", "int8", 1, default=0)
+PROPOSED_PARTITION = Structure(
+    "ProposedPartition",
+    (
+        PARTITION_INDEX,
+        Field("leader_epoch", "int32"),
+        Field("new_isr", "int32", last=2, is_array=True),
+        Field("new_isr_with_epochs", ALTER_PARTITION_BROKER, 3, is_array=True),
+        LEADER_RECOVERY_STATE,
+        Field("partition_epoch", "int32"),
+    ),
+)
+PROPOSED_TOPIC = Structure(
+    "ProposedTopic", (*ALTER_PARTITION_TOPIC, Field("partitions", PROPOSED_PARTITION, is_array=True))
+)
+ALTER_PARTITION_REQUEST = Structure(
+    "AlterPartitionRequest",
+    (
+        Field("broker_id", "int32"),
+        Field("broker_epoch", "int64", default=NO_EPOCH),
+        Field("topics", PROPOSED_TOPIC, is_array=True),
+    ),
+)
+ALTERED_PARTITION = Structure(
+    "AlteredPartition",
+    (
+        PARTITION_INDEX,
+        ERROR_CODE,
+        Field("leader_id", "int32"),
+        Field("leader_epoch", "int32"),
+        ISR,
+        LEADER_RECOVERY_STATE,
+        Field("partition_epoch", "int32"),
+    ),
+)
+ALTERED_TOPIC = Structure(
+    "AlteredTopic", (*ALTER_PARTITION_TOPIC, Field("partitions", ALTERED_PARTITION, is_array=True))
+)
+ALTER_PARTITION_RESPONSE = Structure(
+    "AlterPartitionResponse",
+    (Field("throttle_time_ms", "int32"), ERROR_CODE, Field("topics", ALTERED_TOPIC, is_array=True)),
+)
+
 CONTROLLER_APIS: Mapping[int, DeclaredApi] = {
     ApiKey.LEADER_AND_ISR: DeclaredApi(VersionRange(0, 7), LEADER_AND_ISR_REQUEST, LEADER_AND_ISR_RESPONSE),
     ApiKey.STOP_REPLICA: DeclaredApi(VersionRange(0, 4), STOP_REPLICA_REQUEST, STOP_REPLICA_RESPONSE),
@@ -186,4 +235,5 @@ CONTROLLER_APIS: Mapping[int, DeclaredApi] = {
     ApiKey.CONTROLLED_SHUTDOWN: DeclaredApi(
         VersionRange(0, 3), CONTROLLED_SHUTDOWN_REQUEST, CONTROLLED_SHUTDOWN_RESPONSE
     ),
+    ApiKey.ALTER_PARTITION: DeclaredApi(VersionRange(0, 3), ALTER_PARTITION_REQUEST, ALTER_PARTITION_RESPONSE),
 }

@@ -100,6 +100,10 @@ class Decoder:
         length = self._varint_length() if self._flexible else self._length(INT32)
         return None if length == NULL else self._take(length)
 
+    def skip(self, size: int) -> None:
+        """Passes over bytes."""
+        self._take(size)
+
     def array_length(self) -> int:
         """Reads the number of elements of an array, 0 for null; it is at most the number of bytes left."""
         length = self.nullable_array_length()

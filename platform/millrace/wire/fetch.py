@@ -31,7 +31,10 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 class PartitionFetched(NamedTuple):
-    """The records that were read from one partition. Aborted transactions are (producer id, first offset)."""
+    """The records that were read from one partition. Aborted transactions are (producer id, first offset).
+
+    The preferred read replica is the broker from which a consumer should read instead (KIP-392).
+    """
 
     partition_index: int
     error_code: int
@@ -42,6 +45,7 @@ class PartitionFetched(NamedTuple):
     aborted: Sequence[tuple[int, int]] | None = None
     diverging_epoch: tuple[int, int] | None = None
     current_leader: LeaderHint | None = None
+    preferred_read_replica: int = NO_PREFERRED_READ_REPLICA
 
 
 class TopicFetched(NamedTuple):
@@ -91,7 +95,7 @@ def _partition(out: Encoder, version: int, partition: PartitionFetched) -> None:
         out.int64(partition.log_start_offset)
     _aborted(out, partition.aborted)
     if version >= 11:
-        out.int32(NO_PREFERRED_READ_REPLICA)
+        out.int32(partition.preferred_read_replica)
     out.bytes_(partition.records)
     if out.flexible:
         out.tagged_fields(_tagged(partition))

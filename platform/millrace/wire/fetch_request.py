@@ -5,7 +5,7 @@ v3   + max bytes                        v4   + isolation level          v5   + l
 v7   + session id and epoch, forgotten topics [name, indexes] (KIP-227)
 v9   + current leader epoch             v11  + rack
 v12  flexible, + last fetched epoch     v13  topic id for name (KIP-516)
-v15  the replica id is in a tagged field (KIP-903)                      v17, v18  tagged fields of followers
+v15  replica id and broker epoch in a tagged field (KIP-903)                      v17, v18  tagged fields of followers
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import UUID
 
 from millrace.config import MAX_INT
 from millrace.errors import MalformedRequestError
-from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.cold import milliseconds
 from millrace.wire.decoder import Decoder
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from millrace.wire.messages.fetch import FetchRequest as MessageOfKio
 
 CONSUMER = -1
+REPLICA_COMPARISON = -2  # a tool that compares replicas reads followers, too
 FINAL_EPOCH = -1
+NO_BROKER_EPOCH = -1
 READ_COMMITTED = 1
 FIRST_VERSION_OF_KIO = 4
 FIRST_VERSION_WITH_MAX_BYTES = 3
@@ -46,10 +48,15 @@ class Wanted(NamedTuple):
     max_bytes: int
     current_leader_epoch: int = NO_LEADER_EPOCH
     last_fetched_epoch: int = NO_LEADER_EPOCH
+    log_start_offset: int = NO_OFFSET  # a follower's
 
 
 class FetchRequest(NamedTuple):
-    """A whole request; its partitions keep their order, and one that is repeated has its first place."""
+    """A whole request; its partitions keep their order, and one that is repeated has its first place.
+
+    `rack` is where the consumer stands, empty if it does not say. `replica_epoch` is the broker epoch of a follower, -1
+    before v15.
+    """
 
     replica_id: int
     max_wait_ms: int
@@ -60,6 +67,8 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     wanted: dict[PartitionKey, Wanted]
     forgotten: list[PartitionKey]
+    rack: str = ""
+    replica_epoch: int = NO_BROKER_EPOCH
 
 
 def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest:
@@ -77,6 +86,7 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
                 one.partition_max_bytes,
                 one.current_leader_epoch,
                 one.last_fetched_epoch,
+                one.log_start_offset,
             )
     return FetchRequest(
         message.replica_id if message.replica_state is None else message.replica_state.replica_id,
@@ -88,6 +98,8 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
         message.session_epoch,
         wanted,
         _forgotten(message, by_id=by_id) if message.forgotten_topics_data else [],
+        message.rack_id,
+        NO_BROKER_EPOCH if message.replica_state is None else message.replica_state.replica_epoch,
     )
 
 

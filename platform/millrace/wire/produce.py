@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
@@ -62,10 +63,11 @@ class TopicToProduce(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """The request. Its timeout is passed over: with one replica there is nothing to wait for."""
+    """The request; its timeout is how long a write with acks=all may wait for the in-sync replicas."""
 
     transactional_id: str | None
     acks: int
+    timeout: timedelta
     topic_data: Sequence[TopicToProduce]
 
 
@@ -117,11 +119,10 @@ def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceReq
     """Returns the same, decoded by hand, with records that are views of the request."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     transactional_id = read.nullable_string() if version >= 3 else None
-    acks = read.int16()
-    read.int32()
+    acks, timeout_ms = read.int16(), read.int32()
     topics = [_topic_to_produce(read, version) for _ in range(read.array_length())]
     read.tagged_fields()
-    return ProduceRequest(transactional_id, acks, topics)
+    return ProduceRequest(transactional_id, acks, timedelta(milliseconds=timeout_ms), topics)
 
 
 def _topic_to_produce(read: Decoder, version: int) -> TopicToProduce:

@@ -49,7 +49,7 @@ _LENGTH_BYTES = 4
 _PARTITION_BYTES = 1 + _INDEX_BYTES  # how many partitions, the index of the only one
 _PLACE_BY_ID_END = _PLACE + TOPIC_ID_BYTES + _PARTITION_BYTES
 
-OneProduce = tuple[int, bytes, memoryview]  # acks, place, records
+OneProduce = tuple[int, int, bytes, memoryview]  # acks, timeout in ms, place, records
 
 
 class ProducePlace(NamedTuple):
@@ -103,7 +103,7 @@ def _flexible_reader(*, by_id: bool) -> Callable[[memoryview], OneProduce | None
 
     def read(body: memoryview) -> OneProduce | None:
         try:
-            no_id, acks, _, topics, name_length = start(body)
+            no_id, acks, timeout_ms, topics, name_length = start(body)
             place_end = _PLACE_BY_ID_END if by_id else _PLACE + name_length + _PARTITION_BYTES
             partitions, length = body[place_end - _PARTITION_BYTES], body[place_end]
             position = place_end + 1
@@ -118,14 +118,14 @@ def _flexible_reader(*, by_id: bool) -> Callable[[memoryview], OneProduce | None
         is_plain = not no_id and topics == 2 and partitions == 2 and (by_id or 0 < name_length <= 0x7F)
         if not is_plain or not length or body[end:] != NOTHING_MORE:
             return None
-        return acks, bytes(body[_PLACE:place_end]), body[position:end]
+        return acks, timeout_ms, bytes(body[_PLACE:place_end]), body[position:end]
 
     return read
 
 
 def _read_plain(body: memoryview) -> OneProduce | None:
     try:
-        no_id, acks, _, topics, name_length = _PLAIN_START.unpack_from(body)
+        no_id, acks, timeout_ms, topics, name_length = _PLAIN_START.unpack_from(body)
         partitions, _, length = _PLAIN_END.unpack_from(body, _PLAIN_START.size + max(name_length, 0))
     except struct.error:
         return None
@@ -133,4 +133,4 @@ def _read_plain(body: memoryview) -> OneProduce | None:
     is_plain = no_id == -1 and topics == 1 and partitions == 1 and name_length >= 0 <= length
     if not is_plain or position + length != len(body):
         return None
-    return acks, bytes(body[_PLAIN_PLACE : position - _LENGTH_BYTES]), body[position:]
+    return acks, timeout_ms, bytes(body[_PLAIN_PLACE : position - _LENGTH_BYTES]), body[position:]

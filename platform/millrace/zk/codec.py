@@ -29,6 +29,17 @@ from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 T = TypeVar("T")
 PLAINTEXT = "PLAINTEXT"
 FIRST_CONTROLLER_EPOCH = 1
+FEATURES = {
+    "metadata.version": {"min_version": 1, "max_version": 21},
+    "kraft.version": {"min_version": 0, "max_version": 1},
+    "group.version": {"min_version": 1, "max_version": 1},
+    "transaction.version": {"min_version": 1, "max_version": 2},
+}
+"""What a broker registers.
+
+The first two are those of Apache Kafka 3.9, whose controller ignores a broker that lacks what `/feature` has finalized.
+By the others brokers find out whether each of them supports what clients may be offered.
+"""
 RECOVERED = 0
 
 
@@ -91,7 +102,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
         "listener_security_protocol_map": {PLAINTEXT: PLAINTEXT},
         "endpoints": [f"{PLAINTEXT}://{Address(broker.host, broker.port)}"],
         "jmx_port": -1,
-        "features": {},
+        "features": FEATURES,
         "host": broker.host,
         "timestamp": str(broker.timestamp_ms),
         "port": broker.port,

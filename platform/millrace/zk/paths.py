@@ -12,6 +12,10 @@
 /controller                                   ephemeral: the broker that is the controller
 /controller_epoch                             how often a broker has become the controller
 /admin/delete_topics/[topic]                  a topic that shall be deleted
+/admin/preferred_replica_election             partitions whose first replica shall lead
+/admin/reassign_partitions                    partitions that shall go to other brokers
+/isr_change_notification/[change]             partitions whose leader has written the in-sync replicas itself
+/log_dir_event_notification/[event]           a broker that has lost a data directory
 /consumers/[group]/ids/[consumer]             ephemeral: a live member and what it subscribes
 /consumers/[group]/owners/[topic]/[n]         ephemeral: the consumer thread that owns a partition
 /consumers/[group]/offsets/[topic]/[n]        how far the group has come; a client from before 0.8.2 writes it as well
@@ -32,11 +36,15 @@ BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGNMENT = "/admin/reassign_partitions"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
 CONSUMERS = "/consumers"
 PRODUCER_IDS = "/latest_producer_id_block"
 PERSISTENT = (
     *("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS),
-    *(CONFIG_CHANGES, DELETE_TOPICS),
+    *(CONFIG_CHANGES, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS),
 )
 
 
@@ -73,6 +81,11 @@ def group_config(group_id: str) -> str:
 def config_change(sequence: str = "") -> str:
     """Returns the path of a notification; without a sequence, the path to which ZooKeeper appends one."""
     return f"{CONFIG_CHANGES}/config_change_{sequence}"
+
+
+def log_dir_event(sequence: str = "") -> str:
+    """Returns the path of a notification of a lost data directory, as `config_change` does."""
+    return f"{LOG_DIR_EVENTS}/log_dir_event_{sequence}"
 
 
 def delete_topic(name: str) -> str:

@@ -1,7 +1,8 @@
 """A session with ZooKeeper: the only importer of kazoo.
 
-What it adds to kazoo's client: every call ends in bounded time; ephemeral nodes registered here are made again after
-the session has expired; the listener is told what to read again.
+What it adds to kazoo's client: every call ends in bounded time; a server that takes a connection and answers nothing
+on it, as one does that is starting, does not use up the session's timeout; ephemeral nodes registered here are made
+again after the session has expired; the listener is told what to read again.
 
 Watches are one-shot, and kazoo forgets them whenever the connection breaks. So after every reconnect the
 listener is called with None, which means: read everything again, and set the watches by that. Otherwise it gets the
@@ -43,6 +44,7 @@ OnChange = Callable[[frozenset[str] | None], None]
 OnRegistered = Callable[[int], None]
 READS_IN_FLIGHT = 500
 RETRY_INTERVAL_S = 1.0
+CONNECTS_PER_TIMEOUT = 3
 EVERYTHING = ""
 TROUBLES = {
     KazooState.SUSPENDED: "the connection to ZooKeeper at {} is lost, and the session may be",
@@ -116,6 +118,7 @@ class ZooKeeperSession:
             raise InvalidConfigError(f"{connect!r}: expected HOST:PORT[,HOST:PORT...][/chroot]: {error}") from error
         self._granted_timeout_ms = session_timeout_ms
         self._note_granted_timeout()
+        self._bound_connects()
         self._registrations: dict[str, _Registration] = {}
         self._work = threading.Condition()
         self._changed: set[str] = set()
@@ -196,10 +199,15 @@ class ZooKeeperSession:
                 answers.append(None if answer is None else _node(*answer))
         return answers
 
+    def exists(self, path: str, *, watch: bool = False) -> bool:
+        """Returns whether there is a node; with `watch` its creation, its end and each change of its data are told."""
+        watcher = self._node_changed if watch else None
+        return self._wait(self._client.exists_async(path, watch=watcher), path) is not None
+
     def get_with_version(self, path: str) -> tuple[bytes, int] | None:
         """Returns the data of a node and how often it was set; None if there is no such node."""
         found = self._wait(self._client.get_async(path), path, missing_ok=True)
-        return None if found is None else (bytes(found[0]), int(found[1].version))
+        return None if found is None else (bytes(found[0] or b""), int(found[1].version))
 
     def replace(self, path: str, data: bytes, version: int) -> bool:
         """Replaces the data of a node if it still has `version`, and returns whether it had."""
@@ -323,6 +331,16 @@ class ZooKeeperSession:
 
         connection._connect = noting  # noqa: SLF001
 
+    def _bound_connects(self) -> None:
+        """Has each connect wait for its answer at most a third of the session's timeout; kazoo waits for all of it."""
+        connection = self._client._connection  # noqa: SLF001 -- there is no other way to it
+        invoke, limit_s = connection._invoke, self._session_timeout_s / CONNECTS_PER_TIMEOUT  # noqa: SLF001
+
+        def bounded(timeout_s: float, *request: Any) -> Any:
+            return invoke(min(timeout_s, limit_s), *request)
+
+        connection._invoke = bounded  # noqa: SLF001
+
     def _make_chroot(self) -> None:
         chroot, self._client.chroot = self._client.chroot, ""
         try:
@@ -422,8 +440,9 @@ class ZooKeeperSession:
         return ZooKeeperError(f"ZooKeeper at {self._connect}, {path}: {type(error).__name__} {error}".rstrip())
 
 
-def _node(data: bytes, stat: Any) -> Node:
-    return Node(bytes(data), int(stat.version), int(stat.czxid), int(stat.ephemeralOwner), int(stat.mzxid))
+def _node(data: bytes | None, stat: Any) -> Node:
+    """Returns a node; without data, as Kafka creates some, it has empty data."""
+    return Node(bytes(data or b""), int(stat.version), int(stat.czxid), int(stat.ephemeralOwner), int(stat.mzxid))
 
 
 def _written(operation: Operation, outcome: Any) -> Written | None:

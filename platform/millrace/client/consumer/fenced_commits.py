@@ -10,7 +10,6 @@ a partition without owning it disturbs the owner once, which finds that it is st
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +17,7 @@ from millrace.client.answers import check
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import Connection
 from millrace.client.consumer.assignment import Partition
-from millrace.client.consumer.offsets import read_coordinator, write_coordinator
+from millrace.client.consumer.offsets import read_coordinator
 from millrace.client.groups import NO_GENERATION, Groups
 from millrace.errors import BrokerError, ErrorCode
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
         TxnOffsetCommitRequestFields,
         TxnOffsetCommitRequestPartitionFields,
     )
-
-logger = logging.getLogger(__name__)
 
 TRANSACTION_TIMEOUT_MS = 10_000
 TAKEN_SINCE = frozenset(
@@ -60,7 +57,6 @@ class FencedCommits:
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         self._taken: dict[Partition, Taking] = {}
-        self._has_warned = False
 
     def take(self, cluster: Cluster, partitions: Iterable[Partition]) -> None:
         """Takes these partitions, so that commits of former takers are refused; BrokerError, BrokerUnreachableError."""
@@ -103,9 +99,7 @@ class FencedCommits:
         except BrokerError as error:
             if error.broker_code in TAKEN_SINCE:
                 return False
-            if error.broker_code != ErrorCode.POLICY_VIOLATION:
-                raise
-            self._commit_unfenced(cluster, partition, offset, error)
+            raise
         return True
 
     def _commit_under(self, cluster: Cluster, taking: Taking, partition: Partition, offset: int) -> None:
@@ -132,13 +126,6 @@ class FencedCommits:
         cluster.on_coordinator(name, begin, key_type=TRANSACTION_KEY_TYPE)
         cluster.on_coordinator(self._group_id, lambda one: _store(one, partition, offset, adding))
         cluster.on_coordinator(name, end, key_type=TRANSACTION_KEY_TYPE)
-
-    def _commit_unfenced(self, cluster: Cluster, partition: Partition, offset: int, why: BrokerError) -> None:
-        """Commits without a transaction, whose coordinator in this Millrace cluster is not the group's."""
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning("offsets of group %s are committed without a fence: %s", self._group_id, why)
-        write_coordinator(Groups(cluster), self._group_id, {partition: offset})
 
 
 def _store(

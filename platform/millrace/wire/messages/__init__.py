@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from millrace.wire.messages import (
         add_offsets_to_txn,
         add_partitions_to_txn,
+        allocate_producer_ids,
         alter_configs,
+        alter_partition,
         alter_partition_reassignments,
         alter_replica_log_dirs,
         api_versions,
@@ -75,12 +77,24 @@ ADD_PARTITIONS_TO_TXN: ApiMessages[
     add_partitions_to_txn.AddPartitionsToTxnResponse,
     add_partitions_to_txn.AddPartitionsToTxnResponseFields,
 ] = ApiMessages(ApiKey.ADD_PARTITIONS_TO_TXN)
+ALLOCATE_PRODUCER_IDS: ApiMessages[
+    allocate_producer_ids.AllocateProducerIdsRequest,
+    allocate_producer_ids.AllocateProducerIdsRequestFields,
+    allocate_producer_ids.AllocateProducerIdsResponse,
+    allocate_producer_ids.AllocateProducerIdsResponseFields,
+] = ApiMessages(ApiKey.ALLOCATE_PRODUCER_IDS)
 ALTER_CONFIGS: ApiMessages[
     alter_configs.AlterConfigsRequest,
     alter_configs.AlterConfigsRequestFields,
     alter_configs.AlterConfigsResponse,
     alter_configs.AlterConfigsResponseFields,
 ] = ApiMessages(ApiKey.ALTER_CONFIGS)
+ALTER_PARTITION: ApiMessages[
+    alter_partition.AlterPartitionRequest,
+    alter_partition.AlterPartitionRequestFields,
+    alter_partition.AlterPartitionResponse,
+    alter_partition.AlterPartitionResponseFields,
+] = ApiMessages(ApiKey.ALTER_PARTITION)
 ALTER_PARTITION_REASSIGNMENTS: ApiMessages[
     alter_partition_reassignments.AlterPartitionReassignmentsRequest,
     alter_partition_reassignments.AlterPartitionReassignmentsRequestFields,

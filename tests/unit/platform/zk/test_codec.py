@@ -19,7 +19,10 @@ def test_broker_registration_is_kafkas_version_5():
     broker = codec.BrokerRegistration(host="mill.example", port=9092, rack=None, timestamp_ms=1_600_000_000_000)
     assert codec.encode_broker(broker) == (
         b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://mill.example:9092"],'
-        b'"jmx_port":-1,"features":{},"host":"mill.example","timestamp":"1600000000000","port":9092,"version":5}'
+        b'"jmx_port":-1,"features":{"metadata.version":{"min_version":1,"max_version":21},'
+        b'"kraft.version":{"min_version":0,"max_version":1},"group.version":{"min_version":1,"max_version":1},'
+        b'"transaction.version":{"min_version":1,"max_version":2}},'
+        b'"host":"mill.example","timestamp":"1600000000000","port":9092,"version":5}'
     )
     assert codec.decode_broker(codec.encode_broker(broker)) == broker
 
