@@ -1,7 +1,8 @@
 """Fixtures that start real parts: each test gets what it needs on free ports, and nothing is left behind.
 
 A test marked `soak(rounds=N, minutes=M)` has two forms. Its fixture `rounds` counts from 0: to N as a rule,
-with `--soak` for M minutes. What it has recorded by `record_property` is then printed at the end.
+with `--soak` for M minutes, or, where it is marked with `soak_rounds` instead, to that number. What it has recorded by
+`record_property` is then printed at the end.
 
 `broker` is the plugin's own fixture (docs/testing.md).
 
@@ -108,11 +109,13 @@ def rounds(request):
 
     def count():
         number, deadline = 0, time.monotonic() + 60 * kwargs["minutes"]
-        while time.monotonic() < deadline if is_long else number < kwargs["rounds"]:
+        while time.monotonic() < deadline:
             yield number
             number += 1
 
-    return count()
+    if is_long and "minutes" in kwargs:
+        return count()
+    return iter(range(kwargs["soak_rounds" if is_long else "rounds"]))
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,14 @@
-"""The one wiring place: a broker made of its parts, from start to drained stop.
+"""A broker, from start to drained stop.
 
-    start   metadata store → logs opened and recovered → services → socket bound → registered → leader epochs raised →
-            partitions led → serving → admin endpoint and chores
-    stop    the same backwards: connections drained → logs synced, checkpointed and closed → registration given up
+    start   metadata store → logs opened and recovered → services → socket bound → registered →
+            alone: leader epochs raised, partitions led → serving → in a cluster: joined (`cluster_member`) →
+            admin endpoint and chores
+    stop    the same backwards: in a cluster left → connections drained → logs synced, checkpointed and closed →
+            registration given up
 
-What has been started is on `_closing`, so a start that fails half-way is undone as a stop is. `metadata_publisher`
-follows the changes of the cluster, and `chores` has what the broker repeats by itself.
+What has been started is on `_closing`, so a start that fails half-way is undone as a stop is. `assembly` makes the
+services of their parts, `metadata_publisher` follows the changes of the cluster, and `chores` has what the broker
+repeats by itself.
 """
 
 from __future__ import annotations
@@ -15,46 +18,41 @@ import logging
 import resource
 from contextlib import AsyncExitStack
 from functools import partial
-from random import randrange
+from typing import TYPE_CHECKING
 
 from millrace.addresses import Address
 from millrace.clock import Clock
-from millrace.config import MAX_INT
 from millrace.descriptor_pool import PooledFileSystem, file_limit
 from millrace.fs import OsFileSystem
-from millrace_broker.admin.chores import Chores, broker_chores
+from millrace_broker.admin.chores import Chore, Chores, broker_chores
 from millrace_broker.admin.health import judge
 from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.service import AdminService
+from millrace_broker.admin.stray_requests import StrayRequests
 from millrace_broker.admin.vitals import Vitals
+from millrace_broker.assembly import Foundation, new_services
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.leader_epochs import raise_leader_epochs
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.producer_ids import ProducerIds
-from millrace_broker.cluster.store import MetadataStore
-from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
-from millrace_broker.groups.group_coordinator import GroupCoordinator
-from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.api import Services
-from millrace_broker.handlers.registry import APIS, warm_up
+from millrace_broker.handlers.registry import warm_up
 from millrace_broker.metadata_publisher import MetadataPublisher, NewestView, cleaner_config
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
-from millrace_broker.replication.fetch_sessions import FetchSessions
-from millrace_broker.replication.log_dir_mover import LogDirMover
-from millrace_broker.replication.purgatory import Purgatory
-from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.startup.identity import identified, registration
+from millrace_broker.startup.identity import identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogConfig, LogManager
-from millrace_broker.txns.markers import MarkerWriter
-from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
+
+if TYPE_CHECKING:
+    from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+    from millrace_broker.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
 
+FAILED_DIRS_INTERVAL_MS = 1_000  # between two looks for data directories that have failed
+REFUSED_ROLES_INTERVAL_MS = 10_000  # between two requests for roles that were refused for want of room
 ADMIN_WAITS_FOR_LOGS_S = 1.0  # where it takes longer to open them, it can be asked meanwhile
 
 
@@ -67,13 +65,13 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._fs = PooledFileSystem(OsFileSystem(), file_limit(open_files, options.broker.max_connections))
-        self._zookeeper_offsets: ZooKeeperOffsets | None = None
+        self._member: ClusterMember | None = None
         self._store = self._metadata_store()
         self._views = NewestView(self._loop)
         self._metrics = RequestMetrics()
         self._vitals = Vitals(self._store, clock, self._largest_batch_bytes)
         self._admin = AdminService(options, self._fs, clock, lambda: judge(self._vitals.facts()), self._state)
-        self._epochs_are_raised = False
+        self._epochs_are_raised = options.zookeeper is not None  # by the controller, as this broker registers
         self._closing = AsyncExitStack()
         self._metadata: MetadataCache
         self._configs: ConfigManager
@@ -87,12 +85,18 @@ class Broker:
         """Starts to serve and returns the address that clients connect to; a MillraceError says why it can't."""
         view = await self._start_store()
         await self._open_logs(view)
-        self._services = self._new_services()
+        self._assemble()
         bound = await self._bind()
         await asyncio.to_thread(self._store.register_broker, registration(self._options, bound))
-        self._epochs_are_raised = await asyncio.to_thread(raise_leader_epochs, self._store, self._broker_id, self._logs)
+        if isinstance(self._store, LocalStore):
+            self._epochs_are_raised = await asyncio.to_thread(
+                raise_leader_epochs, self._store, self._broker_id, self._logs
+            )
         await self._follow_cluster()
         await self._server.serve()
+        if self._member is not None:
+            self._closing.push_async_callback(self._member.leave)
+            await self._member.join()
         self._vitals.is_starting = False
         return bound
 
@@ -102,32 +106,34 @@ class Broker:
         if not self._admin.is_listening:
             await self._listen_admin()
         self._closing.callback(self._admin.remove_address)
-        await self._admin.serve(self._maintenance, self._metrics, self._services, self._server)
+        await self._admin.serve(self._maintenance, self._stray_requests(), self._metrics, self._services, self._server)
         chores = Chores()
         self._closing.push_async_callback(chores.stop)
         chores.start(broker_chores(self._options, self._maintenance, self._services))
+        if self._member is not None:
+            report_dirs = partial(self._member.report_failed_dirs, self._logs.health)
+            ask = self._member.ask_for_refused_roles
+            chores.start([Chore(FAILED_DIRS_INTERVAL_MS, report_dirs), Chore(REFUSED_ROLES_INTERVAL_MS, ask)])
 
     async def stop(self) -> None:
         """Drains and closes; everything that was appended is on the disk afterwards."""
         self._vitals.is_stopping = True
         await self._closing.aclose()
 
-    def _metadata_store(self) -> MetadataStore:
+    def _metadata_store(self) -> LocalStore | ZooKeeperStore:
         options = self._options
         if options.zookeeper is None:
-            return LocalStore(self._fs, options.data_dirs[0])
+            return LocalStore(self._fs, options.data_dirs[0], named_cluster(options, self._fs))
         # A standalone broker is spared the time and memory of ZooKeeper's client.
         from millrace_broker.cluster.zookeeper_store import ZooKeeperStore  # noqa: PLC0415
 
-        store = ZooKeeperStore(
+        return ZooKeeperStore(
             options.zookeeper,
             self._clock,
             session_timeout_ms=options.broker.zookeeper_session_timeout_ms,
             connection_timeout_ms=options.broker.zookeeper_connection_timeout_ms,
-            deletes_topics=options.broker.delete_topic_enable,
+            named=named_cluster(options, self._fs),
         )
-        self._zookeeper_offsets = ZooKeeperOffsets(store.session)
-        return store
 
     async def _start_store(self) -> ClusterView:
         self._closing.push_async_callback(asyncio.to_thread, self._store.close)
@@ -163,68 +169,46 @@ class Broker:
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
         self._admin.remove_address()
         for topic_partition in self._logs.logs():
-            if topic_partition.topic not in view.topics:
+            if topic_partition.topic not in (view.topics or view.topic_configs):
                 logger.warning("%s is on the disk but no topic of the cluster; left as it is", topic_partition)
+
+    def _stray_requests(self) -> StrayRequests:
+        services = self._services
+        return StrayRequests(
+            self._broker_id,
+            self._logs,
+            services.metadata,
+            services.topics,
+            producer_ids=services.producer_ids,
+            internal_topics=(services.groups.topic, services.txns.topic),
+        )
 
     async def _close_logs(self) -> None:
         await asyncio.to_thread(self._logs.close, epochs_are_raised=self._epochs_are_raised)
 
-    def _new_services(self) -> Services:
-        options, store, metadata, configs = self._options, self._store, self._metadata, self._configs
-        config, clock, loop = configs.layers.broker_config(), self._clock, self._loop
-        replicas = ReplicaManager(self._logs, Purgatory(loop.call_later))
-        self._maintenance = LogMaintenance(
-            self._logs, self._cleaner, replicas, clock, options.broker.maintenance_request_interval_ms
-        )
-        self._closing.push_async_callback(self._maintenance.checkpoint_high_watermarks)
-        topics = TopicManager(options.broker, store, metadata, configs.check_topic_config)
-        consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.view)
-        replayers = consumer_groups.replayers
-        groups = GroupCoordinator(
-            options.groups, replicas, metadata, topics, clock=clock, call_later=loop.call_later, replayers=replayers
-        )
-        producer_ids = ProducerIds(
-            partial(store.reserve_producer_ids, self._broker_id),
-            lambda: max(replicas.first_free_producer_id(), txns.first_free_producer_id()),
-        )
-        txns = TransactionCoordinator(
-            options.transactions,
-            replicas,
-            metadata,
-            topics,
-            MarkerWriter(replicas, groups),
-            broker_id=self._broker_id,
-            producer_ids=producer_ids,
-            clock=clock,
-            call_later=loop.call_later,
-            call_soon=loop.call_soon,
-        )
-        mover = LogDirMover(
+    def _assemble(self) -> None:
+        base = Foundation(
+            self._broker_id,
+            self._options,
+            self._clock,
+            self._store,
+            self._metadata,
+            self._configs,
             self._logs,
-            replicas,
-            self._cleaner.follow,
-            lambda: self._services.config.replica_alter_log_dirs_io_max_bytes_per_second,
+            self._cleaner,
+            self._metrics,
+            self._closing,
         )
-        self._closing.push_async_callback(mover.close)
-        new_session_id = partial(randrange, 1, MAX_INT)
-        return Services(
-            config=config,
-            clock=clock,
-            metadata=metadata,
-            replicas=replicas,
-            topics=topics,
-            groups=groups,
-            consumer_groups=consumer_groups,
-            zookeeper_offsets=self._zookeeper_offsets,
-            configs=configs,
-            apis=APIS,
-            broker_id=self._broker_id,
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, new_session_id),
-            producer_ids=producer_ids,
-            errors=self._metrics.errors,
-            log_dirs=mover,
-            txns=txns,
-        )
+        self._services = services = new_services(base)
+        interval_ms = self._options.broker.maintenance_request_interval_ms
+        self._maintenance = LogMaintenance(self._logs, self._cleaner, services.replicas, self._clock, interval_ms)
+        self._closing.push_async_callback(self._maintenance.checkpoint_high_watermarks)
+        self._closing.push_async_callback(services.log_dirs.close)
+        self._closing.push_async_callback(services.roles.close)
+        if not isinstance(self._store, LocalStore):
+            from millrace_broker.cluster_member import new_member  # noqa: PLC0415  # for the same reason
+
+            self._member = new_member(self._options, services, self._store)
 
     async def _bind(self) -> Address:
         services, options = self._services, self._options
@@ -237,7 +221,9 @@ class Broker:
         return Address(host=host, port=port)
 
     async def _follow_cluster(self) -> None:
-        publisher = MetadataPublisher(self._services, self._cleaner, self._views)
+        publisher = MetadataPublisher(
+            self._services, self._cleaner, self._views, decides_roles=isinstance(self._store, LocalStore)
+        )
         await publisher.publish(self._views.take_at_once() or self._store.view())
         self._closing.push_async_callback(publisher.stop)
         publisher.follow()
@@ -255,6 +241,7 @@ class Broker:
         return {
             "broker_id": self._broker_id,
             "cluster_id": self._metadata.view.cluster_id,
+            "controller_id": self._metadata.view.controller_id,
             "partitions": len(self._services.replicas.partitions),
             "connections": self._server.connection_count,
         }

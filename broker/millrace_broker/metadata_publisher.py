@@ -1,8 +1,9 @@
 """Brings each newer view of the cluster to the parts of the broker that act upon it.
 
 The metadata store tells of views on its own threads. They are acted upon on the event loop, one at a time: the newest
-against the one that was published last (`cluster.view_changes`). Logs are made and deleted in a worker thread, and
-requests are answered meanwhile. Clients are told of a view only after all of it has been done.
+against the one that was published last (`cluster.view_changes`). Clients are told of a view only after all of it has
+been done. In a cluster, the controller says by LeaderAndIsr and StopReplica which partitions this broker leads and
+follows; a broker alone reads it from the views.
 """
 
 from __future__ import annotations
@@ -10,20 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from millrace.errors import MillraceError
 from millrace_broker.cluster.config_manager import layers_of
 from millrace_broker.cluster.view import ClusterView
-from millrace_broker.cluster.view_changes import BecomeLeader, view_changes
+from millrace_broker.cluster.view_changes import standalone_roles, view_changes
 from millrace_broker.handlers.api import Services
 from millrace_broker.properties.broker_config import BrokerConfig
-from millrace_broker.storage import CleanerConfig, LogCleaner, NewLog, TopicPartition
+from millrace_broker.storage import CleanerConfig, LogCleaner
 
 logger = logging.getLogger(__name__)
-
-LED_AT_ONCE = 500  # partitions, before other requests have their turn
 
 
 class NewestView:
@@ -58,24 +57,31 @@ class NewestView:
 
 
 class MetadataPublisher:
-    """Does what the changes of the cluster ask of one broker."""
+    """Does what the changes of the cluster ask of one broker.
 
-    def __init__(self, services: Services, cleaner: LogCleaner, views: NewestView) -> None:
+    With `decides_roles` the views say what this broker leads, as there is no controller.
+    """
+
+    def __init__(self, services: Services, cleaner: LogCleaner, views: NewestView, *, decides_roles: bool) -> None:
         self._services = services
         self._cleaner = cleaner
         self._views = views
-        self._published = replace(services.metadata.view, topics={})  # of which nothing is led yet
+        self._decides_roles = decides_roles
+        self._published = replace(services.metadata.view, topics={}, topic_configs={})  # of which nothing is done yet
         self._following: asyncio.Task[None] | None = None
 
     async def publish(self, view: ClusterView) -> None:
         """Acts upon a view and then shows it to clients."""
         services = self._services
-        changes = view_changes(self._published, view, services.broker_id, services.replicas.offline)
+        changes = view_changes(self._published, view)
+        services.metadata.topic_configs = view.topic_configs
         if changes.has_new_configs:
             self._reconfigure(view)
-        if changes.logs_to_delete:
-            await self._delete(changes.logs_to_delete)
-        await self._lead(changes.to_lead)
+        if changes.new_topic_configs:
+            services.replicas.configure(changes.new_topic_configs)
+        if self._decides_roles:
+            await services.roles.in_turn(partial(self._change_roles, self._published, view))
+        services.replicas.take_live_brokers(view.brokers)
         self._published = view
         services.metadata.update(view)
         if changes.removed_topics:
@@ -104,49 +110,18 @@ class MetadataPublisher:
         services.configs.set_layers(layers)
         services.config = layers.broker_config()
         self._cleaner.reconfigure(cleaner_config(services.config))
+        services.roles.resize_fetchers(services.config.num_replica_fetchers)
         try:
             services.replicas.reconfigure(layers.log_defaults())
         except MillraceError:
             logger.exception("not every log has its new settings")
 
-    async def _delete(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        services, dropped = self._services, []
-        for topic_partition in topic_partitions:
-            services.replicas.offline.discard(topic_partition)
-            if topic_partition in services.replicas.partitions:
-                services.groups.led.resigned(topic_partition)
-                services.txns.led.resigned(topic_partition)
-                services.replicas.drop(topic_partition)
-                dropped.append(topic_partition)
-        try:
-            await asyncio.to_thread(services.replicas.delete_logs, dropped)
-        except MillraceError:
-            logger.exception("not every log of a deleted topic can be deleted")
-
-    async def _lead(self, partitions: Sequence[BecomeLeader]) -> None:
-        wanted = [NewLog(one.topic_partition, one.topic_id, one.topic_config) for one in partitions]
-        if not self._services.replicas.has_logs(wanted):
-            await asyncio.to_thread(self._services.replicas.make_logs, wanted)
-        for count, partition in enumerate(partitions, 1):
-            self._become_leader(partition)
-            if count % LED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-
-    def _become_leader(self, partition: BecomeLeader) -> None:
-        services, topic_partition = self._services, partition.topic_partition
-        try:
-            services.replicas.lead(
-                topic_partition,
-                partition.topic_id,
-                partition.leader_epoch,
-                partition.topic_config,
-                len(partition.replicas),
-            )
-            services.log_dirs.resume(topic_partition)
-            services.groups.led.elected(topic_partition)
-            services.txns.led.elected(topic_partition)
-        except MillraceError:
-            logger.exception("%s can't be led", topic_partition)
+    async def _change_roles(self, before: ClusterView, after: ClusterView) -> None:
+        services = self._services
+        changes = standalone_roles(before, after, services.broker_id, services.replicas.offline)
+        await services.roles.stop(changes.to_stop)
+        await services.roles.set_aside_others(changes.to_lead)
+        await services.roles.become(changes.to_lead)
 
 
 def cleaner_config(config: BrokerConfig) -> CleanerConfig:

@@ -1,4 +1,4 @@
-"""Counts requests, groups and transactions in plain numbers; Prometheus reads them when it asks."""
+"""Counts requests, replicas, groups and transactions in plain numbers; Prometheus reads them when it asks."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ class RequestMetrics:
         api.queue_seconds += queue_seconds * requests
         api.handler_seconds += handler_seconds
         return api
+
+
+@dataclass(slots=True)
+class IsrCounts:
+    """Changes of the in-sync replicas that this broker has proposed as a leader."""
+
+    shrinks: int = 0
+    expands: int = 0
+    failed: int = 0  # refused by the controller
+
+
+@dataclass(slots=True)
+class ElectionCounts:
+    """The leaders that this broker has elected as the controller; first leaders of new partitions don't count."""
+
+    elected: int = 0
+    unclean: int = 0  # counted in elected too
+    seconds: float = 0.0  # from the event that makes elections necessary to the last write of them
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """The broker killed for real: what it acknowledged is there afterwards, what was torn is cut and said."""
 
+import json
 import random
 import re
 import subprocess
@@ -159,3 +160,21 @@ def test_a_clean_stop_keeps_everything_and_needs_no_recovery(tmp_path):
         (record,) = read_all(broker.bootstrap, "events")
         assert record == (0, 77, b"key", b"kept", (("h", b"v"),))
         assert "truncated" not in broker.read_log()
+
+
+def test_a_topic_is_created_beside_the_log_that_a_crash_has_left_of_a_deleted_one(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            SyncProducer(cluster).send("events", 0, [NewRecord(b"old")] * 3)
+        broker.kill()
+        metadata = json.loads((tmp_path / "metadata.json").read_text())
+        assert metadata["topics"].pop("events")
+        (tmp_path / "metadata.json").write_text(json.dumps(metadata))  # deleted, as the crash came before the log went
+        broker.start()
+        with Cluster(broker.bootstrap) as cluster:
+            SyncProducer(cluster).send("events", 0, [NewRecord(b"new")])
+        assert [one.value for one in read_all(broker.bootstrap, "events")] == [b"new"]
+        (kept,) = tmp_path.glob("events-0.*-stray/*.log")
+        assert kept.read_bytes().count(b"old") == 3
+        broker.restart()
+        assert [one.value for one in read_all(broker.bootstrap, "events")] == [b"new"]

@@ -13,7 +13,8 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
+from copying import PARTITIONS, PATIENCE_S, Copier, Reader
 
 from millrace.client import Admin, Cluster
 from millrace.errors import SetupError
@@ -24,11 +25,9 @@ from millrace.testing.broker import BrokerProcess
 from millrace.testing.kafka import find_kafka
 
 COPIERS = Path(__file__).parent / "copiers"
-PARTITIONS = 2
 AT_ONCE = 6
 AT_MOST_AHEAD = 300
 PAUSE_S = 0.1
-PATIENCE_S = 240
 MOST_KILLS = 200
 PROPERTIES = {
     "log.flush.interval.messages": "1",
@@ -36,31 +35,6 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
 }
-
-
-class Copier(threading.Thread):
-    """A client in a process of its own, started again whenever that ends, till it is told to stop."""
-
-    def __init__(self, name, command, log):
-        super().__init__(name=name, daemon=True)
-        self.command, self.log = command, log
-        self.stopping, self.process = threading.Event(), None
-
-    def run(self):
-        with self.log.open("wb") as log:
-            while not self.stopping.is_set():
-                self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
-                self.process.wait()
-
-    def kill(self):
-        if self.process is not None:
-            self.process.kill()
-
-    def stop(self):
-        self.stopping.set()
-        while self.is_alive():
-            self.kill()
-            self.join(0.1)
 
 
 class Feeder(threading.Thread):
@@ -89,47 +63,6 @@ class Feeder(threading.Thread):
     def expected(self):
         """By partition, all that was sent."""
         return [[number for number in range(1, self.sent + 1) if number % PARTITIONS == at] for at in range(PARTITIONS)]
-
-
-class Reader(threading.Thread):
-    """Reads all committed records of all destinations, and tells how far each has come."""
-
-    def __init__(self, bootstrap, names):
-        super().__init__(daemon=True)
-        self.consumer = Consumer({
-            "bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-        })  # fmt: skip
-        places = [(f"{name}-out", partition) for name in names for partition in range(PARTITIONS)]
-        self.consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
-        self.names, self.found, self.counts = names, defaultdict(list), dict.fromkeys(names, 0)
-        self.progress, self.stopping = threading.Condition(), threading.Event()
-
-    def run(self):
-        while not self.stopping.is_set():
-            messages = [one for one in self.consumer.consume(1000, timeout=0.1) if not one.error()]
-            with self.progress:
-                for one in messages:
-                    self.found[one.topic(), one.partition()].append(int(one.value()))
-                    self.counts[one.topic().removesuffix("-out")] += 1
-                self.progress.notify_all()
-        self.consumer.close()
-
-    def await_counts(self, wanted):
-        """Until of each destination as many records have come as are wanted of it."""
-        with self.progress:
-            came = self.progress.wait_for(
-                lambda: all(self.counts[name] >= wanted[name] for name in self.names), PATIENCE_S
-            )
-            assert came, f"wanted {wanted}, came {self.counts}"
-
-    def copied(self, name):
-        """By partition, what one client has copied."""
-        return [self.found[f"{name}-out", partition] for partition in range(PARTITIONS)]
-
-    def stop(self):
-        self.stopping.set()
-        self.join()
 
 
 def commands(bootstrap, folder):

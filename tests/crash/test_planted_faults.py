@@ -5,18 +5,21 @@ The clients are those of `test_histories_under_faults.py`, the faults are `histo
 
 import faulty_broker
 import pytest
+from cluster_faults import others
 from faulty_broker import FAULTS
-from playing import PATIENCE_S, PROPERTIES, history_of, playing
+from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, PROPERTIES, TOPIC, history_of, playing
 
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.histories.check import check
 from millrace_ops.histories.events import Action
 from millrace_ops.histories.finding import Anomaly
+from millrace_support.relayed_clusters import relayed_cluster
 
 READERS = ("confluent-assigned", "aiokafka-assigned")
 SENDERS = ("confluent-sender", "aiokafka-sender")
 TRANSACTORS = ("confluent-transactor", "aiokafka-transactor")
 SENT, TRANSACTED = {Action.SEND: 20}, {Action.TRANSACTION: 20}
+OF_CLUSTERS = "waits_for_no_follower"
 FOUND = {
     "cuts_the_log": (Anomaly.INCONSISTENT_OFFSET, SENDERS, SENT),
     "loses_answers,checks_no_sequence": (Anomaly.DUPLICATE, SENDERS, SENT),
@@ -58,5 +61,29 @@ def test_lost_answers_alone_are_no_fault(tmp_path):
     assert findings_beside(tmp_path, "loses_answers", (*SENDERS, *TRANSACTORS), SENT | TRANSACTED) == []
 
 
+def test_a_leader_that_waits_for_no_follower_is_found(zookeeper, tmp_path):
+    """What it has acknowledged while the others were out of reach is gone with it."""
+    program = (faulty_broker.__file__, OF_CLUSTERS)
+    with (
+        relayed_cluster(tmp_path, zookeeper.address, properties=CLUSTER_PROPERTIES, program=program) as cluster,
+        (tmp_path / "history").open("w+") as file,
+    ):
+        with playing(cluster, file, (*SENDERS, *READERS), replication_factor=3) as recorder:
+            assert recorder.await_done(SENT, PATIENCE_S), cluster.read_log()[-4000:]
+            controller = cluster.controller()  # which confirms its own changes of the ISR
+            broker = next(leader for leader in leaders(cluster) if leader != controller)
+            cluster.cut_between(broker, others(cluster, broker))
+            assert recorder.await_done({Action.SEND: 10}, PATIENCE_S), cluster.read_log()[-4000:]
+            cluster.brokers[broker].kill()
+            cluster.heal(breaks=True)  # an answer that is held back would bring records to a follower
+            assert recorder.await_done(SENT, PATIENCE_S), cluster.read_log()[-4000:]
+        findings = {finding.anomaly for finding in check(history_of(file), allowed={Anomaly.WRITE_CYCLE})}
+    assert Anomaly.LOST_WRITE in findings or Anomaly.INCONSISTENT_OFFSET in findings
+
+
+def leaders(cluster):
+    return [cluster.until(lambda one: one.leader >= 0, TOPIC, partition).leader for partition in range(PARTITIONS)]
+
+
 def test_every_fault_is_planted():
-    assert {name for names in FOUND for name in names.split(",")} == FAULTS.keys()
+    assert {name for names in (*FOUND, OF_CLUSTERS) for name in names.split(",")} == FAULTS.keys()

@@ -14,6 +14,7 @@ from millrace.errors import CoordinatorLoadInProgressError, ErrorCode
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
+from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
@@ -26,9 +27,13 @@ from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.properties.transaction_config import TransactionConfig
+from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica import Isolation
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import LogManager, TopicPartition
+from millrace_broker.txns.marker_sender import MarkerRequests, MarkerSender, write_markers
 from millrace_broker.txns.markers import MarkerWriter
 from millrace_broker.txns.transaction import End, InitProducer
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
@@ -53,7 +58,7 @@ class Home:
         self.logs = LogManager(fs, self.clock, ["/data"], defaults, "A" * 22, 1)
         self.logs.start()
         loop = asyncio.get_running_loop()
-        self.replicas = ReplicaManager(self.logs, Purgatory(loop.call_later))
+        self.replicas = ReplicaManager(self.logs, Purgatory(loop.call_later), IsrTables(1, self.clock))
         partition = PartitionInfo(0, 1, 0, (1,), (1,))
         topics = {
             key.topic: TopicInfo(key.topic, UUID(int=number), (partition,), {})
@@ -63,20 +68,22 @@ class Home:
         store = LocalStore(fs, "/data")
         manager = TopicManager(BrokerConfig.from_properties({}), store, metadata, lambda _: None)
         shared = {"clock": self.clock, "call_later": loop.call_later}
+        requests = MarkerRequests(write_markers, metadata.address_of, "alone")
         self.groups = GroupCoordinator(GroupConfig(), self.replicas, metadata, manager, **shared)
         self.txns = TransactionCoordinator(
             TransactionConfig(),
             self.replicas,
             metadata,
             manager,
-            MarkerWriter(self.replicas, self.groups),
+            MarkerSender(MarkerWriter(self.replicas, self.groups), metadata, requests, broker_id=1),
+            deletions=DeletionLookup(metadata, store.has_partition),
             broker_id=1,
             producer_ids=ProducerIds(lambda at_least: store.reserve_producer_ids(1, at_least), lambda: 0),
             call_soon=loop.call_soon,
             **shared,
         )
         for key in PARTITIONS:  # states come first: their markers find the others not there yet
-            self.replicas.lead(key, topics[key.topic].topic_id, 0, {})
+            self.replicas.lead(key, topics[key.topic].topic_id, {}, Leadership.alone(1))
             self.groups.led.elected(key)
             self.txns.led.elected(key)
 
@@ -130,7 +137,7 @@ class Home:
         partition = self.replicas.partition(key)
         found, offset = [], 0
         while offset < partition.last_stable_offset:
-            records, aborted = partition.read(offset, 1 << 20, at_least_one=True, committed=True)
+            records, aborted = partition.read(offset, 1 << 20, at_least_one=True, isolation=Isolation.READ_COMMITTED)
             found += [int(record.value) for record in committed_records(bytes(records), aborted)]
             offset = partition.last_stable_offset
         return found

@@ -22,6 +22,7 @@ from millrace.wire.header import encode_response_header, read_request_header
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 EARLIEST = -2
+OLD_EPOCH, LEADER_EPOCH = 3, 7  # the log's first batch was written under another leader
 ROUND_TRIP_S = 0.005
 
 
@@ -77,7 +78,8 @@ class FakeBroker:
         code = self.errors.get((topic, index), 0 if leader == self.id else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         latest = 10 + index if request.isolation_level == COMMITTED else 20 + index
         offset = index if wanted.timestamp == EARLIEST else latest
-        return {"partition_index": index, "error_code": code, "timestamp": -1, "offset": offset, "leader_epoch": 0}
+        epoch = OLD_EPOCH if wanted.timestamp == EARLIEST else LEADER_EPOCH
+        return {"partition_index": index, "error_code": code, "timestamp": -1, "offset": offset, "leader_epoch": epoch}
 
 
 class FakeCluster:
@@ -139,7 +141,7 @@ def test_ten_thousand_partitions_take_few_requests_of_bounded_size(fake):
     found = look(cluster, partitions)
     seconds = time.perf_counter() - began
     assert list(found) == partitions
-    assert found["topic-7", 3] == LogOffsets(3, 13, 23)
+    assert found["topic-7", 3] == LogOffsets(3, 13, 23, LEADER_EPOCH)
     assert cluster.requests == {ApiKey.METADATA: 1, ApiKey.LIST_OFFSETS: 3 * 10_000 / PARTITIONS_PER_REQUEST}
     assert cluster.largest == PARTITIONS_PER_REQUEST
     assert seconds < 10
@@ -149,7 +151,7 @@ def test_each_leader_is_asked_for_its_own_partitions_once_for_each_question(fake
     leaders = {("events", index): index % 3 for index in range(30)}
     cluster = fake(3, leaders)
     found = look(cluster, leaders, UNCOMMITTED)
-    assert found == {("events", index): LogOffsets(index, 20 + index) for index in range(30)}
+    assert found == {("events", index): LogOffsets(index, 20 + index, None, LEADER_EPOCH) for index in range(30)}
     assert cluster.requests == {ApiKey.METADATA: 1, ApiKey.LIST_OFFSETS: 2 * 3}
 
 
@@ -157,7 +159,7 @@ def test_a_leader_that_has_moved_is_looked_for_once_more(fake):
     leaders = {("events", index): 1 for index in range(4)}
     cluster = fake(2, leaders)
     cluster.told_leaders = leaders | {("events", 2): 0}
-    assert look(cluster, leaders)["events", 2] == LogOffsets(2, 12, 22)
+    assert look(cluster, leaders)["events", 2] == LogOffsets(2, 12, 22, LEADER_EPOCH)
     assert cluster.requests == {ApiKey.METADATA: 2, ApiKey.LIST_OFFSETS: 3 * 3}
 
 
@@ -178,7 +180,7 @@ def test_a_leader_that_does_not_have_the_partition_leaves_the_others_their_answe
 def test_partitions_without_a_leader_and_unknown_ones_have_errors(fake):
     cluster = fake(1, {("events", 0): 0, ("events", 1): -1})
     found = look(cluster, [("events", 0), ("events", 1), ("events", 7), ("nowhere", 0)])
-    assert found["events", 0] == LogOffsets(0, 10, 20)
+    assert found["events", 0] == LogOffsets(0, 10, 20, LEADER_EPOCH)
     assert isinstance(found["events", 1], BrokerError)
     assert str(found["events", 1]).startswith("events-1 has no leader at present")
     assert isinstance(found["events", 7], UnknownTopicError)
@@ -222,6 +224,6 @@ def test_a_real_broker_tells_the_offsets_of_each_partition(broker):
         partitions = [("events", 2), ("events", 1), ("events", 3), ("events", 1)]
         found = read_log_offsets(cluster, partitions, COMMITTED, metadata=cluster.metadata())
     assert list(found) == [("events", 2), ("events", 1), ("events", 3)]
-    assert found["events", 2] == LogOffsets(0, 0, 0)
-    assert found["events", 1] == LogOffsets(1, 2, 2)
+    assert found["events", 2] == LogOffsets(0, 0, 0, 0)
+    assert found["events", 1] == LogOffsets(1, 2, 2, 0)
     assert isinstance(found["events", 3], UnknownTopicError)

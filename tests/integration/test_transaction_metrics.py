@@ -108,6 +108,6 @@ def test_fenced_producers_transactions_that_time_out_and_loading(broker):
 
 def test_every_family_of_transactions_is_on_the_page(broker):
     names = {one.name for one in families(broker) if "transaction" in one.name or "stable" in one.name}
-    assert len(names) == 13
+    assert len(names) == 14
     page = DOCS.read_text(encoding="utf-8")
     assert [name for name in names if f"`{name}`" not in page] == []

@@ -1,4 +1,4 @@
-"""Transactions by hand: what a reader of committed records waits for, and what two brokers of a cluster refuse."""
+"""Transactions by hand: what a reader of committed records waits for."""
 
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,6 @@ from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
-from millrace_support.await_brokers import await_brokers
 from millrace_support.raw import RawConnection
 
 NOT_SEEN_YET = (
@@ -45,12 +44,12 @@ class Client:
         answer = self.raw.request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, fields)
         return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
 
-    def produce(self, topic, partition=0, *, raw=None):
+    def produce(self, topic):
         producer = BatchProducer(self.producer_id, self.epoch, 0)
         batch = encode_batch([NewRecord(b"value")], producer=producer, flags=TRANSACTIONAL_FLAG)
-        data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
+        data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
         fields = {"transactional_id": self.id, "acks": -1, "timeout": 5000, "topic_data": data}
-        return (raw or self.raw).request(ApiKey.PRODUCE, 9, fields).responses[0].partition_responses[0].error_code
+        return self.raw.request(ApiKey.PRODUCE, 9, fields).responses[0].partition_responses[0].error_code
 
     def end(self, *, commit=True):
         fields = {"transactional_id": self.id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
@@ -85,38 +84,18 @@ def test_the_end_of_a_transaction_releases_its_readers(broker, commit):
         assert len(found.aborted_transactions) == (not commit)
 
 
+def test_offsets_can_be_added_before_any_group_was_looked_for(tmp_path):
+    """As clients do whose consumers have no group: they look for its coordinator after that."""
+    with BrokerProcess(tmp_path / "data") as broker, RawConnection(broker.bootstrap) as raw:
+        client = Client(raw, "t")
+        fields = {
+            "transactional_id": client.id, "producer_id": client.producer_id, "producer_epoch": client.epoch,
+            "group_id": "g",
+        }  # fmt: skip
+        assert raw.request(ApiKey.ADD_OFFSETS_TO_TXN, 3, fields).error_code == 0
+
+
 def purgatory_size(broker):
     text = urllib.request.urlopen(f"{broker.admin_url}/metrics").read().decode()
     (line,) = [line for line in text.splitlines() if line.startswith("millrace_purgatory_size ")]
     return float(line.split()[1])
-
-
-def test_a_transaction_spans_the_partitions_of_one_broker(tmp_path, zookeeper):
-    """Of another broker's neither the coordinator nor the partition takes anything."""
-    place = f"{zookeeper.address}/spans"
-    with (
-        BrokerProcess(tmp_path / "1", zookeeper=place, broker_id=1) as first,
-        BrokerProcess(tmp_path / "2", zookeeper=place, broker_id=2) as second,
-        Cluster(first.bootstrap) as cluster,
-    ):
-        await_brokers({1, 2}, first, second)
-        Admin(cluster).create_topic("events", 2)
-        Admin(cluster).create_topic("__transaction_state", 1)
-        partitions = cluster.metadata(["events", "__transaction_state"]).topics
-        home = partitions["__transaction_state"].partitions[0].leader
-        here = next(index for index, one in partitions["events"].partitions.items() if one.leader == home)
-        raws = {1: first, 2: second}
-        with RawConnection(raws[home].bootstrap) as raw, RawConnection(raws[3 - home].bootstrap) as other:
-            client = Client(raw, "t")
-            assert once_seen(lambda: client.add("events", 1 - here)) == ErrorCode.POLICY_VIOLATION
-            assert once_seen(lambda: client.produce("events", 1 - here, raw=other)) == ErrorCode.POLICY_VIOLATION
-            assert once_seen(lambda: client.add("events", here)) == 0
-            assert once_seen(lambda: client.produce("events", here)) == 0
-            assert client.end() == 0
-
-
-def once_seen(ask):
-    """The answer of a broker that knows the topics by now."""
-    while (code := ask()) in NOT_SEEN_YET:
-        pass
-    return code

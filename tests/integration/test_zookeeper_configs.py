@@ -2,6 +2,8 @@
 
 import json
 import queue
+import time
+from dataclasses import replace
 from uuid import uuid4
 
 import confluent_kafka
@@ -9,7 +11,7 @@ import pytest
 
 from millrace.client import Admin, Cluster, Configs, ResourceKind
 from millrace.clock import SystemClock
-from millrace.errors import ErrorCode, InvalidPartitionsError, UnknownTopicError
+from millrace.errors import ErrorCode, UnknownTopicError
 from millrace.testing.broker import BrokerProcess
 from millrace.zk import codec, paths
 from millrace.zk.operations import Create, Delete, SetData
@@ -39,9 +41,9 @@ def raw(address):
 class Observed:
     """A store, and the views that it tells of."""
 
-    def __init__(self, address, broker_id, **options):
+    def __init__(self, address, broker_id):
         self.views = queue.Queue()
-        self.store = ZooKeeperStore(address, SystemClock(), **options)
+        self.store = ZooKeeperStore(address, SystemClock())
         self.store.start(self.views.put)
         self.store.register_broker(BrokerInfo(broker_id, "127.0.0.1", 9092))
 
@@ -57,8 +59,8 @@ class Observed:
 def observe(address):
     opened = []
 
-    def start(broker_id, **options):
-        opened.append(Observed(address, broker_id, **options))
+    def start(broker_id):
+        opened.append(Observed(address, broker_id))
         return opened[-1]
 
     yield start
@@ -78,7 +80,7 @@ def test_a_changed_configuration_is_in_kafkas_nodes_and_seen_by_all(observe, raw
     one, other = observe(1), observe(2)
     one.store.create_topic(topic("t", 1, {"retention.ms": "7"}))
     one.store.set_topic_config("t", {"retention.ms": "8"})
-    assert one.store.view().topics["t"].config == {"retention.ms": "8"}, "who changes it sees it at once"
+    assert one.store.view().topic_configs["t"] == {"retention.ms": "8"}, "who changes it sees it at once"
     one.store.set_broker_config("1", {"log.retention.ms": "9"})
     one.store.set_broker_config(ALL_BROKERS, {"log.retention.ms": "10"})
     assert json.loads(raw.get("/config/topics/t")) == {"version": 1, "config": {"retention.ms": "8"}}
@@ -89,7 +91,7 @@ def test_a_changed_configuration_is_in_kafkas_nodes_and_seen_by_all(observe, raw
     ]
     view = other.until(lambda view: len(view.broker_configs) == 2)
     assert view.broker_configs == {"1": {"log.retention.ms": "9"}, ALL_BROKERS: {"log.retention.ms": "10"}}
-    other.until(lambda view: view.topics["t"].config == {"retention.ms": "8"})
+    other.until(lambda view: view.topic_configs.get("t") == {"retention.ms": "8"})
     with pytest.raises(UnknownTopicError):
         one.store.set_topic_config("nobody", {})
 
@@ -107,62 +109,55 @@ def test_what_another_tool_writes_takes_effect(observe, raw):
     one.store.create_topic(topic("t", 1))
     data = codec.encode_config({"retention.ms": "5"})
     assert raw.transact([SetData(paths.topic_config("t"), data)]) is None
-    one.until(lambda view: view.topics["t"].config == {"retention.ms": "5"})
+    one.until(lambda view: view.topic_configs.get("t") == {"retention.ms": "5"})
     assert raw.transact([Delete(paths.topic_config("t"))]) is None
-    one.until(lambda view: view.topics["t"].config == {})
+    one.until(lambda view: view.topic_configs.get("t", {}) == {})
     change = Create(paths.config_change(), codec.encode_config_change("topics/t"), sequential=True)
     assert raw.transact([Create(paths.topic_config("t"), data), change]) is None
-    one.until(lambda view: view.topics["t"].config == {"retention.ms": "5"})
+    one.until(lambda view: view.topic_configs.get("t") == {"retention.ms": "5"})
     assert raw.transact([Create(paths.broker_config("1"), b"no JSON")]) is None
     assert raw.transact([Create(paths.broker_config("2"), codec.encode_config({"a": "b"}))]) is None
     assert one.until(lambda view: view.broker_configs).broker_configs == {"2": {"a": "b"}}
 
 
-def test_partitions_are_added_once_and_those_of_another_tool_get_their_states(observe, raw):
-    one, other = observe(1), observe(2)
-    first = topic("t", 1)
-    one.store.create_topic(first)
-    one.store.add_partitions("t", added(1, 3))
-    assert json.loads(raw.get(paths.topic("t")))["partitions"] == {"0": [1], "1": [1], "2": [1]}
-    assert json.loads(raw.get(paths.topic("t")))["topic_id"] == codec.encode_id(first.topic_id)
-    assert json.loads(raw.get(paths.partition_state("t", 2)))["leader"] == 1
-    other.until(lambda view: len(view.topics.get("t", first).partitions) == 3)
-    with pytest.raises(InvalidPartitionsError, match="3 partitions by now"):
-        other.store.add_partitions("t", added(1, 2))
-    with pytest.raises(UnknownTopicError):
-        one.store.add_partitions("nobody", added(1, 2))
-    longer = codec.TopicAssignment(topic_id=first.topic_id, replicas=((1,),) * 5)
-    assert raw.transact([SetData(paths.topic("t"), codec.encode_topic(longer))]) is None
-    one.until(lambda view: len(view.topics["t"].partitions) == 5)
-    assert json.loads(raw.get(paths.partition_state("t", 4)))["leader"] == 1
+def awaited(cluster, holds):
+    """Waits until the metadata of a cluster is as it should be."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds(cluster.metadata(None).topics):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
-def test_many_partitions_are_added(observe, raw):
-    one = observe(1)
-    one.store.create_topic(topic("t", 1))
-    count = zookeeper_store.PARTITIONS_PER_TRANSACTION + 20
-    one.store.add_partitions("t", added(1, count))
-    assert len(one.store.view().topics["t"].partitions) == count
-    assert len(raw.children(paths.partitions("t"))) == count
+def test_partitions_and_deletions_of_another_tool_take_effect(tmp_path, address, raw):
+    with BrokerProcess(tmp_path / "data", zookeeper=address) as broker, Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("t", 1)
+        assignment = codec.decode_topic(raw.get(paths.topic("t")))
+        longer = replace(assignment, replicas=((1,),) * 5)
+        assert raw.transact([SetData(paths.topic("t"), codec.encode_topic(longer))]) is None
+        awaited(cluster, lambda topics: len(topics["t"].partitions) == 5)
+        assert codec.decode_partition_state(raw.get(paths.partition_state("t", 4))).leader == 1
+        assert raw.transact([Create(paths.delete_topic("t")), Create(paths.delete_topic("nobody"))]) is None
+        awaited(cluster, lambda topics: "t" not in topics)
+        Admin(cluster).create_topic("t", 2)
+        assert codec.decode_topic(raw.get(paths.topic("t"))).topic_id != assignment.topic_id
+        assert raw.children(paths.DELETE_TOPICS) in ([], ["nobody"])
+        assert sorted(one.name for one in (tmp_path / "data").glob("t-?")) == ["t-0", "t-1"]
 
 
-def test_the_controller_deletes_what_another_tool_wants_gone(observe, raw):
-    one, other = observe(1), observe(2)
-    one.store.create_topic(topic("t", 2))
-    other.until(lambda view: "t" in view.topics)
-    assert raw.transact([Create(paths.delete_topic("t")), Create(paths.delete_topic("nobody"))]) is None
-    one.until(lambda view: "t" not in view.topics)
-    other.until(lambda view: "t" not in view.topics)
-    assert raw.tree(paths.topic("t")) + raw.tree(paths.topic_config("t")) + raw.children(paths.DELETE_TOPICS) == []
-
-
-def test_a_wish_is_dropped_where_topics_may_not_be_deleted(observe, raw):
-    one = observe(1, deletes_topics=False)
-    one.store.create_topic(topic("t", 1))
-    assert raw.transact([Create(paths.delete_topic("t"))]) is None
-    one.store.create_topic(topic("later", 1))
-    assert raw.children(paths.DELETE_TOPICS) == []
-    assert "t" in one.store.view().topics
+def test_a_wish_is_dropped_where_topics_may_not_be_deleted(tmp_path, address, raw):
+    properties = {"delete.topic.enable": "false"}
+    with (
+        BrokerProcess(tmp_path / "data", zookeeper=address, properties=properties) as broker,
+        Cluster(broker.bootstrap) as cluster,
+    ):
+        Admin(cluster).create_topic("t", 1)
+        assert raw.transact([Create(paths.delete_topic("t"))]) is None
+        Admin(cluster).create_topic("later", 1)
+        assert set(cluster.metadata(None).topics) == {"t", "later"}
+        deadline = time.monotonic() + WAIT_S
+        while raw.children(paths.DELETE_TOPICS):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def test_a_broker_obeys_what_another_tool_writes(tmp_path, address, raw):

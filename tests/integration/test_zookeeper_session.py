@@ -1,16 +1,19 @@
 """The session with a real ZooKeeper: what a transaction answers, and whose an ephemeral node is."""
 
 import queue
+import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
 
+from millrace.addresses import Address, parse_address
 from millrace.errors import ZooKeeperError
 from millrace.zk.embedded import EmbeddedZooKeeper
 from millrace.zk.operations import Check, Create, Delete, Reason, Refused, SetData, Written
+from millrace_support.relays import Relays
 from millrace_support.zookeeper_sessions import SESSION_TIMEOUT_MS, started
 
 WAIT_S = 120
@@ -108,6 +111,29 @@ def test_each_registration_tells_the_transaction_that_created_its_node(address):
         assert second > first
         (again,) = session.nodes(["/mine"])
         assert (again.created_zxid, session.holds(again), session.holds(node)) == (second, True, False)
+
+
+def test_a_server_that_takes_connections_and_answers_none_is_asked_again_before_the_session_ends(server, address):
+    connections = []
+
+    def accept(silent):
+        with suppress(OSError):  # it is closed
+            while True:
+                connections.append(silent.accept()[0])
+
+    relayed = address.partition("/")[1:]
+    with Relays() as relays, socket.create_server(("127.0.0.1", 0)) as silent, started(address) as observer:
+        relay = relays.open(parse_address(server.address))
+        with started("".join((str(relay.address), *relayed)), session_timeout_ms=6_000) as session:
+            session.multi([Create("/mine", ephemeral=True)])
+            relay.target = Address(*silent.getsockname())
+            relay.cut()
+            relay.heal(breaks=True)
+            threading.Thread(target=accept, args=[silent], daemon=True).start()
+            observer._await_deletion("/mine", WAIT_S)
+            assert len(connections) > 2
+            relay.target = parse_address(server.address)
+        silent.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_registration_that_outlives_its_connection_is_told_once(tmp_path):

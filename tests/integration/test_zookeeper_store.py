@@ -1,4 +1,4 @@
-"""The ZooKeeper store against a real server: registration, expiry, restarts, topics seen by others."""
+"""The ZooKeeper store against a real server: registration, expiry, restarts, what creators and deleters write."""
 
 import json
 import queue
@@ -11,16 +11,24 @@ from uuid import uuid4
 import pytest
 
 from millrace.clock import SystemClock
-from millrace.errors import BrokerIdTakenError, TopicExistsError, UnknownTopicError, ZooKeeperError
+from millrace.errors import (
+    BrokerIdTakenError,
+    InvalidPartitionsError,
+    TopicExistsError,
+    UnknownTopicError,
+    ZooKeeperError,
+)
 from millrace.zk import codec, paths
 from millrace.zk.embedded import EmbeddedZooKeeper
-from millrace.zk.operations import Create, Delete, SetData
+from millrace.zk.operations import Create, SetData
 from millrace.zk.session import ZooKeeperSession
+from millrace_broker.admin.adoption_request import MAX_PARTITIONS
 from millrace_broker.cluster import zookeeper_store
-from millrace_broker.cluster.topics import assign_replicas
+from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate, brokers_by_id
+from millrace_broker.cluster.offered_features import SUPPORTED
+from millrace_broker.cluster.replica_assignment import assign_replicas
 from millrace_broker.cluster.view import BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
-from millrace_broker.storage import TopicPartition
 
 SESSION_TIMEOUT_MS = 4000
 WAIT_S = 120
@@ -90,7 +98,7 @@ def broker(broker_id, port=9092):
 
 
 def topic(name, partitions=1, brokers=(1,), config=None):
-    replicas = assign_replicas(brokers, partitions, 1, start=0, shift=0)
+    replicas = assign_replicas(dict.fromkeys(brokers), partitions, 1, start=0, shift=0)
     infos = tuple(PartitionInfo(index, one[0], 0, one, one) for index, one in enumerate(replicas))
     return TopicInfo(name, uuid4(), infos, config or {})
 
@@ -118,24 +126,76 @@ def await_other_owner(address, path, session_id):
     client.close()
 
 
+def config_of(view, name="t"):
+    return view.topic_configs.get(name)
+
+
+def assignment(raw, name="t"):
+    return codec.decode_topic(raw.get(paths.topic(name)))
+
+
+def test_clients_are_offered_what_all_registered_brokers_support(observe, raw):
+    one, two = observe(), observe()
+    one.store.register_broker(broker(1))
+    two.store.register_broker(broker(2))
+    newest = two.store.broker_epoch
+    for observed in (one, two):
+        assert observed.until(lambda view: view.features.epoch == newest).features.levels == SUPPORTED
+    kafka = json.dumps({"host": "h", "port": 9092, "timestamp": "0", "version": 5, "features": {}}).encode()
+    raw.register(paths.broker(3), kafka, wait_ms=0)
+    for observed in (one, two):
+        assert observed.until(lambda view: view.features.levels == {}).features.epoch > newest
+    raw.close()
+    for observed in (one, two):
+        observed.until(lambda view: view.features.levels == SUPPORTED)
+
+
 def test_a_registration_is_kafkas_and_goes_with_the_store(observe, raw):
-    one, other = observe(), observe()
-    one.store.register_broker(broker(5, 1234))
-    fields = json.loads(raw.get(paths.broker(5)))
+    store = observe().store
+    assert store.broker_epoch == -1
+    store.register_broker(broker(5, 1234))
+    (node,) = raw.nodes([paths.broker(5)])
+    fields = json.loads(node.data)
     assert (fields["endpoints"], fields["version"]) == (["PLAINTEXT://localhost:1234"], 5)
-    view = other.until(lambda view: 5 in view.brokers)
-    assert view.controller_id == 5
-    one.store.close()
-    assert other.until(lambda view: not view.brokers).controller_id == -1
+    assert store.broker_epoch == node.created_zxid
+    store.close()
+    assert raw.get(paths.broker(5)) is None
 
 
-def test_a_second_broker_with_the_id_is_refused_and_told_who_holds_it(observe, monkeypatch):
+def test_an_adopted_topic_has_its_states_or_is_not_there(observe, raw):
+    store = observe().store
+    infos = tuple(PartitionInfo(index, 2, 105 + index, (2, 1), (2,)) for index in range(2))
+    adopted = TopicInfo("t", uuid4(), infos, {"retention.ms": "7"})
+    with pytest.raises(ZooKeeperError, match="topic t is not adopted: no broker has been the controller yet"):
+        store.adopt_topic(adopted)
+    assert (raw.get(paths.topic("t")), store.topic_id("t")) == (None, None)
+    raw.create(paths.CONTROLLER_EPOCH, b"4")
+    store.adopt_topic(adopted)
+    assert store.topic_id("t") == adopted.topic_id
+    assert assignment(raw) == codec.TopicAssignment(topic_id=adopted.topic_id, replicas=((2, 1), (2, 1)))
+    states = raw.get_many([paths.partition_state("t", index) for index in range(2)])
+    assert [codec.decode_partition_state(one) for one in states] == [
+        codec.PartitionState(leader=2, leader_epoch=epoch, isr=(2,), controller_epoch=4) for epoch in (105, 106)
+    ]
+    with pytest.raises(TopicExistsError):
+        store.adopt_topic(adopted)
+
+
+def test_the_most_partitions_that_can_be_adopted_fit_into_one_transaction(observe, raw):
+    store, name = observe().store, "n" * 249
+    raw.create(paths.CONTROLLER_EPOCH, b"4")
+    infos = tuple(PartitionInfo(index, 1, 2**31 - 1, (1, 2, 3, 4, 5), (1,)) for index in range(MAX_PARTITIONS))
+    store.adopt_topic(TopicInfo(name, uuid4(), infos, {}))
+    assert raw.exists(paths.partition_state(name, MAX_PARTITIONS - 1))
+
+
+def test_a_second_broker_with_the_id_is_refused_and_told_who_holds_it(observe, raw, monkeypatch):
     monkeypatch.setattr(zookeeper_store, "REGISTRATION_MARGIN_MS", -SESSION_TIMEOUT_MS)
     one, other = observe(), observe()
     one.store.register_broker(broker(1, 1111))
     with pytest.raises(BrokerIdTakenError, match="held by a live broker at localhost:1111"):
         other.store.register_broker(broker(1, 2222))
-    assert other.until(lambda view: 1 in view.brokers).brokers == {1: broker(1, 1111)}
+    assert codec.decode_broker(raw.get(paths.broker(1))).port == 1111
 
 
 def test_a_restarted_broker_waits_for_the_session_of_its_killed_process(observe, raw):
@@ -145,29 +205,19 @@ def test_a_restarted_broker_waits_for_the_session_of_its_killed_process(observe,
     waiting.start()
     one.store.close()
     waiting.join(WAIT_S)
-    assert other.until(lambda view: view.brokers == {1: broker(1, 2222)})
-
-
-def test_the_lowest_live_id_is_the_controller(observe):
-    one, other = observe(), observe()
-    one.store.register_broker(broker(2))
-    other.store.register_broker(broker(1, 9093))
-    assert one.until(lambda view: len(view.brokers) == 2).controller_id == 1
-    other.store.close()
-    assert one.until(lambda view: len(view.brokers) == 1).controller_id == 2
+    assert codec.decode_broker(raw.get(paths.broker(1))).port == 2222
 
 
 def test_an_expired_session_is_replaced_and_the_broker_registered_again(address, observe):
     one, other = observe(), observe()
     one.store.register_broker(broker(1))
-    other.until(lambda view: 1 in view.brokers)
-    expired_id = one.store.session.client_id
+    first_epoch, expired_id = one.store.broker_epoch, one.store.session.client_id
     expire(address, expired_id)
     await_other_owner(address, paths.broker(1), expired_id[0])
     assert one.store.session.client_id[0] != expired_id[0]
-    other.until(lambda view: 1 in view.brokers)
-    other.store.create_topic(topic("after"))
-    assert one.until(lambda view: "after" in view.topics), "watches are set again"
+    other.store.create_topic(topic("after", config={"retention.ms": "7"}))
+    assert one.until(lambda view: config_of(view, "after")), "watches are set again"
+    assert one.store.broker_epoch > first_epoch
 
 
 def test_zookeeper_is_killed_and_comes_back(tmp_path, observe):
@@ -175,15 +225,14 @@ def test_zookeeper_is_killed_and_comes_back(tmp_path, observe):
         one, other = observe(server.address), observe(server.address)
         one.store.register_broker(broker(1))
         one.store.create_topic(topic("before"))
-        other.until(lambda view: "before" in view.topics)
+        other.until(lambda view: "before" in view.topic_configs)
         server.kill()
         with pytest.raises(ZooKeeperError):
             one.store.create_topic(topic("meanwhile"))
-        assert set(one.store.view().topics) == {"before"}, "the last view stays while there is no ZooKeeper"
+        assert set(one.store.view().topic_configs) == {"before"}, "the last view stays while there is no ZooKeeper"
         server.start()
         create_when_back(other.store, topic("after"))
-        view = one.until(lambda view: {"before", "after"} <= set(view.topics) and 1 in view.brokers)
-        assert view.brokers == {1: broker(1)}
+        one.until(lambda view: {"before", "after"} <= set(view.topic_configs))
         for observed in (one, other):
             observed.store.close()
 
@@ -226,35 +275,42 @@ def test_the_cluster_id_is_made_once_by_whoever_is_first(address, observe, raw):
     assert json.loads(raw.get("/race/cluster/id")) == {"version": "1", "id": cluster_id}
 
 
-def test_topics_are_seen_by_every_store(observe, raw):
+def test_a_creator_writes_configuration_and_assignment_alone(observe, raw):
     one, other = observe(), observe()
-    one.store.register_broker(broker(1))
-    new = topic("t", 3, config={"retention.ms": "7"})
-    one.store.create_topic(new)
-    assert one.store.view().topics["t"] == new, "who creates a topic sees it at once"
-    assert other.until(lambda view: "t" in view.topics).topics["t"] == new
+    one.store.create_topic(topic("t", 3, config={"retention.ms": "7"}))
+    assert config_of(one.store.view()) == {"retention.ms": "7"}, "who creates a topic sees it at once"
+    assert other.until(config_of)
     assert json.loads(raw.get(paths.topic("t")))["partitions"] == {"0": [1], "1": [1], "2": [1]}
-    assert json.loads(raw.get(paths.partition_state("t", 2)))["leader"] == 1
+    assert raw.children(paths.topic("t")) == []
     with pytest.raises(TopicExistsError):
         other.store.create_topic(topic("t"))
-    other.store.delete_topic("t")
-    assert one.until(lambda view: "t" not in view.topics)
-    assert raw.tree(paths.topic("t")) + raw.tree(paths.topic_config("t")) == []
-    with pytest.raises(UnknownTopicError):
-        one.store.delete_topic("t")
 
 
-def test_a_recreated_topic_has_its_new_id_everywhere(observe):
+def test_topics_and_leaders_come_from_the_controller(observe):
+    observed = observe()
+    observed.store.create_topic(topic("t", config={"retention.ms": "7"}))
+    assert observed.store.view().topics == {}
+    led = PartitionInfo(0, 2, 4, (2, 1), (2,))
+    update = MetadataUpdate(2, brokers_by_id([broker(1), broker(2)]), [TopicUpdate("t", uuid4(), [led])])
+    observed.store.update(update)
+    view = observed.until(lambda view: "t" in view.topics)
+    assert (view.controller_id, list(view.brokers)) == (2, [1, 2])
+    assert (view.topics["t"].partitions, view.topics["t"].config) == ((led,), {"retention.ms": "7"})
+    observed.store.set_topic_config("t", {"retention.ms": "8"})
+    assert observed.until(lambda view: config_of(view) == {"retention.ms": "8"}).topics["t"].partitions == (led,)
+
+
+def test_a_deleter_names_the_topic_for_the_controller(observe, raw):
     one, other = observe(), observe()
     one.store.create_topic(topic("t"))
-    other.until(lambda view: "t" in view.topics)
     one.store.delete_topic("t")
-    again = topic("t", 2)
-    one.store.create_topic(again)
-    assert other.until(lambda view: view.topics.get("t") == again)
+    other.store.delete_topic("t")
+    assert raw.children(paths.DELETE_TOPICS) == ["t"]
+    with pytest.raises(UnknownTopicError):
+        one.store.delete_topic("unknown")
 
 
-def test_racing_creators_make_one_topic(observe):
+def test_racing_creators_make_one_topic(observe, raw):
     stores = [observe().store for _ in range(4)]
     outcomes = queue.Queue()
 
@@ -272,43 +328,14 @@ def test_racing_creators_make_one_topic(observe):
     for thread in threads:
         thread.join(WAIT_S)
     [created] = {outcomes.get_nowait() for _ in threads} - {None}
-    assert observe().store.view().topics["t"].topic_id == created
+    assert assignment(raw).topic_id == created
 
 
-def test_a_topic_above_the_size_of_a_transaction(observe, raw):
-    one = observe()
-    one.store.register_broker(broker(1))
-    new = topic("big", zookeeper_store.PARTITIONS_PER_TRANSACTION + 20)
-    one.store.create_topic(new)
-    assert one.store.view().topics["big"] == new
-    assert len(raw.children(paths.partitions("big"))) == len(new.partitions), "the leader has written the rest"
-    one.store.delete_topic("big")
-    assert raw.tree(paths.topic("big")) == []
-
-
-def test_states_that_a_crash_left_out_are_the_initial_ones_and_written_by_their_leader(observe, raw):
-    creator = observe()
-    new = topic("t", 4, brokers=(1, 2))
-    creator.store.create_topic(new)
-    nodes = [node for index in (1, 2) for node in reversed(list(state_nodes("t", index)))]
-    assert raw.transact([Delete(node) for node in nodes]) is None
-    second = observe()
-    assert second.store.view().topics["t"] == new
-    second.store.register_broker(broker(2))
-    assert raw.get(paths.partition_state("t", 1)) is not None, "broker 2 leads partition 1"
-    assert raw.get(paths.partition_state("t", 2)) is None, "partition 2 is for broker 1"
-
-
-def state_nodes(name, index):
-    yield paths.partition(name, index)
-    yield paths.partition_state(name, index)
-
-
-def test_a_node_that_is_no_topic_is_passed_over(observe, raw):
-    assert raw.create(paths.topic("strange"), b"not JSON")
+def test_a_configuration_that_can_not_be_read_is_passed_over(observe, raw):
+    assert raw.create(paths.topic_config("strange"), b"not JSON")
     one = observe()
     one.store.create_topic(topic("fine"))
-    assert set(one.store.view().topics) == {"fine"}
+    assert set(one.store.view().topic_configs) == {"fine"}
 
 
 def test_a_transaction_is_all_or_nothing_and_names_what_stood_in_the_way(raw):
@@ -317,78 +344,30 @@ def test_a_transaction_is_all_or_nothing_and_names_what_stood_in_the_way(raw):
     assert raw.get_many(["/a", "/c", "/d"]) == [b"1", None, None]
 
 
-def leader_epochs(view, name="events"):
-    return [partition.leader_epoch for partition in view.topics[name].partitions]
-
-
-def test_raised_leader_epochs_are_seen_by_all_and_never_go_back(observe, monkeypatch):
-    monkeypatch.setattr(zookeeper_store, "NODES_PER_TRANSACTION", 3)
-    one, other = observe(), observe()
-    one.store.register_broker(broker(1))
-    one.store.create_topic(topic("events", 8))
-    one.store.raise_leader_epochs({TopicPartition("events", index): index for index in range(8)})
-    assert leader_epochs(one.store.view()) == list(range(8))
-    other.until(lambda view: "events" in view.topics and leader_epochs(view) == list(range(8)))
-    one.store.raise_leader_epochs(
-        {TopicPartition("events", 7): 3, TopicPartition("events", 0): 9, TopicPartition("gone", 0): 1}
-    )
-    assert leader_epochs(one.store.view()) == [9, *range(1, 8)]
-    assert {each.leader for each in one.store.view().topics["events"].partitions} == {1}
-
-
-def test_what_another_controller_has_noted_is_kept(observe, raw):
+def test_added_partitions_keep_what_another_controller_has_noted(observe, raw):
     store = observe().store
-    store.register_broker(broker(1))
-    store.create_topic(topic("events"))
-    assignment = codec.decode_topic(raw.get(paths.topic("events")))
-    moving = replace(assignment, replicas=((2, 1),), adding_replicas={0: (2,)}, removing_replicas={0: (1,)})
-    state = codec.decode_partition_state(raw.get(paths.partition_state("events", 0)))
-    recovering = replace(state, leader_recovery_state=1)
-    raw.transact(
-        [
-            SetData(paths.topic("events"), codec.encode_topic(moving)),
-            SetData(paths.partition_state("events", 0), codec.encode_partition_state(recovering)),
-        ]
-    )
-    store.add_partitions("events", [PartitionInfo(1, 1, 0, (1,), (1,))])
-    assert codec.decode_topic(raw.get(paths.topic("events"))) == replace(moving, replicas=((2, 1), (1,)))
-    store.raise_leader_epochs({TopicPartition("events", 0): 5})
-    raised = codec.decode_partition_state(raw.get(paths.partition_state("events", 0)))
-    assert raised == replace(recovering, leader_epoch=5)
+    store.create_topic(topic("t"))
+    moving = replace(assignment(raw), replicas=((2, 1),), adding_replicas={0: (2,)}, removing_replicas={0: (1,)})
+    raw.transact([SetData(paths.topic("t"), codec.encode_topic(moving))])
+    store.add_partitions("t", [PartitionInfo(1, 1, 0, (1,), (1,))])
+    assert assignment(raw) == replace(moving, replicas=((2, 1), (1,)))
+    with pytest.raises(InvalidPartitionsError, match="topic t has 2 partitions by now"):
+        store.add_partitions("t", [PartitionInfo(1, 1, 0, (1,), (1,))])
+    with pytest.raises(UnknownTopicError):
+        store.add_partitions("unknown", [PartitionInfo(1, 1, 0, (1,), (1,))])
 
 
 def test_an_assignment_that_another_changes_meanwhile_is_not_overwritten(observe, raw, monkeypatch):
     store = observe().store
-    store.create_topic(topic("events"))
-    path = paths.topic("events")
-    moving = replace(codec.decode_topic(raw.get(path)), replicas=((2, 1),), adding_replicas={0: (2,)})
-    transact = store.session.transact
+    store.create_topic(topic("t"))
+    moving = replace(assignment(raw), replicas=((2, 1),), adding_replicas={0: (2,)})
+    write = store.session.replace
 
-    def changed_before_the_write(operations):
+    def changed_before_the_write(path, data, version):
         raw.transact([SetData(path, codec.encode_topic(moving))])
-        return transact(operations)
+        return write(path, data, version)
 
-    monkeypatch.setattr(store.session, "transact", changed_before_the_write)
+    monkeypatch.setattr(store.session, "replace", changed_before_the_write)
     with pytest.raises(ZooKeeperError, match="was changed by another broker"):
-        store.add_partitions("events", [PartitionInfo(1, 1, 0, (1,), (1,))])
-    assert codec.decode_topic(raw.get(path)) == moving
-
-
-def test_a_state_that_another_changes_meanwhile_is_read_again(observe, raw, monkeypatch):
-    store = observe().store
-    store.register_broker(broker(1))
-    store.create_topic(topic("events", 2))
-    path = paths.partition_state("events", 0)
-    read = store.session.nodes
-
-    def changed_after_the_read(wanted, **how):
-        found = read(wanted, **how)
-        if wanted[:1] == [path] and not how and not done:
-            done.append(True)
-            raw.transact([SetData(path, found[0].data.replace(b'"leader_epoch":0', b'"leader_epoch":5'))])
-        return found
-
-    done = []
-    monkeypatch.setattr(store.session, "nodes", changed_after_the_read)
-    store.raise_leader_epochs({TopicPartition("events", index): 3 for index in range(2)})
-    assert (done, leader_epochs(store.view())) == ([True], [5, 3])
+        store.add_partitions("t", [PartitionInfo(1, 1, 0, (1,), (1,))])
+    assert assignment(raw) == moving

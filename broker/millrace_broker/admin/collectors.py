@@ -10,12 +10,13 @@ from prometheus_client.registry import Collector
 
 from millrace.errors import error_name
 from millrace.wire.api import ApiKey
+from millrace_broker.admin.replica_collector import replica_collectors
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.txns.state import OPEN
+from millrace_broker.txns.state import DECIDED, OPEN
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
 API_COUNTERS = (
@@ -59,6 +60,7 @@ def broker_collectors(
         GroupCollector(services.groups),
         TransactionCollector(services.txns),
         FetchSessionCollector(services.fetch_sessions),
+        *replica_collectors(services),
     )
 
 
@@ -180,7 +182,12 @@ class TransactionCollector(Collector):
             "Time since the oldest open transaction began.",
             value=max(0, now_ms - min(begins, default=now_ms)) / 1000,
         )
-        markers = _by_one_label(self._transactions.markers.written)
+        yield GaugeMetricFamily(
+            "millrace_transaction_markers_pending",
+            "Partitions of transactions that are decided and wait for all their markers to be written.",
+            value=sum(len(one.partitions) for one in known if one.state in DECIDED),
+        )
+        markers = _by_one_label(self._transactions.markers.local.written)
         yield _counters("millrace_transaction_markers", "Markers written to partitions.", ["kind"], markers)
         for name, text in TRANSACTION_COUNTERS:
             yield CounterMetricFamily(

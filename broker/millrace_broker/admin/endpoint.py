@@ -6,6 +6,9 @@
     POST /maintenance/retention    deletes what retention allows; answers with what was deleted per partition
     POST /maintenance/compaction   compacts logs by key; answers with bytes and records per partition
     POST /maintenance/verify       walks every log's segments; answers with findings per partition
+    GET  /strays                   logs that the cluster does not assign to this broker (`stray_requests`)
+    POST /strays/adopt             makes a topic of stray logs again
+    POST /strays/producer-ids      has this broker give higher producer ids, before that
 
 A maintenance request may choose topics, and may be a dry run (`maintenance_request`); each answer also reports segment
 by segment. One that makes no sense is answered 400, and 500 where the disk fails, both with a sentence (`error`).
@@ -35,6 +38,7 @@ from millrace.errors import InvalidConfigError, InvalidRequestError, SetupError,
 from millrace.extras import hidden
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.maintenance_request import Action, MaintenanceRequest, read_request, selected_topics
+from millrace_broker.admin.stray_requests import Answer, StrayRequests
 from millrace_broker.storage import CompactionReport, RetentionReport, VerifyReport
 
 with hidden("ssl", even_if_loaded=True):  # aiohttp would read all certificates: a ninth of a broker's start
@@ -43,6 +47,8 @@ with hidden("ssl", even_if_loaded=True):  # aiohttp would read all certificates:
 
 logger = logging.getLogger(__name__)
 
+STILL_STARTING = "the broker is still starting"
+STARTING = Answer(503, {"error": STILL_STARTING})
 Report = RetentionReport | CompactionReport | VerifyReport
 
 
@@ -81,14 +87,16 @@ class AdminEndpoint:
         self._health = health
         self._state = state
         self._maintenance: Maintenance | None = None
+        self._strays: StrayRequests | None = None
         self._registry = CollectorRegistry()
         self._runner: web.AppRunner | None = None
 
-    def serve(self, maintenance: Maintenance, collectors: Iterable[Collector]) -> None:
-        """Serves metrics and maintenance too, as the broker has started."""
+    def serve(self, maintenance: Maintenance, strays: StrayRequests, collectors: Iterable[Collector]) -> None:
+        """Serves metrics, maintenance and stray logs too, as the broker has started."""
         for collector in collectors:
             self._registry.register(collector)
         self._maintenance = maintenance
+        self._strays = strays
 
     async def start(self, host: str, port: int, token: str) -> tuple[str, int]:
         """Listens and returns the address that was bound.
@@ -104,6 +112,8 @@ class AdminEndpoint:
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._metrics),
                 web.post("/maintenance/{action:retention|compaction|verify}", self._maintain),
+                web.get("/strays", self._describe_strays),
+                web.post("/strays/{action:adopt|producer-ids}", self._change_strays),
             ]
         )
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None)
@@ -145,7 +155,7 @@ class AdminEndpoint:
     async def _maintain(self, request: web.Request) -> web.Response:
         action = cast("Action", request.match_info["action"])  # by the route
         if self._maintenance is None:
-            return _refused(action, 503, "the broker is still starting")
+            return _refused(action, 503, STILL_STARTING)
         try:
             wanted = read_request(action, request.query.items(), await request.read())
             topics = selected_topics(wanted.topics, self._maintenance.topics())
@@ -169,6 +179,20 @@ class AdminEndpoint:
         return web.json_response(
             {"action": action, "dry_run": wanted.dry_run, "seconds": seconds, "partitions": partitions}
         )
+
+    async def _describe_strays(self, request: web.Request) -> web.Response:
+        return _answer(STARTING if self._strays is None else await self._strays.describe(request.query))
+
+    async def _change_strays(self, request: web.Request) -> web.Response:
+        if self._strays is None:
+            return _answer(STARTING)
+        adopts = request.match_info["action"] == "adopt"
+        work = self._strays.adopt if adopts else self._strays.skip_producer_ids
+        return _answer(await work(await request.read()))
+
+
+def _answer(answer: Answer) -> web.Response:
+    return web.json_response(answer.fields, status=answer.status)
 
 
 def _work(

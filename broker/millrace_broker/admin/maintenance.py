@@ -90,3 +90,7 @@ class LogMaintenance:
     async def checkpoint_high_watermarks(self) -> None:
         """Writes the high watermarks of the led partitions."""
         await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks())
+
+    async def check_in_sync_replicas(self) -> None:
+        """Has followers leave the in-sync replicas which lag longer than they may."""
+        self._replicas.check_in_sync_replicas()

@@ -16,6 +16,7 @@ from millrace.clock import Clock
 from millrace.fs import FileSystem, write_file_durably
 from millrace_broker.admin.health import Health
 from millrace_broker.admin.maintenance import LogMaintenance
+from millrace_broker.admin.stray_requests import StrayRequests
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.server import Server
@@ -67,11 +68,16 @@ class AdminService:
         logger.info("admin endpoint at http://%s", self._address)
 
     async def serve(
-        self, maintenance: LogMaintenance, metrics: RequestMetrics, services: Services, server: Server
+        self,
+        maintenance: LogMaintenance,
+        strays: StrayRequests,
+        metrics: RequestMetrics,
+        services: Services,
+        server: Server,
     ) -> None:
-        """Serves metrics and maintenance too, and writes the address: the broker is whole."""
+        """Serves metrics, maintenance and stray logs too, and writes the address: the broker is whole."""
         assert self._endpoint is not None
-        self._endpoint.serve(maintenance, await asyncio.to_thread(_collectors, metrics, services, server))
+        self._endpoint.serve(maintenance, strays, await asyncio.to_thread(_collectors, metrics, services, server))
         try:
             write_file_durably(self._fs, self._address_file, f"{self._address}\n".encode())
         except OSError as error:  # a full disk is no reason not to serve what is on it

@@ -24,7 +24,10 @@ KEYS_REMEMBERED = 16_384
 
 
 class CoordinatorTopic:
-    """One such topic; `partitions`, `replication_factor` and `config` are those that it is created with."""
+    """One such topic; `partitions`, `replication_factor` and `config` are those that it is created with.
+
+    One that is adopted has the same `config`, and no fewer `partitions` unless someone says so.
+    """
 
     def __init__(
         self,
@@ -39,9 +42,9 @@ class CoordinatorTopic:
         self.name = name
         self._metadata = metadata
         self._topics = topics
-        self._partitions = partitions
+        self.partitions = partitions
         self._replication_factor = replication_factor
-        self._config = config
+        self.config = config
         self._creation = asyncio.Lock()
 
     @property
@@ -52,7 +55,7 @@ class CoordinatorTopic:
     def partition_of(self, key: str) -> int:
         """Returns the partition of a key, among those that the topic has, or would have if it were created."""
         topic = self._metadata.view.topics.get(self.name)
-        return partition_of(key, self._partitions if topic is None else len(topic.partitions))
+        return partition_of(key, self.partitions if topic is None else len(topic.partitions))
 
     def locate(self, key: str) -> BrokerInfo | None:
         """Returns the broker that leads a key's partition; None while there is no such topic.
@@ -77,9 +80,9 @@ class CoordinatorTopic:
             try:
                 await self._topics.create(
                     self.name,
-                    partitions=self._partitions,
+                    partitions=self.partitions,
                     replication_factor=self._replication_factor,
-                    config=self._config,
+                    config=self.config,
                 )
             except TopicExistsError:
                 logger.info("%s was created by another broker", self.name)

@@ -1,7 +1,7 @@
-"""Chooses the leader epochs with which a broker begins to lead (KIP-101, KIP-320).
+"""Chooses the leader epochs with which a broker alone begins to lead (KIP-101, KIP-320).
 
 A broker that did not stop cleanly may have lost the end of its logs, and then appends other records at those offsets.
-So the epoch is raised before any partition is led, as Kafka's controller raises it at every election. A consumer or a
+So the epoch is raised before any partition is led, as a controller raises it at every election. A consumer or a
 load that has read in the older epoch can then ask where that one ends.
 
 | the log, and how it was left | epoch |
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from millrace.errors import StorageError
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace_broker.cluster.store import MetadataStore
+from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.storage import Log, LogManager, TopicPartition
 
@@ -34,7 +34,7 @@ class LogHistory(NamedTuple):
 NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
 
 
-def raise_leader_epochs(store: MetadataStore, broker_id: int, logs: LogManager) -> bool:
+def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> bool:
     """Raises and stores the epochs that the broker begins to lead with; returns whether they are stored.
 
     A full disk does not prevent the start, as each log notes its epoch before it grows. ZooKeeperError where

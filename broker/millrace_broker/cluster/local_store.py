@@ -18,11 +18,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import FileSystem, read_file, write_file_durably
-from millrace.uuids import encode_id
+from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
@@ -54,11 +54,12 @@ class Document(TypedDict):
 
 
 class LocalStore:
-    """A `MetadataStore` of one broker."""
+    """A `MetadataStore` of one broker; `named` says which cluster it makes where there is no file."""
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
+    def __init__(self, fs: FileSystem, directory: str, named: NamedCluster = UNNAMED) -> None:
         self._fs = fs
         self._directory = directory
+        self._named = named
         self._path = os.path.join(directory, FILE)
         self._lock = threading.RLock()
         self._broker: BrokerInfo | None = None
@@ -70,14 +71,15 @@ class LocalStore:
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
-        """Reads the file, or makes it. StorageError where it can't be read or written."""
+        """Reads the file, or makes it. StorageError where it can't be read or written; raises as `NamedCluster`."""
         self._on_change = on_change
         try:
             self._fs.mkdir(self._directory)
             if self._fs.exists(self._path):
                 self._load(read_file(self._fs, self._path))
+                self._named.check(self._cluster_id, self._path)
             else:
-                self._cluster_id = encode_id(uuid4())
+                self._cluster_id = self._named.new_id(self._path)
                 self._save()
         except (FileExistsError, NotADirectoryError) as error:
             raise StorageError(f"{self._directory}: not a folder") from error
@@ -104,7 +106,8 @@ class LocalStore:
             self._infos = infos
         brokers = {} if broker is None else {broker.id: broker}
         values = {name: info for name, (_, _, info) in infos.items()}
-        return ClusterView(self._cluster_id, leader, brokers, values, broker_configs, group_configs)
+        configs = {name: info.config for name, info in values.items()}
+        return ClusterView(self._cluster_id, leader, brokers, values, broker_configs, group_configs, configs)
 
     def trouble(self) -> str | None:
         """Returns None: a standalone broker depends on no other server."""
@@ -112,11 +115,18 @@ class LocalStore:
 
     def create_topic(self, topic: TopicInfo) -> None:
         """Adds a topic, durably. TopicExistsError if its name is taken."""
-        fields: StoredTopic = {
-            "topic_id": topic.topic_id.hex,
-            "partitions": len(topic.partitions),
-            "config": dict(topic.config),
-        }
+        self._add(topic, _stored(topic))
+
+    def adopt_topic(self, topic: TopicInfo) -> None:
+        """Adds a topic with its leader epochs, in one change of the file. TopicExistsError if its name is taken."""
+        self._add(topic, {**_stored(topic), "leader_epochs": [one.leader_epoch for one in topic.partitions]})
+
+    def topic_id(self, name: str) -> UUID | None:
+        """Returns the id of a topic; None if there is none."""
+        topic = self.view().topics.get(name)
+        return None if topic is None else topic.topic_id
+
+    def _add(self, topic: TopicInfo, fields: StoredTopic) -> None:
         with self._lock:
             if topic.name in self._topics:
                 raise TopicExistsError(f"topic {topic.name} already exists")
@@ -136,6 +146,11 @@ class LocalStore:
                 raise InvalidPartitionsError(f"topic {name} has {fields['partitions']} partitions by now")
             count = partitions[-1].index + 1
             self._replace(topics={**self._topics, name: {**fields, "partitions": count}})
+
+    def has_partition(self, name: str, index: int) -> bool:
+        """Returns whether there is a partition."""
+        topic = self.view().topics.get(name)
+        return topic is not None and index < len(topic.partitions)
 
     def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
         """Gives partitions newer leader epochs, all of them in one change of the file.
@@ -230,6 +245,10 @@ class LocalStore:
         if self._group_configs:
             document["group_configs"] = self._group_configs
         write_file_durably(self._fs, self._path, json.dumps(document, indent=1).encode())
+
+
+def _stored(topic: TopicInfo) -> StoredTopic:
+    return {"topic_id": topic.topic_id.hex, "partitions": len(topic.partitions), "config": dict(topic.config)}
 
 
 def _with_epochs(fields: StoredTopic, raised: Mapping[int, int]) -> StoredTopic:

@@ -7,17 +7,23 @@ partition can use it at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from millrace_broker.cluster.view import ClusterView
+from millrace.addresses import Address
+from millrace_broker.cluster.view import ClusterView, PartitionInfo
+from millrace_broker.storage import TopicPartition
 
 
 class MetadataCache:
-    """The current view, the names of its topics by id, and the requests that wait for another view."""
+    """The current view, the names of its topics by id, and the requests that wait for another view.
+
+    `topic_configs` are the newest configurations of topics, which logs take before clients are told of them.
+    """
 
     def __init__(self, view: ClusterView) -> None:
         self._waiting: set[asyncio.Event] = set()
+        self.topic_configs: Mapping[str, Mapping[str, str]] = {}
         self.update(view)
 
     def update(self, view: ClusterView) -> None:
@@ -30,6 +36,23 @@ class MetadataCache:
     def topic_name(self, topic_id: UUID) -> str | None:
         """Returns the name of the topic with this id; None for an unknown one."""
         return self._names.get(topic_id)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
+        """Returns what is known of a partition; None where the cluster has no such partition."""
+        topic = self.view.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def leader_of(self, topic_partition: TopicPartition) -> int | None:
+        """Returns the id of a partition's leader, -1 where it has none; None where there is no such partition."""
+        partition = self.partition(topic_partition)
+        return None if partition is None else partition.leader
+
+    def address_of(self, broker_id: int) -> Address | None:
+        """Returns where a broker listens; None where it is not alive."""
+        broker = self.view.brokers.get(broker_id)
+        return None if broker is None else Address(broker.host, broker.port)
 
     async def until(self, holds: Callable[[ClusterView], bool], timeout_s: float) -> None:
         """Waits for a view for which `holds` is true; TimeoutError after `timeout_s`."""

@@ -48,6 +48,11 @@ class ProducerIds:
                 self._left = iter(await asyncio.to_thread(self._reserve, self._first_free()))
         return producer_id
 
+    async def skip_to(self, first: int) -> None:
+        """Gives only ids from `first` on, once a block there is reserved; raises as `take`."""
+        async with self._reserving:
+            self._left = iter(await asyncio.to_thread(self._reserve, max(first, self._first_free())))
+
 
 def next_block(last: bytes | None, at_least: int) -> range:
     """Returns the block after the one that a document names, at or above `at_least`.

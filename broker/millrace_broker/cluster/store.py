@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
+from uuid import UUID
 
 from millrace_broker.cluster.view import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.storage import TopicPartition
 
 OnChange = Callable[[ClusterView], None]
 
@@ -39,7 +39,21 @@ class MetadataStore(Protocol):
         ...
 
     def create_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic, whole or not at all. TopicExistsError if its name is taken."""
+        """Adds a topic, whole or not at all.
+
+        TopicExistsError if its name is taken, TopicBeingDeletedError if it will be free soon.
+        """
+        ...
+
+    def adopt_topic(self, topic: TopicInfo) -> None:
+        """Adds a topic whose logs are there, with its leaders and leader epochs. Raises as `create_topic`."""
+        ...
+
+    def topic_id(self, name: str) -> UUID | None:
+        """Returns the id of a topic, also of one that is being deleted; None if there is none.
+
+        ZooKeeperError where that is not known.
+        """
         ...
 
     def delete_topic(self, name: str) -> None:
@@ -53,11 +67,10 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
-        """Gives partitions newer leader epochs, and returns once they are durable.
+    def has_partition(self, name: str, index: int) -> bool:
+        """Returns whether there is a partition of a topic that no one has asked to delete; views may not have it yet.
 
-        No epoch is lowered, and partitions that are gone are left out. A crash may leave some of them raised.
-        ZooKeeperError; StorageError where they hold in this process but are not stored yet.
+        ZooKeeperError where that is not known.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Creates, extends and deletes topics: checks the rules, tells the metadata store, and waits for the broker's own view.
+"""Creates, adopts, extends and deletes topics: checks the rules, tells the metadata store, waits for the broker's view.
 
 The store blocks, so it is called from a worker thread. When `create` returns, this broker leads the partitions of the
 topic that were assigned to it; when `delete` returns, the topic is gone from its view.
@@ -13,19 +13,28 @@ from random import randrange
 from uuid import uuid4
 
 from millrace.config import MAX_INT
-from millrace.errors import MetadataTimeoutError, TopicDeletionDisabledError, TopicExistsError, UnknownTopicError
+from millrace.errors import (
+    MetadataTimeoutError,
+    TopicBeingDeletedError,
+    TopicDeletionDisabledError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from millrace.uuids import encode_id
 from millrace_broker.cluster import topics as rules
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.replica_assignment import Replicas, assign_replicas
 from millrace_broker.cluster.store import MetadataStore
-from millrace_broker.cluster.view import PartitionInfo, TopicInfo
+from millrace_broker.cluster.view import PartitionInfo, TopicInfo, racks_of
 from millrace_broker.properties.broker_config import BrokerConfig
 
 CHANGE_TIMEOUT = timedelta(seconds=15)
+DELETION_PAUSE_S = 0.05
 CheckConfig = Callable[[Mapping[str, str]], None]
 
 
 class TopicManager:
-    """Creates, extends and deletes topics for clients.
+    """Creates, adopts, extends and deletes topics for clients.
 
     `random_below` chooses the broker that leads a new topic's first partition, so that small topics spread over the
     brokers.
@@ -63,9 +72,47 @@ class TopicManager:
         """
         topic = self._plan(name, partitions, replication_factor, assignments, config or {})
         if not validate_only:
-            await asyncio.to_thread(self._store.create_topic, topic)
-            await self._until(lambda topics: name in topics, f"topic {name} was created but is not seen yet", within)
+            await self._add(self._store.create_topic, topic, within)
+            await self._until(
+                lambda topics: _is_led(topics.get(name), len(topic.partitions)),
+                f"topic {name} was created but is not seen yet",
+                within,
+            )
         return topic
+
+    async def _add(self, add: Callable[[TopicInfo], None], topic: TopicInfo, within: timedelta) -> None:
+        """Adds a topic to the store, and waits where another one of its name is just being deleted."""
+        now_s = asyncio.get_running_loop().time
+        deadline_s = now_s() + within.total_seconds()
+        while True:
+            try:
+                return await asyncio.to_thread(add, topic)
+            except TopicBeingDeletedError:
+                if now_s() >= deadline_s:
+                    raise
+            await asyncio.sleep(DELETION_PAUSE_S)
+
+    async def adopt(self, topic: TopicInfo, *, within: timedelta = CHANGE_TIMEOUT) -> None:
+        """Adds a topic whose logs live brokers have already, as it is given.
+
+        Raises as `create` does; TopicExistsError also where its id is that of another topic.
+        """
+        view = self._metadata.view
+        rules.check_topic_name(topic.name, view.topics)
+        known = view.topics.get(topic.name)
+        if known is not None:
+            raise TopicExistsError(f"topic {topic.name} exists by now, with the id {encode_id(known.topic_id)}")
+        other = self._metadata.topic_name(topic.topic_id)
+        if other is not None:
+            raise TopicExistsError(f"the id {encode_id(topic.topic_id)} is that of the topic {other}")
+        rules.check_assignment({one.index: one.replicas for one in topic.partitions}, tuple(view.brokers))
+        self._check_config(topic.config)
+        await self._add(self._store.adopt_topic, topic, within)
+        await self._until(
+            lambda topics: _is_led(topics.get(topic.name), len(topic.partitions)),
+            f"topic {topic.name} was adopted but is not seen with all its leaders yet",
+            within,
+        )
 
     async def create_partitions(
         self,
@@ -81,12 +128,12 @@ class TopicManager:
         topic = view.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"topic {name} does not exist")
-        replicas = rules.added_replicas(topic, count, assignments, tuple(view.brokers))
+        replicas = rules.added_replicas(topic, count, assignments, racks_of(view))
         if not validate_only:
             added = _partitions(replicas, first=len(topic.partitions))
             await asyncio.to_thread(self._store.add_partitions, name, added)
             await self._until(
-                lambda topics: name in topics and len(topics[name].partitions) >= count,
+                lambda topics: _is_led(topics.get(name), count),
                 f"topic {name} was extended but its new partitions are not seen yet",
                 within,
             )
@@ -122,8 +169,9 @@ class TopicManager:
         if assignments is None:
             count = self._config.num_partitions if partitions is None else partitions
             factor = self._config.default_replication_factor if replication_factor is None else replication_factor
+            rules.check_partition_count(count)
             start, shift = self._random_below(MAX_INT), self._random_below(MAX_INT)
-            replicas = rules.assign_replicas(tuple(view.brokers), count, factor, start=start, shift=shift)
+            replicas = assign_replicas(racks_of(view), count, factor, start=start, shift=shift)
         else:
             replicas = rules.check_assignment(assignments, tuple(view.brokers))
         return TopicInfo(name, uuid4(), _partitions(replicas), dict(config))
@@ -135,5 +183,10 @@ class TopicManager:
             raise MetadataTimeoutError(message) from None
 
 
-def _partitions(replicas: Sequence[rules.Replicas], first: int = 0) -> tuple[PartitionInfo, ...]:
+def _partitions(replicas: Sequence[Replicas], first: int = 0) -> tuple[PartitionInfo, ...]:
     return tuple(PartitionInfo(index, ids[0], 0, ids, ids) for index, ids in enumerate(replicas, first))
+
+
+def _is_led(topic: TopicInfo | None, count: int) -> bool:
+    """Returns whether a topic has so many partitions, each with a leader."""
+    return topic is not None and len(topic.partitions) >= count and all(one.leader >= 0 for one in topic.partitions)

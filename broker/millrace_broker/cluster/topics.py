@@ -1,4 +1,4 @@
-"""The rules for topics as pure functions: their names, partition counts, and the assignment of replicas to brokers."""
+"""The rules for topics as pure functions: their names, partition counts, and assignments of replicas that are given."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from millrace.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
     InvalidTopicError,
     PolicyViolationError,
 )
+from millrace_broker.cluster.replica_assignment import Racks, Replicas, check_replication_factor, continued_assignment
 from millrace_broker.cluster.view import TopicInfo
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS = 100_000
 MAX_NEW_PARTITIONS = 10_000  # of one request, as in Kafka with KRaft
-MAX_REPLICATION_FACTOR = 1  # followers are not served yet
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
-Replicas = tuple[int, ...]
 
 
 def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
@@ -49,31 +46,6 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
             )
 
 
-def assign_replicas(
-    brokers: Sequence[int], partitions: int, replication_factor: int, *, start: int, shift: int
-) -> tuple[Replicas, ...]:
-    """Returns the replicas of each partition of a new topic, assigned as Kafka does; the first of each is the leader.
-
-    Leaders go round the brokers in the order of their ids. `start` is the place of the first partition's leader in that
-    order, `shift` the distance from a leader to the first follower; each is any number from 0 on.
-    """
-    check_partition_count(partitions)
-    _check_replication_factor(replication_factor, len(brokers))
-    return _around(brokers, range(partitions), replication_factor, start, shift)
-
-
-def _around(brokers: Sequence[int], partitions: range, factor: int, start: int, shift: int) -> tuple[Replicas, ...]:
-    """Assigns partitions; the shift grows by one with each round of leaders that begins after the first of them."""
-    ordered, count = sorted(brokers), len(brokers)
-    rounds_before = max(partitions.start - 1, 0) // count
-    assigned = []
-    for partition in partitions:
-        leader, shift_of_round = start + partition, shift + partition // count - rounds_before
-        followers = (leader + 1 + (shift_of_round + step) % (count - 1) for step in range(factor - 1))
-        assigned.append(tuple(ordered[place % count] for place in (leader, *followers)))
-    return tuple(assigned)
-
-
 def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> tuple[Replicas, ...]:
     """Returns a manual assignment as replicas per partition.
 
@@ -86,7 +58,7 @@ def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence
         fault = _fault_of(replicas, brokers)
         if fault is not None:
             raise InvalidReplicaAssignmentError(f"partition {index} on {list(replicas)}: {fault}")
-        _check_replication_factor(len(replicas), len(brokers))
+        check_replication_factor(len(replicas), len(brokers))
     return tuple(tuple(assignments[index]) for index in range(len(assignments)))
 
 
@@ -100,9 +72,9 @@ def _fault_of(replicas: Sequence[int], brokers: Sequence[int]) -> str | None:
 
 
 def added_replicas(
-    topic: TopicInfo, count: int, assignments: Sequence[Sequence[int]] | None, brokers: Sequence[int]
+    topic: TopicInfo, count: int, assignments: Sequence[Sequence[int]] | None, racks: Racks
 ) -> tuple[Replicas, ...]:
-    """Returns the replicas of the partitions that extend a topic to `count`.
+    """Returns the replicas of the partitions that extend a topic to `count`; `racks` has the live brokers.
 
     They are the given ones, or else continue the round that the topic's first partition began. InvalidPartitionsError,
     InvalidReplicaAssignmentError.
@@ -118,14 +90,12 @@ def added_replicas(
     check_partition_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
-        _check_replication_factor(factor, len(brokers))
-        start = sum(one < topic.partitions[0].replicas[0] for one in brokers)
-        return _around(brokers, range(before, count), factor, start, shift=start)
+        return continued_assignment(racks, topic.partitions[0].replicas, range(before, count))
     if len(assignments) != count - before:
         raise InvalidReplicaAssignmentError(
             f"topic {topic.name} gets {count - before} partitions, and {len(assignments)} assignments are given"
         )
-    replicas = check_assignment(dict(enumerate(assignments)), brokers)
+    replicas = check_assignment(dict(enumerate(assignments)), tuple(racks))
     if any(len(one) != factor for one in replicas):
         raise InvalidReplicaAssignmentError(f"topic {topic.name} has {factor} replicas of each partition")
     return replicas
@@ -145,16 +115,3 @@ def check_partition_count(count: int) -> None:
         raise InvalidPartitionsError(f"{count} partitions: the number of partitions must be larger than 0")
     if count > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"{count} partitions: {MAX_PARTITIONS} of one topic are allowed")
-
-
-def _check_replication_factor(factor: int, live_brokers: int) -> None:
-    if factor < 1:
-        raise InvalidReplicationFactorError(f"{factor} replicas: the replication factor must be larger than 0")
-    if factor > live_brokers:
-        raise InvalidReplicationFactorError(
-            f"Replication factor: {factor} larger than available brokers: {live_brokers}"
-        )
-    if factor > MAX_REPLICATION_FACTOR:
-        raise InvalidReplicationFactorError(
-            f"replication factor {factor}: followers are not served yet, {MAX_REPLICATION_FACTOR} is the most"
-        )

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from millrace_broker.cluster.offered_features import ALL_FEATURES, OfferedFeatures
+
 ALL_BROKERS = "<default>"  # the entity whose properties hold for every broker
 
 
@@ -24,13 +26,17 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: its leader, its replicas, and those of them that are in sync."""
+    """One partition: its leader, -1 for none, its replicas, and those of them that are in sync.
+
+    `offline_replicas` are those whose broker or data directory is gone, as far as the controller knows.
+    """
 
     index: int
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,11 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The whole cluster at one moment. `controller_id` is the lowest id of a live broker, -1 where none is live.
+    """The whole cluster at one moment. `controller_id` is -1 where the controller is not known.
 
     `broker_configs` are the live properties by broker id as text, and those of all brokers under `ALL_BROKERS`.
-    `group_configs` are the properties that groups have for themselves, by group.
+    `group_configs` are the properties that groups have for themselves, by group. `topic_configs` are those of topics,
+    of which some may not be among `topics` yet, as their controller has not told of them.
     """
 
     cluster_id: str
@@ -57,3 +64,15 @@ class ClusterView:
     topics: Mapping[str, TopicInfo]
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    features: OfferedFeatures = ALL_FEATURES
+
+
+def offline_replicas(partition: PartitionInfo, view: ClusterView) -> list[int]:
+    """Returns the replicas of a partition that can't be reached: on brokers, or in data directories, that are gone."""
+    return [one for one in partition.replicas if one not in view.brokers or one in partition.offline_replicas]
+
+
+def racks_of(view: ClusterView) -> dict[int, str | None]:
+    """Returns the rack of each live broker, None for one that has not said where it stands."""
+    return {broker.id: broker.rack for broker in view.brokers.values()}

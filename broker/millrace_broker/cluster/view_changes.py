@@ -1,13 +1,17 @@
-"""What one broker has to do when the cluster goes from one view to the next: a pure difference of the two.
+"""What differs between two views of the cluster, and what a broker alone makes of it: pure differences.
 
-    in the newer view                     what the broker does
-    a topic is gone                       deletes its logs and forgets the offsets that groups committed to it
-    a topic has another id, as it was     the same, and then leads the partitions of the new topic
-    created again
-    a topic is new, or has grown          makes the logs of the new partitions that it is to lead, and leads them
-    a partition's state differs           leads the partition in the new epoch
-    a topic's configuration differs       gives all partitions of the topic that it leads the new one
-    a configuration of brokers differs    combines the layers of its own configuration again
+    in the newer view                     what follows
+    a topic is gone, or has another id,   the offsets that groups committed to it are forgotten
+    as it was created again
+    a topic's configuration differs       all logs that there are of it take the new one
+    a configuration of brokers differs    the broker combines the layers of its own configuration again
+
+In a cluster, the controller says which logs a broker leads, follows and deletes. A standalone broker has none, and so
+reads it from the views itself (`standalone_roles`):
+
+    a topic is gone, or has another id    its replicas stop, and their logs are deleted
+    a topic is new, or has grown          the broker leads the new partitions
+    a partition's state differs           the broker leads it in the new epoch
 
 A partition whose log could not be opened is tried again with every view. A log whose topic is in neither view is not
 touched: a broker never deletes what it does not know.
@@ -17,67 +21,75 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
-from uuid import UUID
 
-from millrace_broker.cluster.view import ClusterView, TopicInfo
+from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.replication.roles import EPOCH_DURING_DELETE, PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
 
-class BecomeLeader(NamedTuple):
-    """A partition that this broker is to lead; one that it leads already takes the epoch and the configuration."""
-
-    topic_partition: TopicPartition
-    topic_id: UUID
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    topic_config: Mapping[str, str]
-
-
 class ViewChanges(NamedTuple):
-    """What is to be done, in this order.
-
-    `removed_topics` are the names of topics that are gone or were created again, `logs_to_delete` their partitions,
-    whether or not this broker has a log of each.
-    """
+    """What differs: configurations of brokers, those of topics by name, and the topics that are gone."""
 
     has_new_configs: bool
-    logs_to_delete: tuple[TopicPartition, ...]
-    to_lead: tuple[BecomeLeader, ...]
+    new_topic_configs: Mapping[str, Mapping[str, str]]
     removed_topics: tuple[str, ...]
 
 
-def view_changes(
-    before: ClusterView, after: ClusterView, broker_id: int, offline: Collection[TopicPartition] = ()
-) -> ViewChanges:
-    """Returns what the broker of this id does to get from one view to the next.
+class RoleChanges(NamedTuple):
+    """What a standalone broker does to its replicas, in this order."""
 
-    `offline` are the partitions that it should lead and whose logs could not be opened. A topic that is the same object
-    in both views has not changed, which spares the comparison of its partitions.
+    to_stop: tuple[StopState, ...]
+    to_lead: tuple[PartitionState, ...]
+
+
+def view_changes(before: ClusterView, after: ClusterView) -> ViewChanges:
+    """Returns what differs. A topic that is the same object in both views has not changed."""
+    configs = {} if after.topic_configs is before.topic_configs else after.topic_configs
+    changed = {name: config for name, config in configs.items() if before.topic_configs.get(name, {}) != config}
+    removed = tuple(topic.name for topic in _removed(before, after))
+    return ViewChanges(before.broker_configs != after.broker_configs, changed, removed)
+
+
+def standalone_roles(
+    before: ClusterView, after: ClusterView, broker_id: int, offline: Collection[TopicPartition] = ()
+) -> RoleChanges:
+    """Returns what the broker of this id does to its replicas to get from one view to the next.
+
+    `offline` are the partitions that it should lead and whose logs could not be opened.
     """
-    removed = [topic for topic in before.topics.values() if not _is_same(topic, after.topics.get(topic.name))]
     offline_topics = {one.topic for one in offline}
-    return ViewChanges(
-        has_new_configs=before.broker_configs != after.broker_configs,
-        logs_to_delete=tuple(TopicPartition(topic.name, one.index) for topic in removed for one in topic.partitions),
+    return RoleChanges(
+        to_stop=tuple(
+            StopState(TopicPartition(topic.name, one.index), EPOCH_DURING_DELETE, deletes=True)
+            for topic in _removed(before, after)
+            for one in topic.partitions
+        ),
         to_lead=tuple(
-            one
+            _state(topic, one)
             for topic in after.topics.values()
             if topic is not before.topics.get(topic.name) or topic.name in offline_topics
-            for one in _to_lead(before.topics.get(topic.name), topic, broker_id, offline)
+            for one in _changed_partitions(before.topics.get(topic.name), topic, offline)
+            if one.leader == broker_id
         ),
-        removed_topics=tuple(topic.name for topic in removed),
     )
 
 
-def _to_lead(
-    before: TopicInfo | None, after: TopicInfo, broker_id: int, offline: Collection[TopicPartition]
-) -> Iterator[BecomeLeader]:
-    is_known = before is not None and _is_same(before, after) and before.config == after.config
-    unchanged = frozenset(before.partitions) if before is not None and is_known else frozenset()
-    for partition in after.partitions:
-        key = TopicPartition(after.name, partition.index)
-        if partition.leader == broker_id and (partition not in unchanged or key in offline):
-            yield BecomeLeader(key, after.topic_id, partition.leader_epoch, partition.replicas, after.config)
+def _removed(before: ClusterView, after: ClusterView) -> list[TopicInfo]:
+    return [topic for topic in before.topics.values() if not _is_same(topic, after.topics.get(topic.name))]
+
+
+def _changed_partitions(
+    before: TopicInfo | None, after: TopicInfo, offline: Collection[TopicPartition]
+) -> Iterator[PartitionInfo]:
+    unchanged = frozenset(before.partitions) if before is not None and _is_same(before, after) else frozenset()
+    for one in after.partitions:
+        if one not in unchanged or TopicPartition(after.name, one.index) in offline:
+            yield one
+
+
+def _state(topic: TopicInfo, one: PartitionInfo) -> PartitionState:
+    key = TopicPartition(topic.name, one.index)
+    return PartitionState(key, topic.topic_id, one.leader, one.leader_epoch, one.isr, one.leader_epoch, one.replicas)
 
 
 def _is_same(topic: TopicInfo, other: TopicInfo | None) -> bool:

@@ -148,6 +148,7 @@ class Shard:
         batch = [NewRecord(record.value, record.key, now_ms) for record in to_append]
         codec = Codec(self.config.offsets_topic_compression_codec)
         try:
+            self._replicas.partition(self.topic_partition).check_in_sync_replicas()
             if producer is None:
                 _, info = self._replicas.append(self.topic_partition, encode_batch(batch, codec=codec))
             else:

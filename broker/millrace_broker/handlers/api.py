@@ -14,7 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.clock import Clock
 from millrace.errors import WireError
@@ -22,19 +22,28 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Parts
 from millrace_broker.cluster.config_manager import ConfigManager
 from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_update import MetadataUpdate
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
 from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
+from millrace_broker.replication.partition_roles import PartitionRoles
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.txns.admission import Admission
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
-Reply = Parts | asyncio.Future[Parts] | None
-Answers = list[Parts | WireError | None]
+if TYPE_CHECKING:
+    from millrace_broker.controller.controller import Controller  # it needs ZooKeeper's client
+
+Reply = Parts | asyncio.Future[Parts] | asyncio.Future[Parts | None] | None
+Answers = list[Reply | WireError]
 
 
 class Request(NamedTuple):
@@ -76,3 +85,10 @@ class Services:
     errors: Counter[tuple[int, int]]  # by API key and error code; given out at /metrics
     log_dirs: LogDirMover
     txns: TransactionCoordinator
+    admission: Admission
+    produced_in_order: InOrder[Reply]  # requests that wait for a coordinator, by transactional id
+    fence: ControllerFence
+    roles: PartitionRoles
+    leader_quota: ReplicationQuota
+    controller: Controller | None = None  # in a cluster with ZooKeeper, and so is
+    take_update: Callable[[MetadataUpdate], None] | None = None

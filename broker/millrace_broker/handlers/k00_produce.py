@@ -6,23 +6,27 @@
     v10    the answer names the leader (KIP-951)
     v13    topics by id (KIP-516)
 
-acks=0 has no answer: an error closes the connection, which tells the producer. acks=1 and acks=all are answered once
-the high watermark covers the records, which with one replica is at once; acks=all is refused where the partition has
-several replicas and min.insync.replicas asks for more than one.
+acks=0 has no answer: an error closes the connection, which tells the producer. acks=1 is answered once the leader has
+the records, acks=all once the high watermark covers them (`replication.delayed_produce`), which with one replica is at
+once. acks=all is refused while fewer replicas are in sync than the effective min ISR.
 A batch that an idempotent producer repeats gets the same answer as the first time. Batches of a transaction are taken
 in partitions that are in the transaction already, or, from v12 on, join it now (`handlers.produce_in_transaction`).
-Those that come without a transactional id are refused, as nothing would ever end their transaction.
+Where the transaction's coordinator has to be asked, the request waits, and those of the transactional id behind it.
+Batches that come without a transactional id are refused, as nothing would ever end their transaction.
 The answer for a batch that the log refuses has the log start offset; for one that does not reach the log it has -1.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from millrace.errors import (
     CorruptRecordError,
+    ErrorCode,
     InvalidRequiredAcksError,
     InvalidTopicError,
     MillraceError,
@@ -38,6 +42,7 @@ from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import NO_OFFSET, Buffer, is_transactional
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
 from millrace.wire.produce import (
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -53,6 +58,8 @@ from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Answers, Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, not_led
+from millrace_broker.handlers.produce_in_transaction import Refusals, refusals_of
+from millrace_broker.replication.delayed_produce import Appended, when_all_have
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.produced import (
     FIRST_VERSION_WITH_ZSTD,
@@ -62,13 +69,14 @@ from millrace_broker.replication.produced import (
 )
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import AppendOutcome, LogAppendInfo, TopicPartition
+from millrace_broker.txns.verification import Verification
 
 FIRST_VERSION_WITH_LEADERS = 10
 ALL_IN_SYNC = -1
 ACKS = (ALL_IN_SYNC, 0, 1)
 NO_PLACE = LogAppendInfo(-1, -1, -1, -1)  # where there is nothing to append
 SETTLED = (LogAppendInfo, MillraceError)
-NO_REFUSALS: Mapping[TopicPartition, MillraceError] = {}
+NO_REFUSALS: Refusals = {}
 NONE_REFUSED: frozenset[MillraceError] = frozenset()
 NO_LOG_START = (CorruptRecordError, RecordTooLargeError, StorageError)
 
@@ -77,8 +85,8 @@ class _Appends:
     """The batches that requests bring to one partition, in their order, and the outcome of each."""
 
     __slots__ = (
-        "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "key", "log_start_offset",
-        "outcomes",
+        "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "has_followers", "key",
+        "log_start_offset", "outcomes",
     )  # fmt: skip
 
     def __init__(self, services: Services, version: int, key: TopicPartition) -> None:
@@ -89,6 +97,7 @@ class _Appends:
         self._takes_plain_batches = (
             version >= FIRST_VERSION_WITH_ZSTD and isinstance(partition, Partition) and partition.has_in_sync_replicas
         )
+        self.has_followers = isinstance(partition, Partition) and partition.in_sync is not None
         self._offered: list[Any] = []  # batches, and outcomes of those that are not appended
         self._are_batches = True
         self._refused: frozenset[MillraceError] = NONE_REFUSED
@@ -140,6 +149,11 @@ class _Appends:
         )
         self.log_start_offset = self._partition.log.log_start_offset
 
+    def to_wait_for(self, outcome: LogAppendInfo) -> Appended:
+        """Returns what the in-sync replicas need to have before an append with acks=all is answered."""
+        assert isinstance(self._partition, Partition), "it was appended to"
+        return Appended(self._partition.leader_epoch, outcome.last_offset + 1)
+
     def log_start_told_with(self, error: MillraceError) -> int:
         """Returns the log start offset for the answer to an error; -1 where the records did not reach the log."""
         return NO_OFFSET if error in self._refused or isinstance(error, NO_LOG_START) else self.log_start_offset
@@ -164,6 +178,8 @@ def _is_settled(offered: object) -> bool:
 
 _Offered = list[tuple[str, UUID, list[_Appends]]]  # a request's partitions, by topic
 _OfferedOne = tuple[ProducePlace, _Appends]  # the only partition of a request
+_Later = asyncio.Future[Parts | None]  # the answer to a request that waits for the coordinator of its transaction
+_Taken = tuple[int, int, _Offered | _OfferedOne | _Later]  # acks, timeout in ms, partitions
 
 
 class _Turn:
@@ -175,19 +191,22 @@ class _Turn:
         self._partitions: dict[TopicPartition, _Appends] = {}
         self._places: dict[bytes, tuple[ProducePlace, _Appends]] = {}
         self._read_one = one_produce_reader(version)
-        self._decode = produce_decoder(version)
+        self.decode = produce_decoder(version)
 
-    def take(self, body: memoryview) -> tuple[int, _Offered | _OfferedOne]:
-        """Takes one request, and returns its acks and its partitions. WireError."""
+    def take(self, body: memoryview) -> _Taken:
+        """Takes one request, and returns its acks, its timeout in milliseconds and its partitions. WireError."""
         one = self._read_one(body)
         if one is not None:
-            acks, place, records = one
+            acks, timeout_ms, place, records = one
             found = self._places.get(place) or self._found(place)
             if found is not None:
                 found[1].offer(self._version, acks, records)
-                return acks, found
-        message = self._decode(body)
-        return message.acks, self.offer(message)
+                return acks, timeout_ms, found
+        message = self.decode(body)
+        if message.transactional_id is None:
+            return message.acks, milliseconds(message.timeout), self.offer(message)
+        offered = self._offer_in_transaction(message, message.transactional_id, body)
+        return message.acks, milliseconds(message.timeout), offered
 
     def _found(self, place: bytes) -> _OfferedOne | None:
         """Returns the only partition of a request; None where its topic's id is not known."""
@@ -201,11 +220,21 @@ class _Turn:
         found = self._places[place] = known, appends
         return found
 
-    def offer(self, message: AnyProduceRequest) -> _Offered:
-        """Takes the records of one request, and returns its partitions."""
+    def _offer_in_transaction(
+        self, message: AnyProduceRequest, transactional_id: str, body: memoryview
+    ) -> _Offered | _Later:
+        in_order = self._services.produced_in_order
+        refusals = None if in_order.is_busy(transactional_id) else self.refusals(message)
+        if refusals is not None and not isinstance(refusals, Verification):
+            return self.offer(message, refusals)
+        kept = bytes(body)
+        handling = in_order.put(transactional_id, lambda: _handle_later(self._services, self._version, kept, refusals))
+        return asyncio.ensure_future(_whole(handling))
+
+    def offer(self, message: AnyProduceRequest, refusals: Refusals = NO_REFUSALS) -> _Offered:
+        """Takes the records of one request, except for those that are refused, and returns its partitions."""
         offered: _Offered = []
         in_transaction = message.transactional_id is not None
-        refusals = self._refusals(message) if in_transaction else NO_REFUSALS
         for topic in message.topic_data:
             name, topic_id, refusal = self._named(topic)
             places: list[_Appends] = []
@@ -220,8 +249,8 @@ class _Turn:
             offered.append((name, topic_id, places))
         return offered
 
-    def _refusals(self, message: AnyProduceRequest) -> Mapping[TopicPartition, MillraceError]:
-        """Returns the partitions that may not take the request's transactional batches, each with its error."""
+    def refusals(self, message: AnyProduceRequest) -> Refusals | Verification:
+        """Returns as `produce_in_transaction.refusals` does for one request."""
         offered = [
             (TopicPartition(self._named(topic)[0], one.index), one.records)
             for topic in message.topic_data
@@ -261,7 +290,7 @@ def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
     """Appends the batches of all requests, those of a partition together, and returns the answers in their order."""
     version = requests[0].version
     turn = _Turn(services, version)
-    offered: list[tuple[int, _Offered | _OfferedOne]] = []
+    offered: list[_Taken] = []
     answers: Answers = []
     end: WireError | None = None
     for request in requests:
@@ -272,11 +301,29 @@ def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
             break
     turn.append()
     try:
-        for acks, places in offered:
-            answers.append(_answer(services, version, acks, places))
+        for acks, timeout_ms, places in offered:
+            answers.append(_answer(services, version, acks, timeout_ms, places))
     except WireError as error:
         end = error
     return answers if end is None else [*answers, end]
+
+
+async def _handle_later(services: Services, version: int, body: bytes, verification: Verification | None) -> Reply:
+    """Handles a request of a transaction as `handle` does, once its turn has come and the coordinator has answered."""
+    turn = _Turn(services, version)
+    message = turn.decode(memoryview(body))
+    refusals = verification or turn.refusals(message)
+    if isinstance(refusals, Verification):
+        refusals = refusals_of(await refusals.errors())
+    offered = turn.offer(message, refusals)  # the guards hold until the append, so nothing is waited for here
+    turn.append()
+    return _answer_several(services, version, message.acks, milliseconds(message.timeout), offered)
+
+
+async def _whole(handling: asyncio.Task[Reply]) -> Parts | None:
+    """Returns the answer of a request that waits first to be handled, and then for the replicas."""
+    reply = await handling
+    return await reply if isinstance(reply, asyncio.Future) else reply
 
 
 def _writable(services: Services, key: TopicPartition) -> Partition | MillraceError:
@@ -285,11 +332,17 @@ def _writable(services: Services, key: TopicPartition) -> Partition | MillraceEr
     return services.replicas.partitions.get(key) or not_led(services, key)
 
 
-def _answer(services: Services, version: int, acks: int, offered: _Offered | _OfferedOne) -> Parts | None:
+def _answer(
+    services: Services, version: int, acks: int, timeout_ms: int, offered: _Offered | _OfferedOne | _Later
+) -> Reply:
     """Returns the answer once all batches are appended; WireError where one failed and acks=0 allows no answer."""
     if not isinstance(offered, tuple):
-        return _answer_several(services, version, acks, offered)
+        if isinstance(offered, asyncio.Future):
+            return offered
+        return _answer_several(services, version, acks, timeout_ms, offered)
     place, appends = offered
+    if appends.has_followers and acks == ALL_IN_SYNC:
+        return _answer_several(services, version, acks, timeout_ms, [(place.name, place.topic_id, [appends])])
     outcome = next(appends.outcomes)
     if not isinstance(outcome, MillraceError):
         first_offset, _, log_append_time_ms, _ = outcome
@@ -298,24 +351,60 @@ def _answer(services: Services, version: int, acks: int, offered: _Offered | _Of
     return _encoded(services, version, acks, [failed])
 
 
-def _answer_several(services: Services, version: int, acks: int, offered: _Offered) -> Parts | None:
-    produced = [
-        TopicProduced(name, topic_id, [_produced(services, version, appends) for appends in partitions])
-        for name, topic_id, partitions in offered
-    ]
-    return _encoded(services, version, acks, produced)
+def _answer_several(services: Services, version: int, acks: int, timeout_ms: int, offered: _Offered) -> Reply:
+    appended: dict[TopicPartition, Appended] = {}
+    produced: list[TopicProduced] = []
+    for name, topic_id, partitions in offered:
+        outcomes = [(appends, next(appends.outcomes)) for appends in partitions]
+        produced.append(TopicProduced(name, topic_id, [_produced(services, version, *one) for one in outcomes]))
+        for appends, outcome in outcomes:
+            if appends.has_followers and acks == ALL_IN_SYNC and not isinstance(outcome, MillraceError):
+                appended[appends.key] = appends.to_wait_for(outcome)
+    if not appended:
+        return _encoded(services, version, acks, produced)
+    later = partial(_answer_replicated, services, version, produced)
+    return when_all_have(services.replicas, appended, timeout_ms, later)
+
+
+def _answer_replicated(
+    services: Services, version: int, produced: list[TopicProduced], failed: Mapping[TopicPartition, ErrorCode]
+) -> Parts:
+    """Returns the answer to appends, some of which the in-sync replicas failed to get; these keep their offsets."""
+    if failed:
+        count_errors(services, ApiKey.PRODUCE, failed.values())
+        produced = [
+            topic._replace(
+                partitions=[_with_error(services, version, topic.name, one, failed) for one in topic.partitions]
+            )
+            for topic in produced
+        ]
+    return _encode(services, version, produced)
+
+
+def _with_error(
+    services: Services, version: int, name: str, one: PartitionProduced, failed: Mapping[TopicPartition, ErrorCode]
+) -> PartitionProduced:
+    key = TopicPartition(name, one.partition_index)
+    code = failed.get(key)
+    if code is None or one.error_code:
+        return one
+    tells_leader = version >= FIRST_VERSION_WITH_LEADERS and code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return one._replace(error_code=code, current_leader=leader_hint(services, key) if tells_leader else None)
 
 
 def _encoded(services: Services, version: int, acks: int, produced: list[TopicProduced]) -> Parts | None:
     if acks == 0:
         _raise_first_error(produced)
         return None
+    return _encode(services, version, produced)
+
+
+def _encode(services: Services, version: int, produced: list[TopicProduced]) -> Parts:
     hints = [one.current_leader for topic in produced for one in topic.partitions if one.current_leader is not None]
     return encode_produce_response(version, produced, endpoints(services, hints) if hints else ())
 
 
-def _produced(services: Services, version: int, appends: _Appends) -> PartitionProduced:
-    outcome = next(appends.outcomes)
+def _produced(services: Services, version: int, appends: _Appends, outcome: AppendOutcome) -> PartitionProduced:
     if isinstance(outcome, MillraceError):
         return _failed(services, version, appends, outcome)
     return PartitionProduced(
@@ -345,8 +434,7 @@ API = Api(
     ApiKey.PRODUCE,
     VersionRange(0, 13),
     handle,
-    refuses="batches of a transaction without a transactional id (TRANSACTIONAL_ID_AUTHORIZATION_FAILED), or of "
-    "one that another broker coordinates (POLICY_VIOLATION); "
+    refuses="batches of a transaction without a transactional id (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); "
     "what grows above 64 MiB, or 8 max.message.bytes, where its records have to be read (MESSAGE_TOO_LARGE)",
     handle_all=handle_all,
 )

@@ -3,14 +3,28 @@
     v0-v1  messages of format v0     v2-v3  messages of format v1; v3 adds max bytes
     v4     batches, isolation level, aborted transactions
     v5     log start offset          v7     fetch sessions (KIP-227)
-    v9     leader epoch fencing      v11    rack (there is only one replica to read from)
+    v9     leader epoch fencing      v11    rack, preferred read replica (KIP-392)
     v12    flexible, diverging epochs
     v13    topics by id              v15    replica state in a tagged field
     v16    the answer names the leader (KIP-951)                         v17, v18  tagged fields of followers
 
-An answer below min bytes waits in the purgatory for max wait, unless a read failed or diverged. Partitions that the
-cluster does not have stand behind the others in the answer, with their error, and do not end the wait for the others.
-From v3 on the first batch is returned whole even above the byte limits (KIP-74).
+A replica, which gives its broker's id, may read up to the log end. Where it fetches from, its log ends: the leader
+notes that once for each request (`ReplicaManager.fetched`), after leader epoch and topic id were checked, and where the
+answer has neither OFFSET_OUT_OF_RANGE nor a diverging epoch. In a session a replica's fetch reads what has changed, and
+waits for changes (`fetch_sessions`).
+
+An answer below min bytes waits in the purgatory for max wait, unless a read failed or diverged: a replica's waits for
+appends, a consumer's for the high watermark or the last stable offset. A replica is not told at once that the high
+watermark has moved (KAFKA-9952). A replica that is throttled (`replication_quota`) and not in sync gets no records, and
+waits.
+
+A consumer may read from a follower from v11 on, up to the high watermark that the follower knows. `read_replica` says
+where a leader sends it. A follower refuses a consumer that names neither its rack nor the leader epoch: it may have old
+metadata and take the follower for the leader. Kafka's kafka-replica-verification, whose replica id is -2, reads as
+a consumer does, from any follower.
+
+Partitions that the cluster does not have stand behind the others in the answer, with their error, and do not end the
+wait for the others. From v3 on the first batch is returned whole even above the byte limits (KIP-74).
 """
 
 from __future__ import annotations
@@ -24,6 +38,8 @@ from millrace.errors import (
     ErrorCode,
     InconsistentTopicIdError,
     MillraceError,
+    NotLeaderError,
+    UnknownLeaderEpochError,
     UnknownTopicError,
     UnknownTopicIdError,
 )
@@ -31,11 +47,12 @@ from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
-from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_response
-from millrace.wire.fetch_request import READ_COMMITTED, PartitionKey, Wanted, decode_fetch_request
+from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, TopicFetched, encode_fetch_response
+from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, PartitionKey, Wanted, decode_fetch_request
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.partitions import endpoints, is_known, leader_hint, led_partition
+from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led
+from millrace_broker.properties.broker_config import RACK_AWARE_SELECTOR
 from millrace_broker.replication.down_conversion import (
     FIRST_VERSION_OF_BATCHES,
     FIRST_VERSION_WITH_WHOLE_BATCH,
@@ -43,9 +60,15 @@ from millrace_broker.replication.down_conversion import (
     without_records,
 )
 from millrace_broker.replication.fetch_sessions import Fetched, FetchSessionError
+from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.read_replica import in_rack
+from millrace_broker.replication.replica import Replica
+from millrace_broker.replication.replica_manager import ANY_WITH_FOLLOWERS
+from millrace_broker.replication.roles import NO_LEADER
 from millrace_broker.storage import TopicPartition
 
+FIRST_VERSION_WITH_RACKS = 11
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_LEADERS = 16
 FIRST_VERSION_WITH_ZSTD = 10
@@ -60,14 +83,17 @@ class _Read(NamedTuple):
     fetched: Fetched
     size_bytes: int
     is_urgent: bool
+    again: list[PartitionKey]  # what a follower's session has to read for the next request, too
 
 
 class _Seen(NamedTuple):
     """The state of a partition when it was looked at last."""
 
+    replica: Replica
+    leader_epoch: int
     appended_bytes: int
     visible_end: int
-    is_held_back: bool  # by an open transaction
+    is_held_back: bool  # by followers that are behind, or by an open transaction
 
 
 class _Target(NamedTuple):
@@ -82,9 +108,9 @@ def handle(services: Services, request: Request) -> Reply:
     """Reads the records that there are, or waits for more."""
     fetch = _Fetch(services, request)
     read = fetch.read()
-    if read.is_urgent or read.size_bytes >= fetch.min_bytes or fetch.max_wait_ms <= 0 or not fetch.targets:
+    if fetch.is_enough(read) or fetch.max_wait_ms <= 0 or not fetch.may_get_more:
         return fetch.answer(read)
-    return fetch.wait(read.size_bytes)
+    return fetch.wait(read)
 
 
 class _Fetch:
@@ -101,8 +127,14 @@ class _Fetch:
             message.forgotten,
             uses_topic_ids=request.version >= FIRST_VERSION_WITH_TOPIC_IDS,
             now_ms=self._now_ms(),
+            is_followers=message.replica_id >= 0,
         )
-        self._committed = message.isolation_level == READ_COMMITTED
+        self._isolation = isolation_of(max(message.replica_id, CONSUMER), message.isolation_level)
+        self._rack = message.rack
+        self._follower = message.replica_id if message.replica_id >= 0 else None
+        self._follower_epoch = message.replica_epoch
+        self._is_noted = False
+        self._compares_replicas = message.replica_id == REPLICA_COMPARISON
         self._max_bytes = min(message.max_bytes, services.config.fetch_max_bytes)
         self.min_bytes = min(message.min_bytes, self._max_bytes)
         self.max_wait_ms = message.max_wait_ms
@@ -111,24 +143,44 @@ class _Fetch:
         for key, wanted in self._context.wanted.items():
             self._resolve(key, wanted)
         self._reply: asyncio.Future[Parts]
+        self._last_read: _Read
         self._missing_bytes = 0
-        self._sees_more = False
         self._seen: dict[TopicPartition, _Seen] = {}
+
+    @property
+    def may_get_more(self) -> bool:
+        """Whether there is anything to wait for."""
+        return bool(self.targets) or (self._context.is_told_of_changes and not self._unknown)
+
+    def is_enough(self, read: _Read) -> bool:
+        """Returns whether the answer has to wait no longer."""
+        return read.is_urgent or read.size_bytes >= self.min_bytes
 
     def read(self) -> _Read:
         """Reads every partition in the order of the request, until max bytes are reached."""
         fetched: list[tuple[PartitionKey, PartitionFetched]] = []
+        again = [key for key, _ in self._unknown]
         size_bytes, is_urgent = 0, isinstance(self._context, FetchSessionError)
         for target in self.targets:
             one = self._read_target(target, size_bytes)
             size_bytes += len(one.records)
-            is_urgent = is_urgent or bool(one.error_code) or one.diverging_epoch is not None
+            has_failed = _ends_the_wait(one)
+            is_urgent = is_urgent or has_failed
             fetched.append((target.key, one))
-        return _Read(fetched + self._unknown, size_bytes, is_urgent)
+            if self._context.is_told_of_changes and (has_failed or self._has_more(target, one)):
+                again.append(target.key)
+        self._is_noted = True
+        return _Read(fetched + self._unknown, size_bytes, is_urgent, again)
+
+    def _has_more(self, target: _Target, fetched: PartitionFetched) -> bool:
+        """Returns whether a partition has records of which none is in the answer, as it is full or throttled."""
+        partition = self._services.replicas.partitions[target.topic_partition]
+        return not len(fetched.records) and partition.log.log_end_offset > target.wanted.fetch_offset
 
     def answer(self, read: _Read) -> Parts | asyncio.Future[Parts]:
         """Returns the message's parts; a worker converts the records for a client that knows only older formats."""
-        answer = self._context.answer(read.fetched, self._now_ms())
+        self._count_throttled(read)
+        answer = self._context.answer(read.fetched, self._now_ms(), read.again)
         if self._version < FIRST_VERSION_WITH_ZSTD:
             fetched = [(key, self._for_old_client(key, one)) for key, one in answer.fetched]
             if self._version < FIRST_VERSION_OF_BATCHES and read.size_bytes:
@@ -136,46 +188,79 @@ class _Fetch:
             return self._encode(fetched, answer.error_code, answer.session_id)
         return self._encode(answer.fetched, answer.error_code, answer.session_id)
 
-    def wait(self, size_bytes: int) -> asyncio.Future[Parts]:
-        """Waits in the purgatory until enough has been appended; a client that disconnects cancels the future."""
+    def wait(self, read: _Read) -> asyncio.Future[Parts]:
+        """Waits in the purgatory until enough more can be read; a client that disconnects cancels the future."""
         purgatory = self._services.replicas.purgatory
-        self._missing_bytes = self.min_bytes - size_bytes
-        for target in self.targets:
-            partition = self._services.replicas.partitions.get(target.topic_partition)
-            if partition is not None:
-                self._seen[target.topic_partition] = self._look_at(partition)
         self._reply = asyncio.get_running_loop().create_future()
         self._reply.add_done_callback(lambda _: purgatory.release(self))
+        if self._context.is_told_of_changes:
+            self._last_read = read
+            purgatory.hold(self, (ANY_WITH_FOLLOWERS,), self.max_wait_ms)
+            return self._reply
+        self._missing_bytes = self.min_bytes - read.size_bytes
+        for target in self.targets:
+            replica = self._replica(target)
+            if replica is not None:
+                self._seen[target.topic_partition] = self._look_at(replica)
         purgatory.hold(self, (target.topic_partition for target in self.targets), self.max_wait_ms)
         return self._reply
 
     def try_complete(self, key: TopicPartition) -> bool:
-        """Completes once the logs have grown by the missing bytes and the reader may see more, or a partition is gone.
-
-        An open transaction keeps a `read_committed` reader waiting however much is written. The transaction's end
-        releases the reader, as the records that become visible then were written before it began to wait.
-        """
-        partition, seen = self._services.replicas.partitions.get(key), self._seen.get(key)
-        if partition is not None and seen is not None:
-            self._missing_bytes -= partition.appended_bytes - seen.appended_bytes
-            now = self._seen[key] = self._look_at(partition)
-            sees_more_here = now.visible_end > seen.visible_end
-            self._sees_more = self._sees_more or sees_more_here
-            is_released = sees_more_here and seen.is_held_back
-            if not is_released and (self._missing_bytes > 0 or (self._committed and not self._sees_more)):
+        """Completes once the missing bytes can be read, or the partition has another role or is in another epoch."""
+        if key == ANY_WITH_FOLLOWERS:
+            return self._try_complete_changed()
+        replica, seen = self._services.replicas.replica(key), self._seen.get(key)
+        if seen is not None and replica is seen.replica and replica.leader_epoch == seen.leader_epoch:
+            now = self._seen[key] = self._look_at(replica)
+            if not self._is_throttled(replica):
+                self._missing_bytes -= self._became_visible(replica, seen, now)
+            if self._missing_bytes > 0:
                 return False
         self.expire()
         return True
 
-    def _look_at(self, partition: Partition) -> _Seen:
-        visible_end = partition.visible_end(committed=self._committed)
-        return _Seen(partition.appended_bytes, visible_end, visible_end < partition.high_watermark)
+    def _try_complete_changed(self) -> bool:
+        if not self._take_changes():
+            return False
+        self._last_read = self.read()
+        if self.is_enough(self._last_read):
+            self._complete(self._last_read)
+            return True
+        return False
+
+    def _take_changes(self) -> bool:
+        """Adds partitions that have changed to those that are read, and returns whether there are any."""
+        changed = self._context.changed()
+        if changed:
+            known = {target.key for target in self.targets} | {key for key, _ in self._unknown}
+            for key, wanted in changed.items():
+                if key not in known:
+                    self._resolve(key, wanted)
+        return bool(changed)
+
+    def _look_at(self, replica: Replica) -> _Seen:
+        end = replica.visible_end(self._isolation)
+        return _Seen(replica, replica.leader_epoch, replica.appended_bytes, end, end < replica.log.log_end_offset)
+
+    def _became_visible(self, replica: Replica, seen: _Seen, now: _Seen) -> int:
+        """Returns how many bytes the reader sees now and did not see before; all that miss where the log was cut."""
+        if not seen.is_held_back and not now.is_held_back:
+            return now.appended_bytes - seen.appended_bytes
+        if now.visible_end < seen.visible_end or seen.visible_end < replica.log.log_start_offset:
+            return self._missing_bytes
+        return replica.size_between(seen.visible_end, now.visible_end, self._missing_bytes)
 
     def expire(self) -> None:
         """Sends the records that there are now."""
-        if self._reply.done():
+        if self._context.is_told_of_changes and not self._take_changes() and not self._last_read.size_bytes:
+            self._complete(self._last_read)
+        else:
+            self._complete(self.read())
+
+    def _complete(self, read: _Read) -> None:
+        if self._reply.done():  # the client has gone
             return
-        reply = self.answer(self.read())
+        reply = self.answer(read)
         if isinstance(reply, asyncio.Future):
             reply.add_done_callback(self._hand_on)
         else:
@@ -205,16 +290,21 @@ class _Fetch:
     def _read_target(self, target: _Target, size_bytes: int) -> PartitionFetched:
         (topic, index), wanted = target.key, target.wanted
         try:
-            partition = led_partition(self._services, target.topic_partition)
-            if topic != partition.topic_id and not isinstance(topic, str):
-                raise InconsistentTopicIdError(f"{target.topic_partition} has the topic id {partition.topic_id}")
-            partition.check_leader_epoch(wanted.current_leader_epoch)
+            replica = self._replica(target)
+            if replica is None:
+                raise not_led(self._services, target.topic_partition)
+            if topic != replica.topic_id and not isinstance(topic, str):
+                raise InconsistentTopicIdError(f"{target.topic_partition} has the topic id {replica.topic_id}")
+            replica.check_leader_epoch(wanted.current_leader_epoch)
+            preferred = self._preferred_read_replica(replica, wanted.fetch_offset)
+            if preferred is not None:
+                return self._fetched(index, replica, b"", None, None)._replace(preferred_read_replica=preferred)
             diverging = None
             if wanted.last_fetched_epoch != NO_LEADER_EPOCH:
-                diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
+                diverging = replica.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
             if diverging is not None:
-                return self._fetched(index, partition, b"", None, diverging)
-            return self._read_partition(partition, index, wanted, size_bytes)
+                return self._fetched(index, replica, b"", None, diverging)
+            return self._read_replica(replica, index, wanted, size_bytes)
         except MillraceError as error:
             tells_leader = self._version >= FIRST_VERSION_WITH_LEADERS and error.code in TELL_THE_LEADER
             failed = _failed(index, error.code)._replace(aborted=None)
@@ -222,24 +312,87 @@ class _Fetch:
                 return failed
             return failed._replace(current_leader=leader_hint(self._services, target.topic_partition))
 
-    def _read_partition(self, partition: Partition, index: int, wanted: Wanted, size_bytes: int) -> PartitionFetched:
-        limit = max(min(wanted.max_bytes, self._max_bytes - size_bytes), 0)
-        at_least_one = size_bytes == 0 and self._version >= FIRST_VERSION_WITH_WHOLE_BATCH
-        records, aborted = partition.read(
-            wanted.fetch_offset, limit, at_least_one=at_least_one, committed=self._committed
+    def _replica(self, target: _Target) -> Replica | None:
+        """Returns the partition that is led here, or that is followed if the reader may read from a follower."""
+        replica = self._services.replicas.replica(target.topic_partition)
+        if isinstance(replica, FollowedPartition):
+            return replica if self._may_read(replica, target.wanted) else None
+        return replica
+
+    def _may_read(self, followed: FollowedPartition, wanted: Wanted) -> bool:
+        if self._compares_replicas or self._follower is not None or followed.leader == NO_LEADER:
+            return self._compares_replicas
+        knows_more = bool(self._rack) or wanted.current_leader_epoch != NO_LEADER_EPOCH
+        return self._version >= FIRST_VERSION_WITH_RACKS and knows_more
+
+    def _preferred_read_replica(self, replica: Replica, offset: int) -> int | None:
+        """Returns the follower from which the consumer should read instead; None where there is none."""
+        services = self._services
+        is_asked = self._rack and services.config.replica_selector_class == RACK_AWARE_SELECTOR
+        if not is_asked or not isinstance(replica, Partition) or self._follower is not None:
+            return None
+        racks = {broker.id: broker.rack for broker in services.metadata.view.brokers.values()}
+        return in_rack(self._rack, services.broker_id, replica.read_replicas(offset), racks.get)
+
+    def _read_replica(self, replica: Replica, index: int, wanted: Wanted, size_bytes: int) -> PartitionFetched:
+        may_read = not self._is_throttled(replica)
+        limit = max(min(wanted.max_bytes, self._max_bytes - size_bytes), 0) if may_read else 0
+        at_least_one = may_read and size_bytes == 0 and self._version >= FIRST_VERSION_WITH_WHOLE_BATCH
+        records, aborted = replica.read(
+            wanted.fetch_offset, limit, at_least_one=at_least_one, isolation=self._isolation
         )
-        return self._fetched(index, partition, records, aborted, None)
+        if self._follower is not None and not self._is_noted and isinstance(replica, Partition):
+            self._note(self._follower, replica, wanted)
+        return self._fetched(index, replica, records, aborted, None)
+
+    def _note(self, follower: int, partition: Partition, wanted: Wanted) -> None:
+        """Notes where a follower's log ends and begins.
+
+        A broker without a replica is NotLeaderError; one that names the leader's epoch, as it may have been told of a
+        reassignment before the leader, UnknownLeaderEpochError.
+        """
+        try:
+            self._services.replicas.fetched(
+                partition, follower, wanted.fetch_offset, wanted.log_start_offset, self._follower_epoch
+            )
+        except NotLeaderError as error:
+            if wanted.current_leader_epoch == NO_LEADER_EPOCH:
+                raise
+            raise UnknownLeaderEpochError(str(error)) from error
+
+    def _is_throttled(self, replica: Replica) -> bool:
+        """Returns whether the follower gets nothing of a partition for now."""
+        return (
+            self._follower is not None
+            and isinstance(replica, Partition)
+            and self._is_listed(replica)
+            and self._services.leader_quota.is_exceeded
+            and not replica.is_in_sync(self._follower)
+        )
+
+    def _is_listed(self, partition: Partition) -> bool:
+        listed = partition.log.config.leader_replication_throttled_replicas
+        return self._services.leader_quota.lists(listed, partition.log.topic_partition.partition)
+
+    def _count_throttled(self, read: _Read) -> None:
+        """Counts what a follower is sent of listed replicas, those that are in sync too."""
+        if self._follower is None:
+            return
+        for target, (_, one) in zip(self.targets, read.fetched, strict=False):  # unknown partitions come last
+            partition = self._services.replicas.partitions.get(target.topic_partition)
+            if len(one.records) and partition is not None and self._is_listed(partition):
+                self._services.leader_quota.record(len(one.records))
 
     @staticmethod
     def _fetched(
         index: int,
-        partition: Partition,
+        replica: Replica,
         records: Part,
         aborted: list[tuple[int, int]] | None,
         diverging: tuple[int, int] | None,
     ) -> PartitionFetched:
         return PartitionFetched(
-            index, 0, partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset, records,
+            index, 0, replica.high_watermark, replica.last_stable_offset, replica.log.log_start_offset, records,
             aborted, diverging,
         )  # fmt: skip
 
@@ -286,6 +439,15 @@ class _Fetch:
 
 def _topic_of(pair: tuple[PartitionKey, PartitionFetched]) -> str | UUID:
     return pair[0].topic
+
+
+def _ends_the_wait(fetched: PartitionFetched) -> bool:
+    """Returns whether the client has to be told at once, though there may be no records."""
+    return (
+        bool(fetched.error_code)
+        or fetched.diverging_epoch is not None
+        or fetched.preferred_read_replica != NO_PREFERRED_READ_REPLICA
+    )
 
 
 def _failed(index: int, code: int) -> PartitionFetched:

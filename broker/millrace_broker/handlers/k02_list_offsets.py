@@ -6,7 +6,7 @@ v6   flexible                             v7  max timestamp (-3)    v8   earlies
 v9   latest tiered (-5)                   v10 timeout
 
 timestamp  answer
-   -1      the high watermark; for read_committed the last stable offset
+   -1      the high watermark; for read_committed the last stable offset; for a replica the log end
    -2, -4  the log start offset (all of the log is local)
    -3      the offset of the largest timestamp
    -5      none: there is no tiered storage
@@ -14,7 +14,9 @@ timestamp  answer
    other   UNSUPPORTED_VERSION, and so is a special value in a version from before it was added
 
 Version 0 knows only -1, -2 and timestamps, which it compares with a segment's newest record (`offsets_before`).
-Records that the reader may not see yet are not found. A partition that is named twice is INVALID_REQUEST.
+Records that the reader may not see yet are not found. While the high watermark is below the start of the leader's
+epoch, a consumer that asks for -1, or for a time that is not found below, gets OFFSET_NOT_AVAILABLE (KIP-207), before
+v5 LEADER_NOT_AVAILABLE. A partition that is named twice is INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from collections import Counter
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.api import ApiKey, VersionRange
-from millrace.wire.fetch_request import CONSUMER, READ_COMMITTED
+from millrace.wire.fetch_request import CONSUMER
 from millrace.wire.list_offsets import (
     OffsetListed,
     OffsetWanted,
@@ -33,8 +35,9 @@ from millrace.wire.list_offsets import (
 )
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.partitions import led_partition
+from millrace_broker.handlers.partitions import isolation_of, led_partition
 from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.replica import Isolation
 from millrace_broker.storage import TopicPartition
 
 LATEST = -1
@@ -44,12 +47,14 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NONE = (-1, -1, NO_LEADER_EPOCH)
+FIRST_VERSION_WITH_NOT_YET = 5
+NOT_YET, NO_LEADER_YET = ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Looks up each partition's offset."""
     message = decode_list_offsets_request(request.version, request.body)
-    committed = message.isolation_level == READ_COMMITTED
+    isolation = isolation_of(message.replica_id, message.isolation_level)
     named = Counter((name, one.partition_index) for name, wanted in message.topics for one in wanted)
     topics: list[tuple[str, list[OffsetListed]]] = []
     for name, wanted in message.topics:
@@ -61,21 +66,24 @@ def handle(services: Services, request: Request) -> Reply:
             elif request.version == 0:
                 listed.append(_list_before(services, key, one, from_consumer=message.replica_id == CONSUMER))
             else:
-                listed.append(_list(services, request.version, key, one, committed=committed))
+                listed.append(_list(services, request.version, key, one, isolation))
         topics.append((name, listed))
     count_errors(services, ApiKey.LIST_OFFSETS, (one.error_code for _, listed in topics for one in listed))
     return encode_list_offsets_response(request.version, topics)
 
 
 def _list(
-    services: Services, version: int, key: TopicPartition, wanted: OffsetWanted, *, committed: bool
+    services: Services, version: int, key: TopicPartition, wanted: OffsetWanted, isolation: Isolation
 ) -> OffsetListed:
     if wanted.timestamp < 0 and version < FIRST_VERSION.get(wanted.timestamp, version + 1):
         return OffsetListed(key.partition, ErrorCode.UNSUPPORTED_VERSION)
     try:
         partition = led_partition(services, key)
         partition.check_leader_epoch(wanted.current_leader_epoch)
-        return OffsetListed(key.partition, 0, *look_up(partition, wanted.timestamp, committed=committed))
+        found = look_up(partition, wanted.timestamp, isolation)
+        if partition.is_behind_its_epoch and _may_be_above(wanted.timestamp, found, isolation):
+            return OffsetListed(key.partition, NOT_YET if version >= FIRST_VERSION_WITH_NOT_YET else NO_LEADER_YET)
+        return OffsetListed(key.partition, 0, *found)
     except MillraceError as error:
         return OffsetListed(key.partition, error.code)
 
@@ -92,10 +100,17 @@ def _list_before(services: Services, key: TopicPartition, wanted: OffsetWanted, 
     return OffsetListed(key.partition, 0, offsets=offsets)
 
 
-def look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
+def _may_be_above(timestamp: int, found: tuple[int, int, int], isolation: Isolation) -> bool:
+    """Returns whether a consumer may have seen another answer from the last leader."""
+    if isolation is Isolation.LOG_END or timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED):
+        return False
+    return timestamp == LATEST or found == NONE
+
+
+def look_up(partition: Partition, timestamp: int, isolation: Isolation) -> tuple[int, int, int]:
     """Returns (timestamp, offset, leader epoch) for a timestamp or a special value; each is -1 where there is none."""
     log = partition.log
-    end = partition.visible_end(committed=committed)
+    end = partition.visible_end(isolation)
     match timestamp:
         case _ if timestamp == LATEST:
             return -1, end, partition.leader_epoch

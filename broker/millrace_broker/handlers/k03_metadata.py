@@ -38,7 +38,7 @@ from millrace.wire.metadata import (
     encode_metadata_response,
 )
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.cluster.view import ClusterView, TopicInfo
+from millrace_broker.cluster.view import ClusterView, TopicInfo, offline_replicas
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
@@ -160,7 +160,7 @@ def _known(topic: TopicInfo, view: ClusterView) -> TopicMetadata:
             partition.leader_epoch,
             partition.replicas,
             partition.isr,
-            [one for one in partition.replicas if one not in view.brokers],
+            offline_replicas(partition, view),
         )
         for partition in topic.partitions
     ]

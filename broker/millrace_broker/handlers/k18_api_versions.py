@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import API_VERSIONS
+from millrace_broker.cluster.offered_features import GROUP_VERSION, SUPPORTED, OfferedFeatures
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION
 
 if TYPE_CHECKING:
     from millrace.wire.messages.api_versions import ApiVersionFields, ApiVersionsResponseFields
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 VERSIONS = VersionRange(0, 4)
 FIRST_VERSION_WITH_SOFTWARE = 3
 FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
-GROUP_VERSION = "group.version"
-TRANSACTION_VERSION = "transaction.version"
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -51,39 +48,39 @@ def _answer(
     version: int,
     code: ErrorCode,
     apis: Iterable[Api],
-    features: Mapping[str, int] = MappingProxyType({}),
+    features: OfferedFeatures | None = None,
 ) -> Reply:
     served: list[ApiVersionFields] = [
         {"api_key": api.key, "min_version": api.versions.minimum, "max_version": api.versions.maximum} for api in apis
     ]
     fields: ApiVersionsResponseFields = {"error_code": code, "api_keys": served, "throttle_time": 0}
-    if features:
+    if features is not None:
         fields |= {
-            "finalized_features_epoch": 0,
+            "finalized_features_epoch": features.epoch,
             "finalized_features": [
                 {"name": name, "min_version_level": level, "max_version_level": level}
-                for name, level in features.items()
+                for name, level in features.levels.items()
             ],
         }
         if version >= FIRST_VERSION_WITH_FEATURES_FROM_0:
             fields["supported_features"] = [
-                {"name": name, "min_version": 0, "max_version": level} for name, level in features.items()
+                {"name": name, "min_version": 0, "max_version": level} for name, level in _own(services).items()
             ]
     return answer(services, API_VERSIONS, version, fields)
 
 
-def _features(services: Services, version: int) -> dict[str, int]:
-    """Returns the level of each feature that is served and that the version can tell.
-
-    `group.version` 1 is the consumer group protocol (KIP-848). With `transaction.version` 2 each transaction bumps the
-    producer's epoch, and partitions join a transaction by being written to (KIP-890).
-    """
+def _features(services: Services, version: int) -> OfferedFeatures | None:
+    """Returns the features that are offered, as far as this broker supports them; None in versions without features."""
     if version < FIRST_VERSION_WITH_SOFTWARE:
-        return {}
-    levels = {TRANSACTION_VERSION: EPOCH_BUMP_VERSION}
-    if services.consumer_groups.config.is_served:
-        levels[GROUP_VERSION] = 1
-    return levels
+        return None
+    offered, own = services.metadata.view.features, _own(services)
+    return OfferedFeatures({name: level for name, level in offered.levels.items() if name in own}, offered.epoch)
+
+
+def _own(services: Services) -> Mapping[str, int]:
+    """Returns the features that this broker supports; its properties may leave the consumer group protocol out."""
+    is_group_version_served = services.consumer_groups.config.is_served
+    return {name: level for name, level in SUPPORTED.items() if name != GROUP_VERSION or is_group_version_served}
 
 
 API = Api(

@@ -3,8 +3,7 @@
 v0-v3  one transaction, from its client      v2  PRODUCER_FENCED      v3  flexible
 v4     many transactions, from brokers; verify only (KIP-890)         v5  TRANSACTION_ABORTABLE
 
-Where one partition can't be added, none is: the others are answered OPERATION_NOT_ATTEMPTED. A transaction spans only
-partitions that its coordinator's broker leads; others are POLICY_VIOLATION, since no marker would reach them.
+Where one partition can't be added, none is: the others are answered OPERATION_NOT_ATTEMPTED. Any broker may lead them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import ADD_PARTITIONS_TO_TXN
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
-from millrace_broker.handlers.partitions import is_known, is_led_here
+from millrace_broker.handlers.partitions import is_known
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Result
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
@@ -114,9 +113,7 @@ def _missing(services: Services, version: int, keys: Sequence[TopicPartition]) -
 def _refusal(services: Services, version: int, key: TopicPartition) -> ErrorCode:
     if version < FIRST_BATCHED_VERSION and key.topic in INTERNAL_TOPICS:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if not is_known(services, key):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE if is_led_here(services, key) else ErrorCode.POLICY_VIOLATION
+    return ErrorCode.NONE if is_known(services, key) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
@@ -130,9 +127,4 @@ def _topics(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[A
     return [{"name": topic, "results_by_partition": partitions} for topic, partitions in results.items()]
 
 
-API = Api(
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    VersionRange(0, 5),
-    handle,
-    refuses="partitions that another broker leads than the transaction's coordinator (POLICY_VIOLATION)",
-)
+API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 5), handle)

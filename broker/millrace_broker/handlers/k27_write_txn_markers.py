@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Writes each marker."""
+    """Writes all markers, and answers once the in-sync replicas have each of them."""
     if request.version == 0:
         message: WriteTxnMarkersRequest = decode_write_txn_markers(request.body)
     else:
@@ -40,14 +40,17 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 async def _answer(services: Services, version: int, message: WriteTxnMarkersRequest) -> Parts:
-    results: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    written: dict[int, dict[TopicPartition, asyncio.Future[ErrorCode]]] = {}
     for one in message.markers:
         marker = Marker(Producer(one.producer_id, one.producer_epoch), one.transaction_result, one.coordinator_epoch)
         for topic in one.topics:
             for index in topic.partition_indexes:
                 key = TopicPartition(topic.name, index)
-                results.setdefault(one.producer_id, {})[key] = await _written(services, key, marker)
-    markers = [_result(producer_id, errors) for producer_id, errors in results.items()]
+                written.setdefault(one.producer_id, {})[key] = _written(services, key, marker)
+    markers = [
+        _result(producer_id, {key: await error for key, error in errors.items()})
+        for producer_id, errors in written.items()
+    ]
     fields: WriteTxnMarkersResponseFields = {"markers": markers}
     if version == 0:
         count_errors(services, ApiKey.WRITE_TXN_MARKERS, error_codes(fields))
@@ -62,7 +65,7 @@ def _written(services: Services, key: TopicPartition, marker: Marker) -> asyncio
         if not ticket.done():
             ticket.set_result(error)
 
-    services.txns.markers.write(key, marker, then)
+    services.txns.markers.local.write(key, marker, then)
     return ticket
 
 

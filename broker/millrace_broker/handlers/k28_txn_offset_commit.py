@@ -3,7 +3,8 @@
 v2  leader epoch      v3  flexible; generation, member and instance, which fence as OffsetCommit does
 v4  TRANSACTION_ABORTABLE      v5  the group's partition joins the transaction without AddOffsetsToTxn (KIP-890)
 
-A partition that does not exist is answered UNKNOWN_TOPIC_OR_PARTITION; the others are committed.
+A partition that does not exist is answered UNKNOWN_TOPIC_OR_PARTITION; the others are committed. Another broker may
+coordinate the transaction.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import is_known
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.admission import ClientSupport, admit
 from millrace_broker.txns.metadata import Producer
+from millrace_broker.txns.verification import ClientSupport, TransactionalWrite, Verification
 
 if TYPE_CHECKING:
     from millrace.wire.messages.txn_offset_commit import (
@@ -48,7 +49,7 @@ def handle(services: Services, request: Request) -> Reply:
     }
     existing = [_commit(key, one) for key, one in asked.items() if is_known(services, key)]
     errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    # At once, not in a task: the next request on this connection must find the offsets.
+    # At once where it can be, not in a task: the next request on this connection must find the offsets.
     committing = _into_group(services, request.version, message, existing) if existing else None
     return asyncio.ensure_future(_answer(services, request.version, message, errors, committing))
 
@@ -82,6 +83,27 @@ async def _answer(
 def _into_group(
     services: Services, version: int, message: TxnOffsetCommitRequest, existing: Sequence[Commit]
 ) -> asyncio.Future[commits.Errors]:
+    admitted = _admission(services, version, message)
+    if isinstance(admitted, Verification):
+        return asyncio.ensure_future(_once_verified(services, version, message, existing, admitted))
+    return _commit_all(services, version, message, existing, admitted)
+
+
+async def _once_verified(
+    services: Services,
+    version: int,
+    message: TxnOffsetCommitRequest,
+    existing: Sequence[Commit],
+    verification: Verification,
+) -> commits.Errors:
+    (error,) = (await verification.errors()).values()
+    return await _commit_all(services, version, message, existing, error)
+
+
+def _commit_all(
+    services: Services, version: int, message: TxnOffsetCommitRequest, existing: Sequence[Commit], error: ErrorCode
+) -> asyncio.Future[commits.Errors]:
+    """Commits the offsets at once, unless there is an error."""
     committer = Committer(
         member_id=message.member_id,
         instance_id=message.group_instance_id,
@@ -89,7 +111,6 @@ def _into_group(
         version=version,
         is_transactional=True,
     )
-    error = _admission(services, version, message)
     if not error:
         producer = BatchProducer(message.producer_id, message.producer_epoch, base_sequence=0)
         try:
@@ -101,8 +122,8 @@ def _into_group(
     return commits.refused(existing, error)
 
 
-def _admission(services: Services, version: int, message: TxnOffsetCommitRequest) -> ErrorCode:
-    """Returns the error where the group's partition may not take offsets of the transaction."""
+def _admission(services: Services, version: int, message: TxnOffsetCommitRequest) -> ErrorCode | Verification:
+    """Returns the error, or NONE, of the group's partition, which is to take the offsets; or what tells it later."""
     if not message.group_id:
         return ErrorCode.INVALID_GROUP_ID
     topic = services.groups.topic
@@ -111,8 +132,9 @@ def _admission(services: Services, version: int, message: TxnOffsetCommitRequest
     if partition is None:
         return ErrorCode.NOT_COORDINATOR
     producer = Producer(message.producer_id, message.producer_epoch)
-    admitted = admit(services.txns, message.transactional_id, producer, {key: partition}, _support(version))
-    return admitted[key]
+    write = TransactionalWrite(message.transactional_id, producer, _support(version))
+    admitted = services.admission.admit(write, {key: partition})
+    return admitted if isinstance(admitted, Verification) else admitted[key]
 
 
 def _support(version: int) -> ClientSupport:
@@ -125,9 +147,4 @@ def _commit(key: TopicPartition, one: TxnOffsetCommitRequestPartition) -> Commit
     return Commit(key, one.committed_offset, one.committed_leader_epoch, one.committed_metadata)
 
 
-API = Api(
-    ApiKey.TXN_OFFSET_COMMIT,
-    VersionRange(0, 5),
-    handle,
-    refuses="transactions that another broker coordinates (POLICY_VIOLATION)",
-)
+API = Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 5), handle)

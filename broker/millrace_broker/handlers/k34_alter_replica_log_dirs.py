@@ -74,7 +74,8 @@ def _place(
     if logs is None or topic_partition in services.replicas.offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     try:
-        if topic_partition not in services.replicas.partitions:
+        replicas = services.replicas
+        if topic_partition not in replicas.partitions and topic_partition not in replicas.followed:
             services.log_dirs.prefer(topic_partition, wanted)
             known = is_known(services, topic_partition)
             return ErrorCode.REPLICA_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

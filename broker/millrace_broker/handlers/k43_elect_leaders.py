@@ -2,32 +2,43 @@
 
     v0  preferred leaders only      v1  election type, an error code for the whole answer      v2  flexible
 
-A partition's only replica is its preferred leader and the only eligible one. While its broker lives, no election is
-needed, and where all partitions were asked for, such a partition is left out of the answer. Otherwise no leader can be
-elected.
+In a cluster, the controller elects. Standalone, a partition's only replica is its preferred leader and the only
+eligible one: while its broker lives, no election is needed, and otherwise no leader can be elected. Where all
+partitions were asked for, those that need no election are left out of the answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.encoder import Parts
 from millrace.wire.messages import ELECT_LEADERS
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.controller_answers import asked, said
+from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.elect_leaders import ElectLeadersResponseFields, ReplicaElectionResultFields
+    from millrace.wire.messages.elect_leaders import (
+        ElectLeadersRequest,
+        ElectLeadersResponseFields,
+        ReplicaElectionResultFields,
+    )
 
 PREFERRED, UNCLEAN = 0, 1
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Says for each partition why there is no election."""
+    """Says what the election of each partition came to."""
     message = ELECT_LEADERS.decode_request(request.version, request.body)
+    if services.controller is not None and message.election_type in (PREFERRED, UNCLEAN):
+        return asyncio.ensure_future(_elected(services, request.version, message))
     kind, view = message.election_type, services.metadata.view
     if message.topic_partitions is None:
         everything = [(name, range(len(topic.partitions))) for name, topic in view.topics.items()]
@@ -40,6 +51,31 @@ def handle(services: Services, request: Request) -> Reply:
         "replica_election_results": [one for one in results if one["partition_result"]],
     }
     return answer(services, ELECT_LEADERS, request.version, fields)
+
+
+async def _elected(services: Services, version: int, message: ElectLeadersRequest) -> Parts:
+    """Has the controller elect the leaders."""
+    asked_for = message.topic_partitions
+    keys = None if asked_for is None else [TopicPartition(one.topic, it) for one in asked_for for it in one.partitions]
+    is_unclean = message.election_type == UNCLEAN
+    outcomes = await asked(services, lambda controller: controller.elect(keys, is_unclean=is_unclean))
+    failure = outcomes if isinstance(outcomes, ErrorCode) else ErrorCode.NONE
+    told = dict.fromkeys(keys or (), outcomes) if isinstance(outcomes, ErrorCode) else outcomes
+    if keys is None:
+        told = {key: code for key, code in told.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
+    results: list[ReplicaElectionResultFields] = [
+        {
+            "topic": topic,
+            "partition_result": [
+                {"partition_id": key.partition, "error_code": code, "error_message": said(code)} for key, code in found
+            ],
+        }
+        for topic, found in groupby(sorted(told.items()), lambda item: item[0].topic)
+    ]
+    fields: ElectLeadersResponseFields = {
+        "throttle_time": 0, "error_code": failure, "replica_election_results": results,
+    }  # fmt: skip
+    return answer(services, ELECT_LEADERS, version, fields)
 
 
 def _results(

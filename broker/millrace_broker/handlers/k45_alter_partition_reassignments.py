@@ -1,23 +1,29 @@
 """AlterPartitionReassignments, versions 0 and 1 (KIP-455); v1 may forbid a change of the replication factor.
 
-A partition has one replica, which can't move to another broker yet. A reassignment to the broker that has it is done at
-once, any other is refused, and there is never a reassignment to cancel.
+In a cluster, the controller reassigns. A standalone broker keeps each partition's only replica: a reassignment to this
+broker is done at once, any other is refused, and there is never one to cancel.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.encoder import Parts
 from millrace.wire.messages import ALTER_PARTITION_REASSIGNMENTS
 from millrace_broker.cluster.view import ClusterView
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.controller_answers import asked, said
+from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
     from millrace.wire.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponseFields,
         ReassignablePartition,
         ReassignablePartitionResponseFields,
@@ -26,21 +32,57 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Accepts the reassignments that change nothing, and refuses the others."""
+    """Says what came of each reassignment: its beginning, its end, or an error."""
     message = ALTER_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
+    if services.controller is not None:
+        return asyncio.ensure_future(_reassigned(services, request.version, message))
     view = services.metadata.view
     responses: list[ReassignableTopicResponseFields] = [
         {"name": topic.name, "partitions": [_result(view, topic.name, one) for one in topic.partitions]}
         for topic in message.topics
     ]
+    return _answer(services, request.version, message, ErrorCode.NONE, responses)
+
+
+async def _reassigned(services: Services, version: int, message: AlterPartitionReassignmentsRequest) -> Parts:
+    """Has the controller begin and cancel reassignments."""
+    targets = {
+        TopicPartition(topic.name, one.partition_index): None if one.replicas is None else tuple(one.replicas)
+        for topic in message.topics
+        for one in topic.partitions
+    }
+    keeps_factor = not message.allow_replication_factor_change
+    outcomes = await asked(services, lambda controller: controller.reassign(targets, keeps_factor=keeps_factor))
+    if isinstance(outcomes, ErrorCode):
+        return _answer(services, version, message, outcomes, [])
+    responses: list[ReassignableTopicResponseFields] = [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": key.partition, "error_code": code, "error_message": said(code)}
+                for key, code in found
+            ],
+        }
+        for name, found in groupby(sorted(outcomes.items()), lambda item: item[0].topic)
+    ]
+    return _answer(services, version, message, ErrorCode.NONE, responses)
+
+
+def _answer(
+    services: Services,
+    version: int,
+    message: AlterPartitionReassignmentsRequest,
+    code: ErrorCode,
+    responses: Sequence[ReassignableTopicResponseFields],
+) -> Parts:
     fields: AlterPartitionReassignmentsResponseFields = {
         "throttle_time": 0,
         "allow_replication_factor_change": message.allow_replication_factor_change,
-        "error_code": ErrorCode.NONE,
-        "error_message": None,
+        "error_code": code,
+        "error_message": said(code),
         "responses": responses,
     }
-    return answer(services, ALTER_PARTITION_REASSIGNMENTS, request.version, fields)
+    return answer(services, ALTER_PARTITION_REASSIGNMENTS, version, fields)
 
 
 def _result(view: ClusterView, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponseFields:

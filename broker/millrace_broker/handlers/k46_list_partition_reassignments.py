@@ -1,29 +1,71 @@
-"""ListPartitionReassignments, version 0 (KIP-455): there is never one under way."""
+"""ListPartitionReassignments, version 0 (KIP-455); a standalone broker has none under way."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.encoder import Parts
 from millrace.wire.messages import LIST_PARTITION_REASSIGNMENTS
+from millrace_broker.controller.cluster_state import Assignment
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.controller_answers import asked, said
+from millrace_broker.storage import TopicPartition
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponseFields
+    from millrace.wire.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponseFields,
+        OngoingTopicReassignmentFields,
+    )
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Returns an empty list."""
-    LIST_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
+    """Returns the reassignments under way of the partitions that are asked for, or of all."""
+    message = LIST_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
+    if services.controller is None:
+        return _answer(services, request.version, ErrorCode.NONE, {})
+    return asyncio.ensure_future(_listed(services, request.version, message))
+
+
+async def _listed(services: Services, version: int, message: ListPartitionReassignmentsRequest) -> Parts:
+    found = await asked(services, lambda controller: controller.reassignments())
+    if isinstance(found, ErrorCode):
+        return _answer(services, version, found, {})
+    if message.topics is not None:
+        wanted = {TopicPartition(topic.name, index) for topic in message.topics for index in topic.partition_indexes}
+        found = {key: assignment for key, assignment in found.items() if key in wanted}
+    return _answer(services, version, ErrorCode.NONE, found)
+
+
+def _answer(services: Services, version: int, code: ErrorCode, found: Mapping[TopicPartition, Assignment]) -> Parts:
+    topics: list[OngoingTopicReassignmentFields] = [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": key.partition,
+                    "replicas": assignment.replicas,
+                    "adding_replicas": assignment.adding,
+                    "removing_replicas": assignment.removing,
+                }
+                for key, assignment in some
+            ],
+        }
+        for name, some in groupby(sorted(found.items(), key=lambda item: item[0]), lambda item: item[0].topic)
+    ]
     fields: ListPartitionReassignmentsResponseFields = {
         "throttle_time": 0,
-        "error_code": ErrorCode.NONE,
-        "error_message": "",
-        "topics": (),
+        "error_code": code,
+        "error_message": said(code) or "",
+        "topics": topics,
     }
-    return answer(services, LIST_PARTITION_REASSIGNMENTS, request.version, fields)
+    return answer(services, LIST_PARTITION_REASSIGNMENTS, version, fields)
 
 
 API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, VersionRange(0, 0), handle)

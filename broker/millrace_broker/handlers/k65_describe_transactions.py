@@ -8,6 +8,7 @@ from millrace.wire.describe_transactions import TransactionDescribed, encode_des
 from millrace.wire.messages import DESCRIBE_TRANSACTIONS
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.storage import by_topic
 from millrace_broker.txns.overview import find_transaction
 
 
@@ -24,9 +25,6 @@ def _described(services: Services, transactional_id: str) -> TransactionDescribe
     if isinstance(found, ErrorCode):
         return TransactionDescribed(found, transactional_id)
     kept = found.metadata
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(kept.partitions):
-        topics.setdefault(topic, []).append(index)
     return TransactionDescribed(
         ErrorCode.NONE,
         transactional_id,
@@ -35,7 +33,7 @@ def _described(services: Services, transactional_id: str) -> TransactionDescribe
         kept.start_timestamp_ms,
         kept.producer_id,
         kept.producer_epoch,
-        topics,
+        by_topic(sorted(kept.partitions)),
     )
 
 

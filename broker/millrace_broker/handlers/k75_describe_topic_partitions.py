@@ -21,7 +21,7 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import TOPIC_OPERATIONS
@@ -135,7 +135,7 @@ def _described(
                 "isr_nodes": one.isr,
                 "eligible_leader_replicas": (),
                 "last_known_elr": (),
-                "offline_replicas": tuple(replica for replica in one.replicas if replica not in view.brokers),
+                "offline_replicas": offline_replicas(one, view),
             }
             for one in partitions
         ],

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from millrace.errors import MillraceError, NotLeaderError, StorageError, UnknownTopicError
+from millrace.wire.fetch_request import CONSUMER, READ_COMMITTED
 from millrace.wire.leader import LeaderHint, NodeEndpoint
 from millrace_broker.cluster.view import PartitionInfo
 from millrace_broker.handlers.api import Services
 from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.replica import Isolation
 from millrace_broker.storage import TopicPartition
 
 UNKNOWN_LEADER = LeaderHint(-1, -1)
@@ -31,11 +33,14 @@ def is_known(services: Services, topic_partition: TopicPartition) -> bool:
     return topic_partition in services.replicas.partitions or _info(services, topic_partition) is not None
 
 
-def is_led_here(services: Services, topic_partition: TopicPartition) -> bool:
-    """Returns whether this broker leads the partition, even if its log is offline."""
-    info = _info(services, topic_partition)
-    here = topic_partition in services.replicas.partitions
-    return here or (info is not None and info.leader == services.broker_id)
+def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
+    """Returns up to where the sender of a request may see logs.
+
+    A replica id below -1 is that of a tool which compares replicas.
+    """
+    if replica_id != CONSUMER:
+        return Isolation.LOG_END
+    return Isolation.READ_COMMITTED if isolation_level == READ_COMMITTED else Isolation.READ_UNCOMMITTED
 
 
 def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHint:
@@ -63,7 +68,4 @@ def not_led(services: Services, topic_partition: TopicPartition) -> MillraceErro
 
 
 def _info(services: Services, topic_partition: TopicPartition) -> PartitionInfo | None:
-    topic = services.metadata.view.topics.get(topic_partition.topic)
-    if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
-        return None
-    return topic.partitions[topic_partition.partition]
+    return services.metadata.partition(topic_partition)

@@ -1,13 +1,13 @@
 """Produce with a transactional id: decides which of a request's partitions may take its records (KIP-890).
 
-A batch without the transactional flag is taken as one of an idempotent producer. While it can't be decided, the answer
-is NOT_ENOUGH_REPLICAS, after which every producer tries again.
+A batch without the transactional flag is taken as one of an idempotent producer. Where the coordinator has to be asked
+first, the request is handled once it has answered, and all later ones of the transactional id wait behind it. What the
+coordinator can't decide now is answered NOT_ENOUGH_REPLICAS, after which every producer tries again.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from millrace.errors import (
     ErrorCode,
@@ -16,7 +16,6 @@ from millrace.errors import (
     InvalidTransactionStateError,
     MillraceError,
     NotEnoughReplicasError,
-    PolicyViolationError,
     RecordError,
     TransactionAbortableError,
     UnknownProducerIdError,
@@ -25,8 +24,8 @@ from millrace.records.batch import HEADER_BYTES, Buffer, is_transactional, read_
 from millrace_broker.handlers.api import Services
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.admission import ClientSupport, admit
 from millrace_broker.txns.metadata import Producer
+from millrace_broker.txns.verification import ClientSupport, Errors, TransactionalWrite, Verification
 
 FIRST_VERSION_WITH_GENERIC_ERRORS = 11
 FIRST_VERSION_WITH_EPOCH_BUMP = 12
@@ -36,29 +35,42 @@ REFUSALS: dict[ErrorCode, type[MillraceError]] = {
         InvalidProducerEpochError,
         InvalidRequestError,
         InvalidTransactionStateError,
-        PolicyViolationError,
         TransactionAbortableError,
         UnknownProducerIdError,
     )
 }
 
 
+Refusals = Mapping[TopicPartition, MillraceError]
+
+
 def refusals(
     services: Services, version: int, transactional_id: str, offered: Iterable[tuple[TopicPartition, Buffer | None]]
-) -> dict[TopicPartition, MillraceError]:
-    """Returns the partitions that may not take their records, each with its error."""
-    by_producer: defaultdict[Producer, dict[TopicPartition, Partition]] = defaultdict(dict)
+) -> Refusals | Verification:
+    """Returns the partitions that may not take their records, each with its error; or what tells it later.
+
+    A request has the records of one producer.
+    """
+    partitions: dict[TopicPartition, Partition] = {}
+    producers: set[Producer] = set()
     for key, records in offered:
         partition = services.replicas.partitions.get(key)
         producer = _producer_of(records) if records else None
         if partition is not None and producer is not None:
-            by_producer[producer][key] = partition
-    return {
-        key: _refusal(key, error)
-        for producer, partitions in by_producer.items()
-        for key, error in admit(services.txns, transactional_id, producer, partitions, _support(version)).items()
-        if error
-    }
+            partitions[key] = partition
+            producers.add(producer)
+    if len(producers) > 1:
+        return refusals_of(dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if not producers:
+        return {}
+    write = TransactionalWrite(transactional_id, producers.pop(), _support(version))
+    admitted = services.admission.admit(write, partitions)
+    return admitted if isinstance(admitted, Verification) else refusals_of(admitted)
+
+
+def refusals_of(errors: Errors) -> Refusals:
+    """Returns the partitions that are not admitted, each with the error of its records."""
+    return {key: _refusal(key, error) for key, error in errors.items() if error}
 
 
 def _producer_of(records: Buffer) -> Producer | None:

@@ -2,12 +2,15 @@
 
     bytes → FrameBuffer → header → handler → a slot in `_pending` → … → socket, when all earlier slots have left
 
-A handler may answer later by a future. Later requests are handled meanwhile, but their replies wait in line.
+A handler may answer later by a future. Later requests are handled meanwhile, but their replies wait in line. So do the
+other replies to requests that were handled together with it.
 
 Reading stops when too many requests or too many bytes of replies wait in line, when the peer does not drain its socket,
-or when an incomplete frame needs more memory than there is (`net.memory`). Frames that have arrived by then are copied
-to a backlog, which one receive buffer bounds, and are handled first when the line moves again. So a slow or hostile
-peer costs no more than its own connection's share of memory.
+or when an incomplete frame needs more memory than there is (`net.memory`). Requests whose replies come later count with
+their own bytes: so no peer writes so far ahead of the followers that its requests time out and it sends them again.
+
+Frames that have arrived by then are copied to a backlog, which one receive buffer bounds, and are handled first when
+the line moves again. So a slow or hostile peer costs no more than its own connection's share of memory.
 
 A connection ends with the stream, on bytes that are not a request, on a request that is not served, and on an
 unexpected error of a handler. The last three are logged. They get no answer, as from Kafka, because the client could
@@ -34,7 +37,7 @@ from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog, RequestTimes
 from millrace_broker.net.send import Outgoing
-from millrace_broker.net.slot import Slot
+from millrace_broker.net.slot import Slot, Waited
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: deque[tuple[float, bytes]] = deque()
         self._backlog_bytes = 0
         self._ready_bytes = 0
-        self._pending_bytes = 0  # of replies that are there
+        self._pending_bytes = 0  # of replies that are there, and of requests that wait for theirs
         self._held_bytes = 0
         self._in_line = 0  # requests whose reply has not left
         self._together: Slot | None = None
@@ -243,20 +246,24 @@ class Connection(asyncio.BufferedProtocol):
     def _line_up(self, slot: Slot, answers: Sequence[Reply | WireError]) -> None:
         self._pending.append(slot)
         self._in_line += len(slot.headers)
-        last = answers[-1]
-        if isinstance(last, asyncio.Future):
-            slot.future = last
-            last.add_done_callback(lambda done: self._answered(slot, done))
-            return
-        taken_bytes = slot.take_replies(cast("Sequence[Parts | WireError | None]", answers))
-        self._ready_bytes += taken_bytes
-        self._pending_bytes += taken_bytes
-        if self._ready_bytes >= SEND_BYTES or self._in_line >= MAX_PENDING_REPLIES:
-            self._send_ready()
-        if isinstance(last, WireError):
-            raise last
+        taken_bytes = slot.take_replies(answers)
+        if taken_bytes is None:
+            self._wait_for(slot, answers)
+        else:
+            self._ready_bytes += taken_bytes
+            self._pending_bytes += taken_bytes
+            if self._ready_bytes >= SEND_BYTES or self._in_line >= MAX_PENDING_REPLIES:
+                self._send_ready()
+        if isinstance(answers[-1], WireError):
+            raise answers[-1]
 
-    def _answered(self, slot: Slot, done: asyncio.Future[Parts]) -> None:
+    def _wait_for(self, slot: Slot, answers: Sequence[Reply | WireError]) -> None:
+        later = [answer for answer in answers if isinstance(answer, asyncio.Future)]
+        self._pending_bytes += slot.bytes_in
+        slot.future = waited_for = later[0] if len(later) == 1 else asyncio.gather(*later)
+        waited_for.add_done_callback(lambda done: self._answered(slot, answers, done))
+
+    def _answered(self, slot: Slot, answers: Sequence[Reply | WireError], done: Waited) -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -264,7 +271,8 @@ class Connection(asyncio.BufferedProtocol):
             logger.error("a request of %s failed", self.peer, exc_info=error)
             self._transport.abort()
             return
-        self._pending_bytes += slot.take_replies([done.result()])
+        replies = [answer.result() if isinstance(answer, asyncio.Future) else answer for answer in answers]
+        self._pending_bytes += (slot.take_replies(replies) or 0) - slot.bytes_in
         self._send_ready()
         self._work_off_backlog()
 

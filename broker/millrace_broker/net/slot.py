@@ -9,11 +9,14 @@ from typing import cast
 from millrace.errors import WireError
 from millrace.wire.encoder import Parts
 from millrace.wire.header import RequestHeader, start_of_responses
-from millrace_broker.handlers.api import Api, Request
+from millrace_broker.handlers.api import Api, Reply, Request
 from millrace_broker.metrics import ApiCount
 from millrace_broker.net.request_log import RequestTimes
 
 SMALL_REPLIES_BYTES = 16 << 10
+
+OneReply = asyncio.Future[Parts] | asyncio.Future[Parts | None]
+Waited = OneReply | asyncio.Future[list[Parts | None]]  # for one reply, or for several
 
 
 class Slot:
@@ -36,15 +39,21 @@ class Slot:
         self.times: RequestTimes
         self.count: ApiCount
         self.reply_bytes: list[int] = []  # of each request's reply; 0 for one that wants none
-        self.future: asyncio.Future[Parts] | None = None  # of a reply that comes later
+        self.future: Waited | None = None  # of replies that come later
         self.parts: Parts | None = None  # the frames of all replies; None until they are there
 
-    def take_replies(self, answers: Sequence[Parts | WireError | None]) -> int:
-        """Makes frames of the answers, which become the slot's `parts`, and returns how many bytes they are."""
+    def take_replies(self, answers: Sequence[Reply | WireError]) -> int | None:
+        """Makes frames of the answers, which become the slot's `parts`, and returns how many bytes they are.
+
+        Returns None, and makes nothing, where a future is among the answers.
+        """
         parts: Parts = []
         start, start_bytes = start_of_responses(self.api_key, self.version)
         for header, message in zip(self.headers, answers, strict=False):
-            if message is None or isinstance(message, WireError):
+            if not isinstance(message, list):
+                if isinstance(message, asyncio.Future):
+                    self.reply_bytes.clear()
+                    return None
                 self.reply_bytes.append(0)
                 continue
             size_bytes = start_bytes + (len(message[0]) if len(message) == 1 else sum(map(len, message)))

@@ -14,6 +14,8 @@ from typing import cast
 from millrace.config import MAX_INT, MAX_LONG, ConfigTable, build, declared_keys, setting
 from millrace.errors import InvalidConfigError
 
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 MAX_DOUBLE = sys.float_info.max
 QUEUED_BYTES = "queued.max.request.bytes"
 LEAST_QUEUED_BYTES = 1 << 20
@@ -111,6 +113,51 @@ class BrokerConfig:
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         MAX_LONG, "Bytes of logs that are moved between data folders in a second at most.", minimum=1, is_dynamic=True
     )
+    leader_replication_throttled_rate: int = setting(
+        MAX_LONG, "Bytes per second that throttled replicas are sent as long as they lag.", minimum=0, is_dynamic=True
+    )
+    follower_replication_throttled_rate: int = setting(
+        MAX_LONG, "Bytes per second that throttled replicas fetch as long as they lag.", minimum=0, is_dynamic=True
+    )
+    replication_quota_window_num: int = setting(
+        11, "Windows over which the rates of throttled replication are measured.", minimum=1, maximum=MAX_INT
+    )
+    replication_quota_window_size_seconds: int = setting(1, "Seconds of one such window.", minimum=1, maximum=MAX_INT)
+    replica_lag_time_max_ms: int = setting(
+        30_000,
+        "Milliseconds that a follower may lag and stay in sync; followers are looked at twice in this time.",
+        minimum=1,
+    )
+    replica_selector_class: str = setting(
+        "",
+        "Where consumers read: from the leader, or with RackAwareReplicaSelector from a replica in their client.rack.",
+        choices=("", LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+        has_default=False,
+    )
+    num_replica_fetchers: int = setting(
+        1, "Fetchers that ask the same broker for what is followed there.", minimum=1, maximum=MAX_INT, is_dynamic=True
+    )
+    replica_fetch_min_bytes: int = setting(
+        1, "Bytes that a leader gathers before it answers a follower's fetch.", minimum=0, maximum=MAX_INT
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        500, "Milliseconds that a leader may wait for them.", minimum=0, maximum=MAX_INT
+    )
+    replica_fetch_max_bytes: int = setting(
+        1 << 20,
+        "Bytes of one partition that a follower fetches at once, its first batch excepted.",
+        minimum=0,
+        maximum=MAX_INT,
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        10 << 20, "Bytes that a follower fetches at once, the first batch excepted.", minimum=0, maximum=MAX_INT
+    )
+    replica_fetch_backoff_ms: int = setting(
+        1_000, "Milliseconds after which a follower tries a fetch that failed again.", minimum=0, maximum=MAX_INT
+    )
+    replica_socket_timeout_ms: int = setting(
+        30_000, "Milliseconds that a follower waits for a connection or an answer.", minimum=1, maximum=MAX_INT
+    )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         5_000, "Milliseconds between two writes of the high watermarks' checkpoint.", minimum=1
     )
@@ -120,6 +167,25 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int = setting(18_000, "ZooKeeper's session timeout.", minimum=1, maximum=MAX_INT)
     zookeeper_connection_timeout_ms: int = setting(
         18_000, "Milliseconds to wait for ZooKeeper at the start.", minimum=1, maximum=MAX_INT
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        True, "As the controller, let the first replicas of partitions lead again where too many do not."
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        300, "Seconds between two looks of the controller for brokers that lead too little.", minimum=1
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        10,
+        "Percent of its partitions that a broker may fail to lead before the controller steps in.",
+        minimum=0,
+        maximum=MAX_INT,
+    )
+    controlled_shutdown_enable: bool = setting(True, "Let other brokers take over what this one leads before it stops.")
+    controlled_shutdown_max_retries: int = setting(
+        3, "How often a stopping broker asks the controller again.", minimum=0, maximum=MAX_INT
+    )
+    controlled_shutdown_retry_backoff_ms: int = setting(
+        5_000, "Milliseconds before a stopping broker asks the controller again.", minimum=0
     )
     shutdown_drain_timeout_ms: int = setting(
         10_000, "Milliseconds that a stopping broker gives its connections to take their replies.", minimum=0

@@ -1,7 +1,7 @@
 """The properties of the transaction coordinator, under Kafka's names.
 
 The defaults are Kafka's, except that `transaction.state.log.replication.factor` and `transaction.state.log.min.isr` are
-1, because followers are not served yet.
+1, so that a broker alone serves them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,16 @@ class TransactionConfig:
     )
     transaction_partition_verification_enable: bool = setting(
         True, "Take records of a transaction only in partitions that have been added to it (KIP-890)."
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = setting(
+        20,
+        "Milliseconds before a partition is added again to a transaction whose coordinator is not done with the one "
+        "before.",
+        minimum=1,
+        maximum=MAX_INT,
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = setting(
+        100, "Milliseconds for which it is added again, before the producer has to ask again.", maximum=MAX_INT
     )
     transaction_state_log_num_partitions: int = setting(
         50, "Partitions of the topic of transactions' states when it is created.", minimum=1, maximum=MAX_INT

@@ -40,12 +40,14 @@ class Cut(NamedTuple):
 def fetch_position(entries: Entries, log_end_offset: int, high_watermark: int) -> FetchPosition:
     """Returns where a follower begins to fetch from a new leader, or from one in a new epoch.
 
-    A log without epochs can't be compared. So it is cut at the high watermark, below which all that was acknowledged is
-    the same everywhere, and is fetched from there.
+    The epoch is that of the last record: a broker that led in a newer one, and could not write in it, may be the only
+    one that knows that epoch. A log without epochs can't be compared. So it is cut at the high watermark, below which
+    all that was acknowledged is the same everywhere, and is fetched from there.
     """
-    if not entries:
+    written = [epoch for epoch, start_offset in entries if start_offset < log_end_offset]
+    if not written:
         return FetchPosition(min(high_watermark, log_end_offset), NO_LEADER_EPOCH)
-    return FetchPosition(log_end_offset, entries[-1][0])
+    return FetchPosition(log_end_offset, written[-1])
 
 
 def cut_for(entries: Entries, log_end_offset: int, high_watermark: int, leaders_end: tuple[int, int]) -> Cut:

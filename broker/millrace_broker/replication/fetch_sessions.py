@@ -15,27 +15,35 @@ A partition has news where it has records, another high watermark or log start o
 A partition that gave records moves behind all others, so that each gets its turn when the limit of bytes cuts an answer
 short.
 
+A follower's session reads only the partitions that the request names, those that have changed
+(`partition_changes`), and those that gave an error or have more to read. As it is not told of every other change, and
+the leader has to know that the follower is there, it reads all of them twice a second.
+
 The epoch counts from 1 to 2³¹-1 and begins again at 1. A full table makes room where a session has been silent for two
-minutes, or where one is older than that and has no more partitions than the new one. Otherwise the answer has session
-id 0, and the client goes on with full requests. A session without partitions ends, and so does one that grows while all
+minutes, or where one is older than that and has no more partitions than the new one. A follower's session is made room
+for by any consumer's, and makes none for a consumer's. Otherwise the answer has session id 0, and the client goes on
+with full requests. A session without partitions ends, and so does one that grows while all
 sessions together have more partitions than are kept.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millrace.config import MAX_INT
 from millrace.errors import ErrorCode
-from millrace.wire.fetch import NO_SESSION, PartitionFetched
+from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, NO_SESSION, PartitionFetched
 from millrace.wire.fetch_request import FINAL_EPOCH, PartitionKey, Wanted
+from millrace_broker.replication.partition_changes import PartitionChanges
 
 INITIAL_EPOCH = 0
 MAX_PARTITIONS = 500_000  # in all sessions
 EVICTION_MS = 120_000
+READ_ALL_INTERVAL_MS = 500
+NEVER_MS = -READ_ALL_INTERVAL_MS
 
 Fetched = Sequence[tuple[PartitionKey, PartitionFetched]]
 NewId = Callable[[], int]
@@ -50,16 +58,27 @@ class FetchAnswer(NamedTuple):
 
 
 class FetchContext:
-    """What one request wants read, and how it is answered. This class has no session and answers all."""
+    """What one request wants read, and how it is answered. This class has no session and answers all.
+
+    `is_told_of_changes` says whether partitions that are not in `wanted` may be read later: `changed` returns them.
+    """
 
     __slots__ = ("wanted",)
     kind = "sessionless"
+    is_told_of_changes = False
 
     def __init__(self, wanted: Mapping[PartitionKey, Wanted]) -> None:
         self.wanted = wanted
 
-    def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:  # noqa: ARG002  # other contexts need the time
-        """Returns the answer, given what was read of each wanted partition; called once."""
+    def changed(self) -> Mapping[PartitionKey, Wanted]:
+        """Returns the partitions of the session that have changed since this was called last."""
+        return {}
+
+    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
+        """Returns the answer, given what was read of each wanted partition; called once.
+
+        `again` are those that have to be read for the next request, whether they change or not.
+        """
         return FetchAnswer(ErrorCode.NONE, NO_SESSION, fetched)
 
 
@@ -72,7 +91,7 @@ class FetchSessionError(FetchContext):
         super().__init__({})
         self.code = code
 
-    def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:  # noqa: ARG002
+    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
         """Returns the error without partitions."""
         return FetchAnswer(self.code, NO_SESSION, ())
 
@@ -93,6 +112,7 @@ class _Cached:
             or fetched.log_start_offset != self.log_start_offset
             or fetched.error_code != ErrorCode.NONE
             or fetched.diverging_epoch is not None
+            or fetched.preferred_read_replica != NO_PREFERRED_READ_REPLICA
         )
         self.high_watermark = -1 if fetched.error_code else fetched.high_watermark
         self.log_start_offset = fetched.log_start_offset
@@ -106,7 +126,11 @@ class _Session:
     created_ms: int
     used_ms: int
     partitions: OrderedDict[PartitionKey, _Cached]
+    is_followers: bool = False
     epoch: int = INITIAL_EPOCH + 1
+    to_read: dict[PartitionKey, None] = field(default_factory=dict)  # a follower's, in this order
+    changes_end: int = 0  # up to which changes are in `to_read`
+    read_all_ms: int = NEVER_MS
 
     def update(self, wanted: Mapping[PartitionKey, Wanted], forgotten: Sequence[PartitionKey]) -> bool:
         """Adds, changes and removes partitions, and returns whether there are more than before."""
@@ -123,14 +147,16 @@ class _Session:
 
 
 class FetchSessions:
-    """The sessions of this broker's consumers.
+    """The sessions of this broker's consumers and followers.
 
     Args:
         slots: the number of sessions that are kept at most (`max.incremental.fetch.session.cache.slots`).
         new_id: returns a random positive number.
+        changes: of the partitions that this broker leads; without them followers' sessions read all their partitions.
     """
 
-    def __init__(self, slots: int, new_id: NewId) -> None:
+    def __init__(self, slots: int, new_id: NewId, changes: PartitionChanges | None = None) -> None:
+        self._changes = changes
         self._slots = slots
         self._new_id = new_id
         self._sessions: OrderedDict[int, _Session] = OrderedDict()  # the one that was used least recently first
@@ -154,9 +180,18 @@ class FetchSessions:
         *,
         uses_topic_ids: bool,
         now_ms: int,
+        is_followers: bool = False,
     ) -> FetchContext:
         """Returns what to read for a request and how to answer it; `now_ms` is monotonic."""
-        context = self._context(session_id, epoch, wanted, forgotten, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        context = self._context(
+            session_id,
+            epoch,
+            wanted,
+            forgotten,
+            uses_topic_ids=uses_topic_ids,
+            now_ms=now_ms,
+            is_followers=is_followers,
+        )
         self.fetches[context.kind] += 1
         return context
 
@@ -169,11 +204,12 @@ class FetchSessions:
         *,
         uses_topic_ids: bool,
         now_ms: int,
+        is_followers: bool,
     ) -> FetchContext:
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id != NO_SESSION:
                 self._sessions.pop(session_id, None)
-            return FetchContext(wanted) if epoch == FINAL_EPOCH else _Full(self, wanted, uses_topic_ids)
+            return FetchContext(wanted) if epoch == FINAL_EPOCH else _Full(self, wanted, uses_topic_ids, is_followers)
         session = self._sessions.get(session_id)
         if session is None:
             return FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -189,34 +225,54 @@ class FetchSessions:
         session.used_ms = now_ms
         session.epoch = next_epoch(epoch)
         self._sessions.move_to_end(session_id)
-        return _Incremental(session)
+        has_changes = is_followers and uses_topic_ids
+        return (
+            _IncrementalOfFollower(session, self._changes, wanted, now_ms)
+            if has_changes and self._changes is not None
+            else _Incremental(session, session.partitions)
+        )
 
-    def begin(self, partitions: OrderedDict[PartitionKey, _Cached], now_ms: int, *, uses_topic_ids: bool) -> int:
+    def begin(
+        self,
+        partitions: OrderedDict[PartitionKey, _Cached],
+        now_ms: int,
+        *,
+        uses_topic_ids: bool,
+        is_followers: bool,
+    ) -> int:
         """Begins a session and returns its id, 0 where there is no room."""
-        if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
+        if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms, is_followers=is_followers):
             return NO_SESSION
         if self.partition_count + len(partitions) > MAX_PARTITIONS:
             return NO_SESSION
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        self._sessions[session_id] = _Session(session_id, uses_topic_ids, now_ms, now_ms, partitions)
+        self._sessions[session_id] = _Session(session_id, uses_topic_ids, now_ms, now_ms, partitions, is_followers)
         return session_id
 
-    def _evict(self, size: int, now_ms: int) -> bool:
+    def _evict(self, size: int, now_ms: int, *, is_followers: bool) -> bool:
         if not self._sessions:
             return False
         chosen = next(iter(self._sessions.values()))
         if now_ms - chosen.used_ms <= EVICTION_MS:
-            old = [one for one in self._sessions.values() if now_ms - one.created_ms > EVICTION_MS]
-            if not old:
+            evictable = [
+                one
+                for one in self._sessions.values()
+                if now_ms - one.created_ms > EVICTION_MS or (is_followers and not one.is_followers)
+            ]
+            if not evictable:
                 return False
-            chosen = min(old, key=lambda one: (len(one.partitions), one.session_id))
-            if (size, NO_SESSION) < (len(chosen.partitions), chosen.session_id):
+            chosen = min(evictable, key=_worth)
+            if (is_followers, size, NO_SESSION) < _worth(chosen):
                 return False
         del self._sessions[chosen.session_id]
         self.evictions += 1
         return True
+
+
+def _worth(session: _Session) -> tuple[bool, int, int]:
+    return session.is_followers, len(session.partitions), session.session_id
 
 
 class _Full(FetchContext):
@@ -224,16 +280,21 @@ class _Full(FetchContext):
 
     kind = "full"
 
-    def __init__(self, sessions: FetchSessions, wanted: Mapping[PartitionKey, Wanted], uses_topic_ids: bool) -> None:
+    def __init__(
+        self, sessions: FetchSessions, wanted: Mapping[PartitionKey, Wanted], uses_topic_ids: bool, is_followers: bool
+    ) -> None:
         super().__init__(wanted)
         self._sessions = sessions
         self._uses_topic_ids = uses_topic_ids
+        self._is_followers = is_followers
 
-    def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:
+    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
         cached = OrderedDict(
             (key, _Cached(self.wanted[key], one.high_watermark, one.log_start_offset)) for key, one in fetched
         )
-        session_id = self._sessions.begin(cached, now_ms, uses_topic_ids=self._uses_topic_ids)
+        session_id = self._sessions.begin(
+            cached, now_ms, uses_topic_ids=self._uses_topic_ids, is_followers=self._is_followers
+        )
         return FetchAnswer(ErrorCode.NONE, session_id, fetched)
 
 
@@ -242,12 +303,12 @@ class _Incremental(FetchContext):
 
     kind = "incremental"
 
-    def __init__(self, session: _Session) -> None:
-        super().__init__({key: cached.wanted for key, cached in session.partitions.items()})
+    def __init__(self, session: _Session, keys: Iterable[PartitionKey]) -> None:
+        super().__init__({key: session.partitions[key].wanted for key in keys})
         self._session = session
         self._expected_epoch = session.epoch
 
-    def answer(self, fetched: Fetched, now_ms: int) -> FetchAnswer:  # noqa: ARG002
+    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
         session = self._session
         if session.epoch != self._expected_epoch:
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
@@ -256,6 +317,38 @@ class _Incremental(FetchContext):
             if len(one.records):
                 session.partitions.move_to_end(key)
         return FetchAnswer(ErrorCode.NONE, session.session_id, news)
+
+
+class _IncrementalOfFollower(_Incremental):
+    """A request inside a follower's session, which reads what may have news."""
+
+    is_told_of_changes = True
+
+    def __init__(
+        self, session: _Session, changes: PartitionChanges, named: Iterable[PartitionKey], now_ms: int
+    ) -> None:
+        self._session = session
+        self._changes = changes
+        session.to_read |= dict.fromkeys(named)
+        self.changed()
+        keys: Iterable[PartitionKey] = [key for key in session.to_read if key in session.partitions]
+        if now_ms - session.read_all_ms >= READ_ALL_INTERVAL_MS:
+            session.read_all_ms, keys = now_ms, session.partitions
+        super().__init__(session, keys)
+
+    def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:
+        answer = super().answer(fetched, now_ms, again)
+        if answer.error_code == ErrorCode.NONE:
+            self._session.to_read = dict.fromkeys(again)
+        return answer
+
+    def changed(self) -> Mapping[PartitionKey, Wanted]:
+        session = self._session
+        found = self._changes.since(session.changes_end)
+        session.changes_end = self._changes.end
+        keys = [key for key in found if key in session.partitions] if found is not None else list(session.partitions)
+        session.to_read |= dict.fromkeys(keys)
+        return {key: session.partitions[key].wanted for key in keys}
 
 
 def next_epoch(epoch: int) -> int:

@@ -24,19 +24,22 @@ watermark and the offset at which the leader's epoch began (KAFKA-7128).
 Events go in, and a decision comes out; times are monotonic milliseconds. The caller sends one proposal at a time, and
 sends it again only when the one before can't be carried out any more or the controller knows both by their partition
 epoch. A fetch counts only once its leader epoch and topic id were checked, and where its answer has neither
-OFFSET_OUT_OF_RANGE nor a diverging epoch (KAFKA-14078).
+OFFSET_OUT_OF_RANGE nor a diverging epoch (KAFKA-14078). It counts for the registration that it names: a proposal has
+the broker epochs of its followers, so that none joins for what it had before it started with an empty disk (KIP-903).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from millrace.config import MAX_LONG
 from millrace.errors import ErrorCode, NotLeaderError
 
 UNKNOWN_OFFSET = -1
+UNKNOWN_BROKER_EPOCH = -1
 NEVER_MS = -MAX_LONG
 
 BACK_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
@@ -59,9 +62,11 @@ def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
 
 @dataclass(slots=True)
 class Follower:
-    """The state of a follower as its fetches tell it."""
+    """The state of a follower as its fetches tell it; `broker_epoch` is that of the newest one."""
 
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH
     log_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
     last_caught_up_ms: int = NEVER_MS
     last_fetch_ms: int = NEVER_MS
     leaders_end_at_last_fetch: int = UNKNOWN_OFFSET
@@ -81,22 +86,35 @@ class Follower:
         return self.log_end_offset == leaders_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms
 
 
+class ReadReplica(NamedTuple):
+    """A follower from which consumers may read; the greatest one is the best: it has most, most recently."""
+
+    log_end_offset: int
+    last_caught_up_ms: int
+    broker_id: int
+
+
 class Proposal(NamedTuple):
-    """An ISR that the controller is to be asked for, and the partition epoch that it changes."""
+    """An ISR that the controller is to be asked for, the partition epoch that it changes, and epochs of its brokers."""
 
     isr: frozenset[int]
     partition_epoch: int
+    broker_epochs: Mapping[int, int] = MappingProxyType({})  # those that are known
 
 
 class Decision(NamedTuple):
-    """What follows from an event: whether the high watermark has moved, and what to ask the controller for."""
+    """What follows from an event: which of the two watermarks have moved, and what to ask the controller for."""
 
     moves_high_watermark: bool = False
     proposal: Proposal | None = None
+    moves_low_watermark: bool = False
 
 
 class Election(NamedTuple):
-    """What makes a leader: broker ids, epochs as LeaderAndIsr gives them, and where its own log ends."""
+    """What makes a leader: broker ids, epochs as LeaderAndIsr gives them, and where its own log ends.
+
+    `adding` are the replicas that a reassignment adds, which are not missing before its end.
+    """
 
     leader: int
     replicas: tuple[int, ...]
@@ -105,14 +123,18 @@ class Election(NamedTuple):
     partition_epoch: int
     log_end_offset: int
     high_watermark: int
+    adding: tuple[int, ...] = ()
 
 
 class InSyncReplicas:
-    """The table of one leader epoch; `high_watermark` and `committed` are its results."""
+    """The table of one leader epoch; `high_watermark` and `committed` are its results.
+
+    `start_offset` is where the epoch began: the leader's log end offset when it was elected.
+    """
 
     __slots__ = (
-        "_eligible", "_followers", "_lag_time_max_ms", "_leader", "_log_end_offset", "_start_offset", "committed",
-        "high_watermark", "leader_epoch", "min_isr", "partition_epoch", "pending",
+        "_eligible", "_followers", "_lag_time_max_ms", "_leader", "_log_end_offset", "_wanted_count", "committed",
+        "high_watermark", "leader_epoch", "min_isr", "partition_epoch", "pending", "start_offset",
     )  # fmt: skip
 
     def __init__(
@@ -120,7 +142,7 @@ class InSyncReplicas:
     ) -> None:
         """Begins with members of the ISR that count as caught up now, and with no follower's log end known."""
         self._leader = election.leader
-        self._start_offset = self._log_end_offset = election.log_end_offset
+        self.start_offset = self._log_end_offset = election.log_end_offset
         self._lag_time_max_ms = lag_time_max_ms
         self._eligible = frozenset(eligible)
         self._followers = {
@@ -128,6 +150,7 @@ class InSyncReplicas:
             for each in election.replicas
             if each != election.leader
         }
+        self._wanted_count = len(election.replicas) - len(election.adding)
         self.leader_epoch = election.leader_epoch
         self.partition_epoch = election.partition_epoch
         self.committed = election.isr
@@ -144,6 +167,24 @@ class InSyncReplicas:
     def has_enough(self) -> bool:
         """Whether a write with acks=all is accepted: the committed ISR is no smaller than the min ISR."""
         return len(self.committed) >= self.min_isr
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether fewer replicas are committed than the partition has without those that a reassignment adds."""
+        return len(self.committed) < self._wanted_count
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """Returns the least log start offset of the leader, which is given, and of the followers that are alive."""
+        starts = [state.log_start_offset for each, state in self._followers.items() if each in self._eligible]
+        return min([log_start_offset, *starts])
+
+    def read_replicas(self, offset: int) -> list[ReadReplica]:
+        """Returns the followers in sync whose logs have an offset (KIP-392)."""
+        return [
+            ReadReplica(state.log_end_offset, state.last_caught_up_ms, each)
+            for each, state in self._in_sync()
+            if state.log_start_offset <= offset <= state.log_end_offset
+        ]
 
     def outcome_of(self, next_offset: int) -> ErrorCode | None:
         """Returns the answer to a write with acks=all up to `next_offset`; None while it has to wait.
@@ -162,14 +203,28 @@ class InSyncReplicas:
         self._log_end_offset = log_end_offset
         return self._decision(now_ms)
 
-    def fetched(self, follower: int, offset: int, now_ms: int) -> Decision:
-        """Notes a follower's fetch; it may join the ISR. NotLeaderError for one that is no replica."""
+    def fetched(
+        self,
+        follower: int,
+        offset: int,
+        now_ms: int,
+        log_start_offset: int = UNKNOWN_OFFSET,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+    ) -> Decision:
+        """Notes a follower's fetch, which says where its log ends and begins; it may join the ISR.
+
+        NotLeaderError for one that is no replica.
+        """
         state = self._followers.get(follower)
         if state is None:
             raise NotLeaderError(f"broker {follower} is no follower of this partition's leader {self._leader}")
         state.fetched(offset, self._log_end_offset, now_ms)
+        begins_later = log_start_offset > state.log_start_offset
+        state.log_start_offset = log_start_offset
+        state.broker_epoch = broker_epoch
         proposal = self._propose(self.committed | {follower}) if self._may_join(follower, state) else None
-        return self._decision(now_ms, proposal)
+        decision = self._decision(now_ms, proposal)
+        return decision._replace(moves_low_watermark=True) if begins_later else decision
 
     def check(self, now_ms: int) -> Decision:
         """Asks that followers which are not caught up leave the ISR; done every half of the time that one may lag."""
@@ -178,8 +233,10 @@ class InSyncReplicas:
 
     def eligible(self, brokers: Iterable[int], now_ms: int) -> Decision:
         """Takes other brokers as eligible: alive, and not shutting down."""
+        gone = self._eligible.difference(brokers)
         self._eligible = frozenset(brokers)
-        return self._decision(now_ms)
+        decision = self._decision(now_ms)
+        return decision if gone.isdisjoint(self._followers) else decision._replace(moves_low_watermark=True)
 
     def accepted(self, isr: Collection[int], leader_epoch: int, partition_epoch: int, now_ms: int) -> Decision:
         """Takes the ISR that the controller has answered; a late answer is ignored.
@@ -199,7 +256,7 @@ class InSyncReplicas:
 
         An error that answers another proposal than the pending one is late and ignored.
         """
-        if proposal != (self.pending, self.partition_epoch) or code in PENDING_UNTIL_LEADER_AND_ISR:
+        if proposal[:2] != (self.pending, self.partition_epoch) or code in PENDING_UNTIL_LEADER_AND_ISR:
             return Decision()
         if code in BACK_TO_COMMITTED:
             self.pending = None
@@ -224,12 +281,13 @@ class InSyncReplicas:
             self.pending is None
             and follower not in self.committed
             and follower in self._eligible
-            and state.log_end_offset >= max(self.high_watermark, self._start_offset)
+            and state.log_end_offset >= max(self.high_watermark, self.start_offset)
         )
 
     def _propose(self, isr: frozenset[int]) -> Proposal:
         self.pending = isr
-        return Proposal(isr, self.partition_epoch)
+        epochs = {each: self._followers[each].broker_epoch for each in isr if each in self._followers}
+        return Proposal(isr, self.partition_epoch, epochs)
 
     def _decision(self, now_ms: int, proposal: Proposal | None = None) -> Decision:
         return Decision(self._moves_high_watermark(now_ms), proposal)

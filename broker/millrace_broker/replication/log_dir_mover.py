@@ -3,9 +3,9 @@
 One log is copied at a time, in the order in which the moves were asked for, on a worker thread and no faster than
 `replica.alter.log.dirs.io.max.bytes.per.second` allows. Once `FINISH_BYTES` or less are left, the event loop's thread
 copies them at any rate and puts the copy in the log's place; all requests wait meanwhile. A move that fails leaves the
-log where it is. A move that the end of the broker interrupts starts again at the next start, where Kafka goes on with
-what was copied. A broker that is killed after it dropped an old copy, and before it made the new folder, forgets the
-move.
+log where it is. It goes on when the leader changes, and ends when the partition is deleted. A move that the end of the
+broker interrupts starts again when the broker leads the partition, where Kafka goes on with what was copied. A broker
+that is killed after it dropped an old copy, and before it made the new folder, forgets the move.
 
 Runs on the event loop.
 """
@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from millrace.errors import CompactionStoppedError, MillraceError
+from millrace.errors import CompactionStoppedError, MillraceError, UnknownTopicError
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import Log, LogCopy, LogManager, TopicPartition
 
@@ -52,7 +52,7 @@ class LogDirMover:
         self._logs.dirs.prefer(topic_partition, path)
 
     def move(self, topic_partition: TopicPartition, path: str) -> None:
-        """Begins to move a led partition's log to another folder, unless it is on its way there. StorageError."""
+        """Begins to move the log of a partition to another folder, unless it is on its way there. StorageError."""
         copy = self.copies().get(topic_partition)
         if copy is not None and copy.parent == path:
             return
@@ -62,8 +62,8 @@ class LogDirMover:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def resume(self, topic_partition: TopicPartition) -> None:
-        """Starts the move of a led partition's log again, if the last end of the broker interrupted one."""
+    def elected(self, topic_partition: TopicPartition) -> None:
+        """Starts the move of a log again whose partition is led now, if the last end of the broker interrupted one."""
         path = self._interrupted.pop(topic_partition, None)
         if path is None:
             return
@@ -73,6 +73,9 @@ class LogDirMover:
             logger.exception("%s was being moved to %s, and stays where it is", topic_partition, path)
         else:
             logger.info("%s was being moved to %s: the move starts again", topic_partition, path)
+
+    def resigned(self, topic_partition: TopicPartition) -> None:
+        """Does nothing: the move goes on when another broker leads, and what is cut off the log leaves the copy."""
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Ends the move of a log, which stays where it is. StorageError."""
@@ -93,11 +96,14 @@ class LogDirMover:
             except MillraceError:
                 logger.exception("%s was to be moved to %s", topic_partition, copy.parent)
                 if self.copies().get(topic_partition) is copy:
-                    self._drop_failed(topic_partition)
+                    self._give_up(topic_partition)
 
     async def _copy(self, topic_partition: TopicPartition, copy: LogCopy) -> None:
         while not copy.is_stopped:
-            log = self._replicas.partition(topic_partition).log
+            replica = self._replicas.replica(topic_partition)
+            if replica is None:
+                raise UnknownTopicError(f"{topic_partition} is neither led nor followed any more")
+            log = replica.log
             await asyncio.to_thread(copy.catch_up, log, self._bytes_per_second())
             if not copy.is_stopped and copy.rest_bytes(log.segments) <= FINISH_BYTES:
                 moved = self._replicas.finish_move(topic_partition)
@@ -105,7 +111,7 @@ class LogDirMover:
                 await asyncio.to_thread(self._moved, log, moved)
                 return
 
-    def _drop_failed(self, topic_partition: TopicPartition) -> None:
+    def _give_up(self, topic_partition: TopicPartition) -> None:
         try:
             self._logs.moves.drop(topic_partition)
         except MillraceError:

@@ -1,95 +1,178 @@
-"""Holds the partitions that this broker leads, and the purgatory of the requests that wait for them.
+"""Holds the partitions that this broker leads or follows, and the purgatory of the requests that wait for them.
+
+A partition is led, or followed, or none of both. One that was stopped and not deleted is followed without a leader: so
+its leader epoch is still known.
 
 All methods run on the event loop's thread, except `make_logs` and `delete_logs`. Those wait for the disk and run on a
-worker thread: `make_logs` before `lead`, `delete_logs` after `drop`. `metadata_publisher` says which to lead.
+worker thread: `make_logs` before `lead` and `follow`, `delete_logs` after `forget`. `partition_roles` says what to lead
+and to follow.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
-from millrace.errors import InvalidConfigError, StorageError, UnknownTopicError
+from millrace.errors import ErrorCode, InconsistentTopicIdError, InvalidConfigError, StorageError, UnknownTopicError
 from millrace.records.batch import Buffer
 from millrace.records.control import EndTransactionMarker
+from millrace.wire.fetch_request import PartitionKey
+from millrace_broker.metrics import IsrCounts
+from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.in_sync_replicas import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET, Proposal
+from millrace_broker.replication.isr_tables import Accepted, IsrTables
 from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.partition_changes import PartitionChanges
 from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.roles import NO_LEADER, Hosted, Leadership
 from millrace_broker.storage import AppendOutcome, Log, LogAppendInfo, LogManager, NewLog, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+ANY_WITH_FOLLOWERS = TopicPartition("", -1)  # what followers wait for in the purgatory, whatever partition it is
 NEVER_GIVEN = 1 << 62  # producer ids from here on must have been made up by a client
 
 
-class ReplicaManager:
-    """The led partitions; `offline` are those that the broker should lead and whose logs can't be opened."""
+def first_free_producer_id(logs: Iterable[Log]) -> int:
+    """Returns the id above those of all producers in some logs; ids that no broker can have given are ignored."""
+    known = (producer_id for log in logs for producer_id in log.producers.entries)
+    return max((one for one in known if one < NEVER_GIVEN), default=-1) + 1
 
-    def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition]) -> None:
+
+class ReplicaManager:
+    """The led and the followed partitions; `offline` are those of both whose logs can't be opened, or have failed."""
+
+    def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition], isr: IsrTables) -> None:
         self._logs = logs
+        self._isr = isr
         self._partitions: dict[TopicPartition, Partition] = {}
         self.partitions: Mapping[TopicPartition, Partition] = self._partitions
         """All led partitions; the mapping follows changes."""
+        self._followed: dict[TopicPartition, FollowedPartition] = {}
+        self.followed: Mapping[TopicPartition, FollowedPartition] = self._followed
+        """All followed partitions; the mapping follows changes."""
         self.purgatory = purgatory
+        self.changes = PartitionChanges()
+        """What has happened to led partitions that have followers."""
         self.offline: set[TopicPartition] = set()
 
+    @property
+    def isr_counts(self) -> IsrCounts:
+        """How often the in-sync replicas of led partitions have changed."""
+        return self._isr.counts
+
+    @property
+    def offline_dir_count(self) -> int:
+        """How many data directories are offline."""
+        return sum(not each.is_online for each in self._logs.dirs.all)
+
+    @property
+    def has_refused_roles(self) -> bool:
+        """Whether a partition is offline though all data directories are online: its role came while a disk was full.
+
+        Its log may open now. A directory that is offline stays so until the broker starts again.
+        """
+        return bool(self.offline) and self.offline_dir_count == 0
+
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Returns the current high watermark of every led partition."""
-        return {key: partition.high_watermark for key, partition in self._partitions.items()}
+        """Returns the current high watermark of every partition that is led or followed."""
+        return {key: one.high_watermark for key, one in self._all()}
+
+    def _all(self) -> Iterator[tuple[TopicPartition, Partition | FollowedPartition]]:
+        yield from self._partitions.items()
+        yield from self._followed.items()
+
+    def replica(self, topic_partition: TopicPartition) -> Partition | FollowedPartition | None:
+        """Returns the led or followed partition; None for one that has no role here."""
+        return self._partitions.get(topic_partition) or self._followed.get(topic_partition)
+
+    def hosted(self, topic_partition: TopicPartition) -> Hosted:
+        """Returns what this broker has of a partition; a log without a role has the id of its topic alone."""
+        log = self._logs.get(topic_partition)
+        is_offline = log is not None and not self._logs.dirs.of_log(log.directory).is_online
+        one = self.replica(topic_partition)
+        if one is None:
+            return Hosted(topic_id=self._logs.topic_id(topic_partition), is_offline=is_offline)
+        return Hosted(one.leader_epoch, one.topic_id, is_offline)
 
     def first_free_producer_id(self) -> int:
-        """Returns the id above those of all producers in the logs; ids that no broker can have given are ignored."""
-        known = (producer_id for one in self._partitions.values() for producer_id in one.log.producers.entries)
-        return max((one for one in known if one < NEVER_GIVEN), default=-1) + 1
+        """Returns the id above those of all producers in the logs, also in those without a role: they may get one."""
+        return first_free_producer_id(self._logs.logs().values())
 
     def has_logs(self, wanted: Iterable[NewLog]) -> bool:
         """Returns whether all these logs are there, so that `make_logs` has nothing to do."""
         return all(self._logs.get(new.topic_partition) is not None for new in wanted)
 
+    def has_log(self, topic_partition: TopicPartition) -> bool:
+        """Returns whether there is a log of a partition, with a role or without one."""
+        return self._logs.get(topic_partition) is not None
+
     def make_logs(self, wanted: Iterable[NewLog]) -> None:
-        """Makes the logs of new partitions; a log that can't be made is left to `lead`, which raises the error."""
+        """Makes the logs of new partitions; `lead` and `follow` raise the error where one can't be made."""
         self._logs.create_all(wanted)
 
     def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Deletes the logs of partitions that are led no longer. StorageError after all were tried."""
+        """Deletes the logs of partitions that have no role. StorageError after all were tried."""
         self._logs.delete(*topic_partitions)
+
+    def set_aside(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Keeps the logs of partitions that have no role under other names. StorageError after all were tried."""
+        self._logs.set_aside(*topic_partitions)
 
     def lead(
         self,
         topic_partition: TopicPartition,
         topic_id: UUID,
-        leader_epoch: int,
         config: Mapping[str, str],
-        replica_count: int = 1,
+        leadership: Leadership,
     ) -> None:
         """Becomes leader with the log of the partition, which it makes where there is none.
 
-        A partition that is led already takes the new epoch and configuration. A log of an older topic of this name is
-        deleted. On a StorageError the partition is offline.
+        A partition that is led already takes the configuration, and the leadership if its epoch is newer; requests that
+        wait for the partition are looked at again. InconsistentTopicIdError where there is the log of another topic of
+        this name, which is left alone; on a StorageError the partition is offline.
         """
+        self._check_topic_id(topic_partition, topic_id)
         self.offline.add(topic_partition)
-        self._lead(topic_partition, topic_id, leader_epoch, config)
-        self._partitions[topic_partition].replica_count = replica_count
-        self.offline.discard(topic_partition)
-
-    def _lead(
-        self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]
-    ) -> None:
+        self._followed.pop(topic_partition, None)
         known = self._partitions.get(topic_partition)
-        if known is not None and known.topic_id == topic_id:
-            known.leader_epoch = max(known.leader_epoch, leader_epoch)
-            if known.config != config:
-                self._logs.create(topic_partition, topic_id, config)
-                known.config = config
-            return
         if known is not None:
-            self.drop(topic_partition)
-            self._logs.delete(topic_partition)
-        elif self._logs.topic_id(topic_partition) not in (None, topic_id):
-            logger.warning("%s was recreated while this broker was away; the old log is deleted", topic_partition)
-            self._logs.delete(topic_partition)
+            self._lead_on(known, config, leadership)
+        else:
+            self._begin_to_lead(topic_partition, topic_id, config, leadership)
+        self.offline.discard(topic_partition)
+        self._grown(self._partitions[topic_partition])
+
+    def _lead_on(self, partition: Partition, config: Mapping[str, str], leadership: Leadership) -> None:
+        topic_partition = partition.log.topic_partition
+        if partition.config != config:
+            self._logs.create(topic_partition, partition.topic_id, config)
+            partition.config = config
+            self._isr.reconfigured(partition)
+        if leadership.leader_epoch > partition.leader_epoch:
+            self._isr.lead(partition, leadership, partition.high_watermark)
+
+    def _begin_to_lead(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: Mapping[str, str], leadership: Leadership
+    ) -> None:
         log = self._logs.create(topic_partition, topic_id, config)
-        self._partitions[topic_partition] = Partition(log, topic_id, leader_epoch, config)
+        partition = Partition(log, topic_id, leadership.leader_epoch, config)
+        checkpoints = self._logs.checkpoints
+        known_offset = log.high_watermark if log.has_high_watermark else checkpoints.high_watermark(topic_partition)
+        self._isr.lead(partition, leadership, known_offset)
+        self._partitions[topic_partition] = partition
+
+    def configure(self, topic_configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Gives the partitions of some topics the configuration that their topic has now.
+
+        A log keeps its configuration where a value doesn't fit, which another tool has written.
+        """
+        for topic_partition, one in self._all():
+            config = topic_configs.get(topic_partition.topic, one.config)
+            if config != one.config:
+                one.config = config
+                self._apply_config(topic_partition, one)
 
     def reconfigure(self, log_defaults: Mapping[str, str]) -> None:
         """Replaces the defaults of all logs, also of those that are open. InvalidConfigError.
@@ -97,34 +180,123 @@ class ReplicaManager:
         A log keeps its configuration where its topic has a value that doesn't fit, which another tool has written.
         """
         self._logs.set_defaults(log_defaults)
-        for topic_partition, partition in self._partitions.items():
-            try:
-                self._logs.create(topic_partition, partition.topic_id, partition.config)
-            except InvalidConfigError as error:
-                logger.warning("%s keeps its configuration: %s", topic_partition, error)
+        for topic_partition, one in self._all():
+            self._apply_config(topic_partition, one)
+
+    def _apply_config(self, topic_partition: TopicPartition, one: Partition | FollowedPartition) -> None:
+        try:
+            self._logs.create(topic_partition, one.topic_id, one.config)
+        except InvalidConfigError as error:
+            logger.warning("%s keeps its configuration: %s", topic_partition, error)
+        if isinstance(one, Partition) and self._isr.reconfigured(one):
+            self._changed(one)
 
     def logs_by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
         """Returns the logs in each data directory; None for a directory that is offline."""
         return self._logs.by_data_dir()
 
     def finish_move(self, topic_partition: TopicPartition) -> Log:
-        """Puts the copy of a partition's log in its place and returns it. Raises as `LogMoves.finish` does."""
-        partition = self.partition(topic_partition)
-        partition.log = self._logs.moves.finish(topic_partition)
-        return partition.log
+        """Puts the copy of a partition's log in its place and returns it.
+
+        UnknownTopicError for a partition without a role. Raises as `LogMoves.finish` does, too.
+        """
+        one = self.replica(topic_partition)
+        if one is None:
+            raise UnknownTopicError(f"{topic_partition} is neither led nor followed by this broker")
+        one.log = self._logs.moves.finish(topic_partition)
+        return one.log
 
     def checkpoint_log_start_offsets(self) -> None:
         """Writes the current log start offsets to the disk; for a worker thread. StorageError."""
         self._logs.checkpoint()
 
-    def drop(self, topic_partition: TopicPartition) -> None:
-        """Stops leading a partition whose log is to be deleted, and completes the fetches that wait for it."""
-        del self._partitions[topic_partition]
+    def _check_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        known = self._logs.topic_id(topic_partition)
+        if known not in (None, topic_id):
+            raise InconsistentTopicIdError(f"the log of {topic_partition} belongs to the topic with id {known}")
+
+    def resign(self, topic_partition: TopicPartition) -> None:
+        """Stops leading a partition, completes what waits for it, and leaves the high watermark to its log."""
+        partition = self._partitions.pop(topic_partition)
+        partition.log.high_watermark = partition.high_watermark
+        self._grown(partition)
+
+    # Following.
+
+    def follow(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: Mapping[str, str],
+        *,
+        leader: int,
+        leader_epoch: int,
+    ) -> FollowedPartition:
+        """Becomes follower with the log of the partition, which it makes where there is none, and returns what follows.
+
+        A partition that was led is led no longer. On a StorageError the partition is offline; InconsistentTopicIdError
+        where the log belongs to another topic of this name, InvalidConfigError.
+        """
+        self._check_topic_id(topic_partition, topic_id)
+        if topic_partition in self._partitions:
+            self.resign(topic_partition)
+        self._followed.pop(topic_partition, None)
+        self.offline.add(topic_partition)
+        log = self._logs.create(topic_partition, topic_id, config)
+        if not log.has_high_watermark:
+            log.high_watermark = self._logs.checkpoints.high_watermark(topic_partition)
+        followed = FollowedPartition(log, topic_id, config, leader=leader, leader_epoch=leader_epoch)
+        self._followed[topic_partition] = followed
+        self.offline.discard(topic_partition)
+        self.purgatory.check(topic_partition)
+        return followed
+
+    def stop(self, topic_partition: TopicPartition) -> None:
+        """Leads or follows a partition no longer, and keeps its log and its leader epoch; one without a role stays."""
+        one = self.replica(topic_partition)
+        if one is not None:
+            self.follow(topic_partition, one.topic_id, one.config, leader=NO_LEADER, leader_epoch=one.leader_epoch)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Leads or follows a partition no longer, as its log is to be deleted; a move of the log ends."""
         try:
             self._logs.moves.drop(topic_partition)
         except StorageError:
             logger.exception("the copy of %s is left for the next start", topic_partition)
+        if topic_partition in self._partitions:
+            self.resign(topic_partition)
+        self._followed.pop(topic_partition, None)
+        self.offline.discard(topic_partition)
         self.purgatory.check(topic_partition)
+
+    # What the in-sync replicas do.
+
+    def fetched(
+        self,
+        partition: Partition,
+        follower: int,
+        offset: int,
+        log_start_offset: int = UNKNOWN_OFFSET,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+    ) -> None:
+        """Notes where a follower's log ends and begins. NotLeaderError for a broker that has no replica."""
+        if self._isr.fetched(partition, follower, offset, log_start_offset, broker_epoch):
+            self._changed(partition)
+
+    def isr_answered(self, topic_partition: TopicPartition, proposal: Proposal, outcome: Accepted | ErrorCode) -> None:
+        """Takes the controller's answer to what `IsrChanges` was given; too late an answer changes nothing."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None and self._isr.answered(partition, proposal, outcome):
+            self._changed(partition)
+
+    def take_live_brokers(self, brokers: Iterable[int]) -> None:
+        """Takes the brokers that are alive and not shutting down: only they may join the in-sync replicas."""
+        for partition in self._isr.take_live_brokers(brokers, self._partitions.values()):
+            self._changed(partition)
+
+    def check_in_sync_replicas(self) -> None:
+        """Proposes that followers leave the in-sync replicas which lag longer than they may."""
+        self._isr.check(self._partitions.values())
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """Returns the led partition; UnknownTopicError where there is none."""
@@ -136,26 +308,51 @@ class ReplicaManager:
     def append_all(self, partition: Partition, appends: Sequence[Buffer]) -> Sequence[AppendOutcome]:
         """Appends what came together and completes the waiting fetches; returns as `Log.append_all` does."""
         outcomes = partition.append_all(appends)
-        self.purgatory.check(partition.log.topic_partition)
+        self._isr.appended(partition)
+        self._grown(partition)
         return outcomes
 
     def append(self, topic_partition: TopicPartition, batches: Buffer) -> tuple[Partition, LogAppendInfo]:
         """Appends and completes the waiting fetches. Raises as `Log.append` does, or UnknownTopicError."""
         partition = self.partition(topic_partition)
         info = partition.append(batches)
-        self.purgatory.check(topic_partition)
+        self._isr.appended(partition)
+        self._grown(partition)
         return partition, info
 
     def append_in_transaction(self, topic_partition: TopicPartition, batches: Buffer) -> LogAppendInfo:
         """Appends a coordinator's batch of a producer's transaction. Raises as `append` does."""
-        info = self.partition(topic_partition).append_in_transaction(batches)
-        self.purgatory.check(topic_partition)
+        partition = self.partition(topic_partition)
+        info = partition.append_in_transaction(batches)
+        self._isr.appended(partition)
+        self._grown(partition)
         return info
 
     def append_marker(
         self, topic_partition: TopicPartition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
     ) -> LogAppendInfo:
         """Appends the end of a producer's transaction. Raises as `Log.append_control` does, or UnknownTopicError."""
-        info = self.partition(topic_partition).append_marker(marker, producer_id, producer_epoch)
-        self.purgatory.check(topic_partition)
+        partition = self.partition(topic_partition)
+        info = partition.append_marker(marker, producer_id, producer_epoch)
+        self._isr.appended(partition)
+        self._grown(partition)
         return info
+
+    def raise_log_start_offset(self, partition: Partition, offset: int) -> None:
+        """Lets the log start at an offset, of which followers learn when they ask next. OffsetOutOfRangeError."""
+        partition.log.raise_log_start_offset(offset)
+        self._changed(partition)
+
+    # What waits for partitions.
+
+    def _changed(self, partition: Partition) -> None:
+        """Completes what waits for a partition; its followers learn of another high watermark when they ask next."""
+        if partition.in_sync is not None:
+            self.changes.note(PartitionKey(partition.topic_id, partition.log.topic_partition.partition))
+        self.purgatory.check(partition.log.topic_partition)
+
+    def _grown(self, partition: Partition) -> None:
+        """Completes what waits for a partition, also its followers' fetches."""
+        self._changed(partition)
+        if partition.in_sync is not None:
+            self.purgatory.check(ANY_WITH_FOLLOWERS)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from millrace.errors import ErrorCode
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.encoder import contents
+from millrace_broker.replication.replica import Isolation
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import TopicPartition
 
@@ -50,8 +51,7 @@ class _Replicated:
         if partition is None:
             self._then(ErrorCode.NOT_COORDINATOR)
             return True
-        leads_on = partition.leader_epoch == self._leader_epoch
-        if not leads_on and partition.epoch_of(self._offset) != self._leader_epoch:
+        if not partition.has_kept(self._offset, self._leader_epoch):
             self._then(ErrorCode.NOT_COORDINATOR)
             return True
         if partition.high_watermark > self._offset:
@@ -71,14 +71,15 @@ async def read_to_end(
     take_in: Callable[[bytes], int],
     is_closed: Callable[[], bool],
 ) -> None:
-    """Gives whole batches to `take_in`, up to the current high watermark; it returns the offset after them.
+    """Gives whole batches to `take_in`, up to the current log end; it returns the offset after them.
 
-    The log is read on the event loop; `take_in` is called on a worker thread.
+    All that the leader has at its election will be committed, though its high watermark may still lag behind. The log
+    is read on the event loop; `take_in` is called on a worker thread.
     """
     partition = replicas.partition(topic_partition)
-    offset, end = partition.log.log_start_offset, partition.high_watermark
+    offset, end = partition.log.log_start_offset, partition.log.log_end_offset
     while offset < end and not is_closed():
-        batches = partition.read(offset, buffer_bytes, at_least_one=True).records
+        batches = partition.read(offset, buffer_bytes, at_least_one=True, isolation=Isolation.LOG_END).records
         if not len(batches):
             return
         offset = await asyncio.to_thread(take_in, bytes(contents(batches)))

@@ -107,10 +107,17 @@ def _check_value(name: str, value: str, place: str) -> None:
         BROKER_KEYS[name].parse(value)
     except InvalidConfigError as error:
         raise InvalidConfigError(f"{place}{error}") from None
-    if name in REPLICATION_FACTORS and int(value) > 1:
-        raise InvalidConfigError(
-            f"{place}{name}={value}: Invalid value, a partition has one replica here; set 1 or remove this"
-        )
+
+
+def check_single_replicas(given: Mapping[str, Given]) -> None:
+    """Raises InvalidConfigError where topics of a broker alone are to have several replicas."""
+    for name in REPLICATION_FACTORS:
+        value, place = given.get(name, Given("1"))
+        if int(value) > 1:
+            raise InvalidConfigError(
+                f"{place}{name}={value}: Invalid value, a standalone broker has one replica of a partition; "
+                "set 1 or remove this"
+            )
 
 
 def _ignore(name: str, place: str) -> None:

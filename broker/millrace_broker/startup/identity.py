@@ -1,4 +1,4 @@
-"""Which broker this is, by its id, and where it tells clients to connect.
+"""Which broker this is, by its id, of which cluster, and where it tells clients to connect.
 
 The id is the one that is given, else that of the data directories, else a new one. Kafka's order is the same:
 `broker.id`, `meta.properties`, `/brokers/seqid` in ZooKeeper.
@@ -7,14 +7,18 @@ The id is the one that is given, else that of the data directories, else a new o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from millrace.addresses import Address
 from millrace.errors import InvalidConfigError, StorageError
 from millrace.fs import FileSystem
+from millrace_broker.cluster.named_cluster import ClusterOfFolder, NamedCluster
 from millrace_broker.cluster.view import BrokerInfo
 from millrace_broker.startup.options import BrokerOptions
-from millrace_broker.storage.data_dirs.meta_properties import read_broker_id
+from millrace_broker.storage.data_dirs.data_dir import check_unlocked
+from millrace_broker.storage.data_dirs.meta_properties import read_broker_id, read_cluster_id
 
 
 def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]) -> BrokerOptions:
@@ -27,6 +31,22 @@ def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]
     except InvalidConfigError as error:
         raise InvalidConfigError(f"{options.broker_id_place}{error}") from None
     return replace(options, broker_id=number, properties={**options.properties, "broker.id": str(number)})
+
+
+def named_cluster(options: BrokerOptions, fs: FileSystem) -> NamedCluster:
+    """Returns which cluster the broker makes where there is none yet."""
+    return NamedCluster(options.cluster_id, partial(_cluster_of_folders, fs, options.data_dirs))
+
+
+def _cluster_of_folders(fs: FileSystem, data_dirs: Sequence[str]) -> ClusterOfFolder | None:
+    for directory in data_dirs:
+        cluster_id = None
+        with suppress(StorageError):  # opening the folder will say so
+            cluster_id = read_cluster_id(fs, directory)
+        if cluster_id is not None:
+            check_unlocked(fs, directory)
+            return ClusterOfFolder(directory, cluster_id)
+    return None
 
 
 def registration(options: BrokerOptions, bound: Address) -> BrokerInfo:

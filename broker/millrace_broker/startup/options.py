@@ -6,6 +6,7 @@
     --zookeeper HOST:PORT/…     zookeeper.connect
     --standalone                -
     --id N                      broker.id
+    --cluster-id ID             -
     --admin HOST:PORT           -
 
 Arguments override the file, and so does `--set`. Every other property is parsed by the table that declares it.
@@ -14,6 +15,7 @@ Arguments override the file, and so does `--set`. Every other property is parsed
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,7 @@ from millrace_broker.properties.group_config import (
 )
 from millrace_broker.properties.listeners import PLAINTEXT, Listener, parse_listener
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
-from millrace_broker.startup.given import Given, broker_id_of, read_given
+from millrace_broker.startup.given import Given, broker_id_of, check_single_replicas, read_given
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, LogConfig
 from millrace_broker.storage.delete_policies import check_policies
@@ -39,6 +41,7 @@ from millrace_broker.storage.delete_policies import check_policies
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_ADMIN = "127.0.0.1:0"
 LISTENERS, ADVERTISED = "listeners", "advertised.listeners"
+CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ class BrokerOptions:
     """The options of a broker at its start.
 
     `advertised` is None where clients are told the address on which the broker listens. `broker_id` is None where the
-    folders or the cluster know it; an error about it begins with `broker_id_place`.
+    folders or the cluster know it; an error about it begins with `broker_id_place`. `cluster_id` is that of the
+    cluster which the broker makes where there is none, None for a new one.
     """
 
     listen: Address
@@ -56,6 +60,7 @@ class BrokerOptions:
     zookeeper: str | None
     broker_id: int | None
     broker_id_place: str
+    cluster_id: str | None
     broker: BrokerConfig
     groups: GroupConfig
     consumer_groups: ConsumerGroupConfig
@@ -75,6 +80,7 @@ def argument_parser() -> argparse.ArgumentParser:
     coordination.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="the cluster's ZooKeeper")
     coordination.add_argument("--standalone", action="store_true", help="one broker, no ZooKeeper, no JVM")
     parser.add_argument("--id", metavar="N", type=int, help="this broker's id, default that of its folders")
+    parser.add_argument("--cluster-id", metavar="ID", help="makes the cluster of this id where ZooKeeper has none yet")
     parser.add_argument("--config", metavar="FILE", type=Path, help="properties, by Kafka's names")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="one property")
     parser.add_argument("--admin", metavar="HOST:PORT", default=DEFAULT_ADMIN, help="health, metrics, maintenance")
@@ -90,6 +96,8 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         raise InvalidConfigError(
             "give --zookeeper HOST:PORT or zookeeper.connect, or --standalone for one broker without ZooKeeper"
         )
+    if parsed.standalone:
+        check_single_replicas(given)
     directories = _data_dirs(parsed.data, given)
     if parsed.listen is not None:
         given[LISTENERS] = Given(f"{PLAINTEXT}://{parse_listen_address(parsed.listen.removeprefix(f'{PLAINTEXT}://'))}")
@@ -113,6 +121,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
             zookeeper=zookeeper,
             broker_id=broker_id_of(given),
             broker_id_place=given.get("broker.id", Given("")).place,
+            cluster_id=_cluster_id(parsed.cluster_id),
             broker=BrokerConfig.from_properties(_of(BROKER_CONFIG, properties)),
             groups=GroupConfig.from_properties(_of(GROUP_CONFIG, properties)),
             consumer_groups=ConsumerGroupConfig.from_properties(_of(CONSUMER_GROUP_CONFIG, properties)),
@@ -133,6 +142,15 @@ def _data_dirs(arguments: Sequence[str] | None, given: Mapping[str, Given]) -> t
     if not directories:
         raise InvalidConfigError("give --data DIR or log.dirs, the folder for logs")
     return directories
+
+
+def _cluster_id(text: str | None) -> str | None:
+    if text is not None and not CLUSTER_ID.fullmatch(text):
+        raise InvalidConfigError(
+            f"--cluster-id={text}: Invalid value, an id is what cluster.id of meta.properties says: letters, digits, "
+            "'-' and '_', 22 as a rule"
+        )
+    return text
 
 
 def _advertised(listener: Listener, given: Mapping[str, Given]) -> Address | None:

@@ -26,7 +26,7 @@ from millrace_broker.storage.batches.validation import uncompressed_limit_bytes
 from millrace_broker.storage.cleaner.log_cleaner import CleanerConfig, LogCleaner
 from millrace_broker.storage.config import BROKER_CONFIG, TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dirs.new_log import NewLog
-from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.filenames import TopicPartition, by_topic
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log.leader_append import AppendOutcome
 from millrace_broker.storage.log.log import Log
@@ -69,5 +69,6 @@ __all__ = [
     "TopicPartition",
     "VerifiedSegment",
     "VerifyReport",
+    "by_topic",
     "uncompressed_limit_bytes",
 ]

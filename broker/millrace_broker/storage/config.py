@@ -3,8 +3,8 @@
 A topic's own property wins over the broker's synonym, and that over the default. Among synonyms of different units the
 finest wins, as in Kafka (`log.retention.ms` before `.minutes` before `.hours`). The defaults are those of Kafka 3.9.
 
-A field with `has_effect=False` is known and shown as Kafka shows it, and changes nothing here: a partition has one
-replica, and there is no tiered storage, so `remote.storage.enable=true` is refused.
+A field with `has_effect=False` is known and shown as Kafka shows it, and changes nothing here: there is no tiered
+storage, so `remote.storage.enable=true` is refused.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class LogConfig:
         maximum=MAX_INT,
     )
     unclean_leader_election_enable: bool = _log_setting(
-        False, "Let a replica lead that is not in sync.", "unclean.leader.election.enable", has_effect=False
+        False, "Let a replica lead that is not in sync.", "unclean.leader.election.enable"
     )
     preallocate: bool = _log_setting(False, "Take a segment's room on the disk when it is begun.", "log.preallocate")
     cleanup_policy: str = _log_setting(
@@ -232,17 +232,15 @@ class LogConfig:
     )
     leader_replication_throttled_replicas: str = _log_setting(
         "",
-        "Replicas whose leaders send slowly: PARTITION:BROKER,… or *.",
+        "Leaders that send to lagging followers at a limited rate: PARTITION:BROKER,… or *.",
         is_list=True,
         pattern=THROTTLED_REPLICAS,
-        has_effect=False,
     )
     follower_replication_throttled_replicas: str = _log_setting(
         "",
-        "Replicas whose followers fetch slowly: PARTITION:BROKER,… or *.",
+        "Followers that fetch at a limited rate as long as they lag: PARTITION:BROKER,… or *.",
         is_list=True,
         pattern=THROTTLED_REPLICAS,
-        has_effect=False,
     )
     remote_storage_enable: bool = _log_setting(
         False, "Keep old segments in tiered storage, of which there is none.", has_effect=False

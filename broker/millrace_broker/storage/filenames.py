@@ -22,12 +22,14 @@
     <any of these>.swap                   complete, about to take the place of what it was made of
   <topic>-<partition>.<32 hex>-future/    a copy that is being made here of a log in another folder (`log_swap`)
   <topic>-<partition>.<32 hex>-delete/    a deleted or moved partition, to be removed
+  <topic>-<partition>.<32 hex>-stray/     a log that made way for that of another topic of its name; nothing reads it
 """
 
 from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable
 from typing import NamedTuple
 
 LOCK = ".lock"
@@ -51,9 +53,11 @@ DELETED_FILE_SUFFIX = ".deleted"
 CLEANED_FILE_SUFFIX = ".cleaned"
 SWAP_FILE_SUFFIX = ".swap"
 DELETED_DIR_SUFFIX = "-delete"
+STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"
 
 MAX_NAME_BYTES = 255
+MAX_TOPIC_BYTES = 249
 _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _PARTITION_DIR = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 _FUTURE_DIR = re.compile(_PARTITION_DIR.pattern + r"\.[0-9a-f]{32}" + FUTURE_DIR_SUFFIX)
@@ -67,6 +71,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Returns the indexes of partitions by their topics, as most messages of the protocol have them."""
+    indexes: dict[str, list[int]] = {}
+    for topic, index in topic_partitions:
+        indexes.setdefault(topic, []).append(index)
+    return indexes
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
@@ -94,10 +106,20 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
+def is_partition_name(topic_partition: TopicPartition) -> bool:
+    """Returns whether a partition's folder can have its name: what a peer sends may be no name of a topic."""
+    topic, name = topic_partition.topic, str(topic_partition)
+    return len(topic) <= MAX_TOPIC_BYTES and topic not in {".", ".."} and parse_partition_dir(name) == topic_partition
+
+
 def deleted_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
     """Returns the name of a deleted partition's folder; a long topic name is cut so that the whole fits."""
-    ending = f"-{topic_partition.partition}.{unique.hex}{DELETED_DIR_SUFFIX}"
-    return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
+    return _unique_dir_name(topic_partition, unique, DELETED_DIR_SUFFIX)
+
+
+def stray_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
+    """Returns the name of the folder of a log that is kept without being a partition's; a long one is cut, too."""
+    return _unique_dir_name(topic_partition, unique, STRAY_DIR_SUFFIX)
 
 
 def future_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
@@ -109,3 +131,8 @@ def parse_future_dir(name: str) -> TopicPartition | None:
     """Returns the partition whose log is copied to a folder, None for any other name."""
     match = _FUTURE_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def _unique_dir_name(topic_partition: TopicPartition, unique: uuid.UUID, suffix: str) -> str:
+    ending = f"-{topic_partition.partition}.{unique.hex}{suffix}"
+    return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending

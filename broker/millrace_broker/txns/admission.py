@@ -6,66 +6,78 @@ A partition that has records of the transaction already takes more. For the firs
     with generic errors   the coordinator is asked; TRANSACTION_ABORTABLE where it does not have the partition
     that bumps epochs     the coordinator adds the partition to the transaction
 
-So a batch that comes late, when its transaction has ended, can't begin another one that would never end.
+So a batch that comes late, when its transaction has ended, can't begin another one that would never end. The
+coordinator may be another broker; then, and where its replicas take their time, the answer comes later
+(`txns.verification`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import IntEnum
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from millrace.errors import ErrorCode
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import TopicPartition
-from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION, Producer
+from millrace_broker.txns.effects import Result
+from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION
+from millrace_broker.txns.partition_requests import PartitionRequests, Question
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
+from millrace_broker.txns.verification import (
+    NO_RETRIES,
+    Answer,
+    ClientSupport,
+    Errors,
+    Retries,
+    TransactionalWrite,
+    Verification,
+    named,
+)
 
 
-class ClientSupport(IntEnum):
-    """What a client understands, by the version of its request."""
+class Admission:
+    """Admits transactional records to partitions that this broker leads.
 
-    NONE = 0
-    GENERIC_ERROR = 1
-    EPOCH_BUMP = 2
-
-
-def admit(
-    coordinator: TransactionCoordinator,
-    transactional_id: str,
-    producer: Producer,
-    partitions: Mapping[TopicPartition, Partition],
-    support: ClientSupport,
-) -> dict[TopicPartition, ErrorCode]:
-    """Returns an error, or NONE, for each partition.
-
-    A partition is added at once or not at all: where the replicas of the coordinator's partition take their time, or a
-    decision is still to be carried out, the error is CONCURRENT_TRANSACTIONS, and the client asks again. Transactions
-    of another broker's coordinator are refused with POLICY_VIOLATION.
+    Args:
+        coordinator: the transactions that this broker coordinates.
+        requests: asks the brokers that coordinate the others.
     """
-    unknown = [key for key, one in partitions.items() if not one.log.producers.has_open_transaction(*producer)]
-    found = dict.fromkeys(partitions, ErrorCode.NONE)
-    if support is ClientSupport.EPOCH_BUMP:
-        found |= _added(coordinator, transactional_id, producer, unknown)
-    elif coordinator.config.transaction_partition_verification_enable:
-        found |= coordinator.verify(transactional_id, producer, unknown)
-    if ErrorCode.NOT_COORDINATOR in found.values() and coordinator.is_elsewhere(transactional_id):
-        return dict.fromkeys(partitions, ErrorCode.POLICY_VIOLATION)
-    return {key: _told(error, support) for key, error in found.items()}
+
+    def __init__(self, coordinator: TransactionCoordinator, requests: PartitionRequests) -> None:
+        self._coordinator = coordinator
+        self._requests = requests
+        config = coordinator.config
+        pause_ms = config.add_partitions_to_txn_retry_backoff_ms
+        self._retries = Retries(config.add_partitions_to_txn_retry_backoff_max_ms // pause_ms, pause_ms / 1000)
+
+    def admit(self, write: TransactionalWrite, partitions: Mapping[TopicPartition, Partition]) -> Errors | Verification:
+        """Returns an error, or NONE, for each partition; or the verification of some, while the others are admitted."""
+        unknown = {
+            key: one for key, one in partitions.items() if not one.log.producers.has_open_transaction(*write.producer)
+        }
+        errors = dict.fromkeys(partitions, ErrorCode.NONE)
+        adds = write.support is ClientSupport.EPOCH_BUMP
+        if not unknown or not (adds or self._coordinator.config.transaction_partition_verification_enable):
+            return errors
+        ask = partial(self._ask, Question(write.transactional_id, write.producer, tuple(unknown), not adds))
+        answer, retries = ask(), self._retries if adds else NO_RETRIES
+        if isinstance(answer, asyncio.Future) or retries.are_due(answer):
+            return Verification(write, unknown, answer, ask, retries)
+        return errors | {key: named(error, write.support) for key, error in answer.items()}
+
+    def _ask(self, question: Question) -> Answer:
+        transactional_id, producer, partitions, is_verify_only = question
+        broker_id = self._coordinator.other_coordinator(transactional_id) if transactional_id else None
+        if broker_id is not None:
+            return self._requests.ask(broker_id, question)
+        if is_verify_only:
+            return self._coordinator.verify(transactional_id, producer, partitions)
+        adding = self._coordinator.add_partitions(transactional_id, producer, partitions, EPOCH_BUMP_VERSION)
+        if adding.done():
+            return dict.fromkeys(partitions, adding.result().error)
+        return asyncio.ensure_future(_added(partitions, adding))
 
 
-def _added(
-    coordinator: TransactionCoordinator, transactional_id: str, producer: Producer, unknown: Sequence[TopicPartition]
-) -> dict[TopicPartition, ErrorCode]:
-    if not unknown:
-        return {}
-    adding = coordinator.add_partitions(transactional_id, producer, unknown, EPOCH_BUMP_VERSION)
-    return dict.fromkeys(unknown, adding.result().error if adding.done() else ErrorCode.CONCURRENT_TRANSACTIONS)
-
-
-def _told(error: ErrorCode, support: ClientSupport) -> ErrorCode:
-    """Returns the error by which the client knows what to do."""
-    if error is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and support is ClientSupport.NONE:
-        return ErrorCode.INVALID_TXN_STATE
-    return error
+async def _added(partitions: Iterable[TopicPartition], adding: asyncio.Future[Result]) -> Errors:
+    return dict.fromkeys(partitions, (await adding).error)

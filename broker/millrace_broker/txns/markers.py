@@ -51,6 +51,10 @@ class MarkerWriter:
         self._offsets = offsets
         self.written: Counter[str] = Counter()  # that the in-sync replicas have, by kind
 
+    def leads(self, topic_partition: TopicPartition) -> bool:
+        """Returns whether this broker leads the partition."""
+        return topic_partition in self._replicas.partitions
+
     def write(self, topic_partition: TopicPartition, marker: Marker, then: Then) -> None:
         """Appends a marker; `then` gets NONE once the in-sync replicas have it, or the error."""
         if self._offsets.is_loading(topic_partition):
@@ -59,6 +63,7 @@ class MarkerWriter:
         control_type = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
         written = EndTransactionMarker(control_type, marker.coordinator_epoch)
         try:
+            self._replicas.partition(topic_partition).check_in_sync_replicas()
             info = self._replicas.append_marker(topic_partition, written, *marker.producer)
         except MillraceError as error:
             then(error.code)

@@ -1,8 +1,8 @@
 """The transactions of one partition of `__transaction_state`, whose log is their memory.
 
     append   record → log → the in-sync replicas have it → the transaction is told, and changes its state
-    markers  are written to all partitions of a decided transaction, after the decision is answered and before another
-             request is read; what can't be written now is tried again
+    markers  are sent to all partitions of a decided transaction, after the decision is answered and before another
+             request is read; one that can't be written now is sent again, to the leader at that time
     replay   log → records → transactions, at the start and after a move; decided ones are carried out then
 
 While a shard is being loaded, only the loader touches it, which may be a worker thread. Afterwards it belongs to the
@@ -19,13 +19,15 @@ from millrace.clock import Clock
 from millrace.errors import CorruptRecordError, ErrorCode, MillraceError
 from millrace.records.batch import check_crc, walk
 from millrace.records.record import NewRecord, decode_batch, encode_batch
+from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.metrics import TransactionCounts
 from millrace_broker.replication.purgatory import CallLater, CallSoon, Cancellable
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replicated import when_replicated
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Answer, CompleteLater, Effects, Forget, Store, WriteMarkers
-from millrace_broker.txns.markers import REPLICATION_TIMEOUT_MS, Marker, MarkerWriter
+from millrace_broker.txns.marker_sender import MarkerSender
+from millrace_broker.txns.markers import REPLICATION_TIMEOUT_MS, Marker
 from millrace_broker.txns.records import read_key, read_value, transaction_record
 from millrace_broker.txns.state import COMPLETE, TransactionState
 from millrace_broker.txns.transaction import Fenced, Transaction
@@ -46,18 +48,16 @@ STORE_ERRORS = {
 NEEDS_NO_MARKER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 """The errors of a partition that knows a newer producer, or coordinator, than the one that decided."""
 
-Exists = Callable[[TopicPartition], bool]
-
 
 class Shard:
-    """One led partition of `__transaction_state`. `exists` says whether the cluster still has a partition."""
+    """One led partition of `__transaction_state`. `deletions` says which partitions need no marker any more."""
 
     def __init__(
         self,
         topic_partition: TopicPartition,
         replicas: ReplicaManager,
-        markers: MarkerWriter,
-        exists: Exists,
+        markers: MarkerSender,
+        deletions: DeletionLookup,
         *,
         clock: Clock,
         call_later: CallLater,
@@ -70,12 +70,12 @@ class Shard:
         self.is_closed = False
         self._replicas = replicas
         self._markers = markers
-        self._exists = exists
+        self._deletions = deletions
         self._clock = clock
         self._call_later = call_later
         self._call_soon = call_soon
         self._counts = counts
-        self._timers: dict[str, Cancellable] = {}
+        self._timers: set[Cancellable] = set()
 
     def now_ms(self) -> int:
         """Returns the time of the wall clock, which timestamps in records have."""
@@ -99,7 +99,7 @@ class Shard:
                 case WriteMarkers():
                     self._call_soon(partial(self._carry_out, transaction, effect))
                 case CompleteLater():
-                    self._later(transaction, lambda: self._marked(transaction))
+                    self._later(lambda: self._marked(transaction))
                 case Forget():
                     self.transactions.pop(transaction.transactional_id, None)
 
@@ -139,51 +139,55 @@ class Shard:
     # Markers.
 
     def _carry_out(self, transaction: Transaction, decided: WriteMarkers) -> None:
+        """Sends the markers; the transaction is complete when no partition needs one any more."""
         producer, partitions, is_commit = decided
-        if not self.is_closed:
-            self._write_markers(transaction, Marker(producer, is_commit, self._epoch()), set(partitions))
-
-    def _write_markers(self, transaction: Transaction, marker: Marker, left: set[TopicPartition]) -> None:
-        """Writes the markers that are left; the transaction is complete when none is."""
-        if not left:
+        if self.is_closed:
+            return
+        if not partitions:
             self._marked(transaction)
-        for topic_partition in sorted(left):
-            self._markers.write(topic_partition, marker, self._then(transaction, marker, left, topic_partition))
+        marker, left = Marker(producer, is_commit, self._epoch()), set(partitions)
+        for topic_partition in sorted(partitions):
+            self._send_marker(transaction, marker, left, topic_partition)
 
-    def _then(
+    def _send_marker(
         self, transaction: Transaction, marker: Marker, left: set[TopicPartition], topic_partition: TopicPartition
-    ) -> Callable[[ErrorCode], None]:
+    ) -> None:
         def written(error: ErrorCode) -> None:
-            if error and self._is_to_come(transaction, topic_partition, error):
-                if transaction.transactional_id not in self._timers:
-                    self._later(transaction, lambda: self._write_markers(transaction, marker, left))
-                return
+            if error in NEEDS_NO_MARKER:
+                logger.error(
+                    "transaction %s: %s takes no marker: %s", transaction.transactional_id, topic_partition, error.name
+                )
+            if error and error not in NEEDS_NO_MARKER:
+                self._deletions.ask(topic_partition, looked_up)
+            else:
+                done()
+
+        def looked_up(is_deleted: bool) -> None:
+            if is_deleted:
+                logger.info("transaction %s: %s is deleted", transaction.transactional_id, topic_partition)
+                done()
+            else:
+                self._later(lambda: self._send_marker(transaction, marker, left, topic_partition))
+
+        def done() -> None:
             left.discard(topic_partition)
             if not left:
                 self._marked(transaction)
 
-        return written
-
-    def _is_to_come(self, transaction: Transaction, topic_partition: TopicPartition, error: ErrorCode) -> bool:
-        """Returns whether the partition still needs the marker, which can't be written now."""
-        if error in NEEDS_NO_MARKER:
-            logger.error(
-                "transaction %s: %s takes no marker: %s", transaction.transactional_id, topic_partition, error.name
-            )
-            return False
-        return not self.is_closed and self._exists(topic_partition)
+        self._markers.send(topic_partition, marker, written)
 
     def _marked(self, transaction: Transaction) -> None:
         if not self.is_closed:
             self.perform(transaction, transaction.marked(self.now_ms()))
 
-    def _later(self, transaction: Transaction, work: Callable[[], None]) -> None:
+    def _later(self, work: Callable[[], None]) -> None:
         def again() -> None:
-            del self._timers[transaction.transactional_id]
+            self._timers.discard(timer)
             work()
 
         if not self.is_closed:
-            self._timers[transaction.transactional_id] = self._call_later(RETRY_MS / 1000, again)
+            timer = self._call_later(RETRY_MS / 1000, again)
+            self._timers.add(timer)
 
     # Housekeeping.
 
@@ -245,6 +249,6 @@ class Shard:
     def close(self) -> None:
         """Gives up the partition: another broker carries out the decided transactions."""
         self.is_closed = True
-        for timer in self._timers.values():
+        for timer in self._timers:
             timer.cancel()
         self._timers.clear()

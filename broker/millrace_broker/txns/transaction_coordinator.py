@@ -17,6 +17,7 @@ from millrace.errors import ErrorCode
 from millrace.internal_topics import TRANSACTION_TOPIC
 from millrace.records.batch import NO_PRODUCER_ID
 from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
+from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
 from millrace_broker.cluster.topic_manager import TopicManager
@@ -27,7 +28,7 @@ from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.shards import LedShards
 from millrace_broker.storage import TopicPartition
 from millrace_broker.txns.effects import Effects, Result
-from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.txns.marker_sender import MarkerSender
 from millrace_broker.txns.metadata import Producer
 from millrace_broker.txns.shard import Shard
 from millrace_broker.txns.transaction import End, InitProducer, Transaction, new_transaction
@@ -46,7 +47,8 @@ class TransactionCoordinator:
         replicas: the partitions that this broker leads; states are written to and read from these.
         metadata: has the current view of the cluster.
         topics: creates the topic of states.
-        markers: ends transactions in partitions.
+        markers: ends transactions in partitions, of this broker and of others.
+        deletions: says of partitions that can't be ended whether they are deleted.
         broker_id: the id of this broker.
         producer_ids: gives fresh producer ids.
         clock: gives timestamps.
@@ -60,8 +62,9 @@ class TransactionCoordinator:
         replicas: ReplicaManager,
         metadata: MetadataCache,
         topics: TopicManager,
-        markers: MarkerWriter,
+        markers: MarkerSender,
         *,
+        deletions: DeletionLookup,
         broker_id: int,
         producer_ids: ProducerIds,
         clock: Clock,
@@ -71,6 +74,7 @@ class TransactionCoordinator:
         self.config = config
         self.metadata = metadata
         self.markers = markers
+        self._deletions = deletions
         self.counts = TransactionCounts()
         self.topic = CoordinatorTopic(
             TRANSACTION_TOPIC,
@@ -115,12 +119,13 @@ class TransactionCoordinator:
         """Returns the time of the wall clock, which timestamps of transactions have."""
         return self._clock.now_ms()
 
-    def is_elsewhere(self, transactional_id: str) -> bool:
-        """Returns whether another broker leads the partition of a transactional id."""
-        topic = self.metadata.view.topics.get(TRANSACTION_TOPIC)
-        if topic is None:
-            return False
-        return topic.partitions[self.topic.partition_of(transactional_id)].leader != self._broker_id
+    def other_coordinator(self, transactional_id: str) -> int | None:
+        """Returns the id of the broker that coordinates a transactional id; None where it is this one, or none."""
+        index = self.topic.partition_of(transactional_id)
+        leader = self.metadata.leader_of(TopicPartition(TRANSACTION_TOPIC, index))
+        if leader is None or leader < 0 or leader == self._broker_id or self.led.of_partition(index) is not None:
+            return None
+        return leader
 
     def first_free_producer_id(self) -> int:
         """Returns the producer id above all that are known here."""
@@ -209,7 +214,7 @@ class TransactionCoordinator:
             topic_partition,
             self._replicas,
             self.markers,
-            self._exists,
+            self._deletions,
             clock=self._clock,
             call_later=self._call_later,
             call_soon=self._call_soon,
@@ -222,10 +227,6 @@ class TransactionCoordinator:
         self.counts.ids_loaded += count
         self.counts.load_seconds += seconds
         logger.info("%s: loaded %d transactional ids", shard.topic_partition, count)
-
-    def _exists(self, topic_partition: TopicPartition) -> bool:
-        topic = self.metadata.view.topics.get(topic_partition.topic)
-        return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
 
     # Housekeeping.
 

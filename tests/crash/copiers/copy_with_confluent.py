@@ -1,4 +1,6 @@
-"""Copies one topic to another by librdkafka, for ever and exactly once: `BOOTSTRAP NAME`, from NAME-in to NAME-out.
+"""Copies one topic to another by librdkafka, for ever and exactly once: `BOOTSTRAP NAME [COUNT]`.
+
+It copies NAME-in to NAME-out, at most COUNT messages in a transaction.
 
 Any error ends it, and so does a transaction that takes too long: another instance goes on from what was committed.
 librdkafka does not bootstrap again here: where it does while its coordinator restarts, `send_offsets_to_transaction`
@@ -14,7 +16,7 @@ PATIENCE_S = 60
 IN_ONE = 10
 
 
-def main(bootstrap, name):
+def main(bootstrap, name, in_one=IN_ONE):
     producer = Producer({
         "bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, "metadata.recovery.strategy": "none",
         "reconnect.backoff.max.ms": 500,
@@ -28,7 +30,7 @@ def main(bootstrap, name):
     consumer.subscribe([f"{name}-in"])
     while True:
         signal.alarm(2 * PATIENCE_S)
-        messages = [one for one in consumer.consume(IN_ONE, timeout=0.1) if not one.error()]
+        messages = [one for one in consumer.consume(int(in_one), timeout=0.1) if not one.error()]
         if not messages:
             continue
         signal.alarm(PATIENCE_S)

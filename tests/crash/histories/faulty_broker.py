@@ -12,7 +12,8 @@ from millrace.errors import ErrorCode, NotLeaderError
 from millrace.records.batch import NO_PRODUCER_ID, read_header, walk
 from millrace_broker.__main__ import main
 from millrace_broker.groups.offsets import Offsets
-from millrace_broker.replication import partition as partitions
+from millrace_broker.replication import replica as replicas
+from millrace_broker.replication.in_sync_replicas import InSyncReplicas
 from millrace_broker.replication.partition import Partition
 from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import Log
@@ -56,7 +57,7 @@ def checks_no_sequence(_):
 
 
 def tells_of_no_abort(_):
-    partitions._aborted_in = lambda *_: []
+    replicas._aborted_in = lambda *_: []
 
 
 def knows_no_stable_offset(_):
@@ -102,11 +103,22 @@ def moves_commits_back(_):
     Offsets.get = get_earlier
 
 
+def waits_for_no_follower(_):
+    """A leader takes for replicated what it has itself."""
+
+    def move(self, _):
+        moves = self._log_end_offset > self.high_watermark
+        self.high_watermark = self._log_end_offset
+        return moves
+
+    InSyncReplicas._moves_high_watermark = move
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
         cuts_the_log, loses_answers, checks_no_sequence, tells_of_no_abort, knows_no_stable_offset, skips_batches,
-        commits_by_halves, fences_no_one, moves_commits_back,
+        commits_by_halves, fences_no_one, moves_commits_back, waits_for_no_follower,
     )
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A workload from its beginning to its end: some roles play beside a broker, then everything is read."""
+"""A workload from its beginning to its end: some roles play beside a broker or several, then everything is read."""
 
 import contextlib
 
@@ -17,6 +17,15 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
 }
+CLUSTER_PROPERTIES = {
+    **{name: value for name, value in PROPERTIES.items() if not name.startswith("log.flush")},
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "log.cleaner.enable": "false",  # each broker would compact in its own time
+}
 PATIENCE_S = 240
 ROLES = {
     "confluent-sender": (with_confluent.sender, with_confluent.ERRORS),
@@ -34,10 +43,10 @@ TRANSACTIONAL = ("confluent-transactor", "aiokafka-transactor", "confluent-usurp
 
 
 @contextlib.contextmanager
-def playing(broker, file, roles, *, is_read_at_end=True):
+def playing(broker, file, roles, *, replication_factor=1, is_read_at_end=True):
     """While the roles play: their recorder. The file has their whole history afterwards."""
     with Cluster(broker.bootstrap) as cluster:
-        Admin(cluster).create_topic(TOPIC, PARTITIONS)
+        Admin(cluster).create_topic(TOPIC, PARTITIONS, replication_factor)
     recorder = Recorder(file)
     workload = Workload(broker.bootstrap, recorder, TOPIC, PARTITIONS)
     processes = [Process(workload, role, *ROLES[role]) for role in roles]
@@ -49,11 +58,13 @@ def playing(broker, file, roles, *, is_read_at_end=True):
         workload.stopping.set()
         for process in processes:
             process.join(PATIENCE_S)
-    assert not [process.name for process in processes if process.is_alive() or process.failure]
+    unwell = [process for process in processes if process.is_alive() or process.failure]
+    assert not unwell, "\n".join(map(Process.said, unwell))
     for role in set(roles).intersection(TRANSACTIONAL):
         with_confluent.end_transactions(workload, role)
     if is_read_at_end:
         with_confluent.read_to_the_end(workload, "last")
+        with_confluent.look_once(workload, "last-watcher")
 
 
 def history_of(file):

@@ -2,7 +2,9 @@
 
 import itertools
 import random
+import sys
 import threading
+import traceback
 from collections import defaultdict
 
 from millrace_ops.histories.events import Poll, Send
@@ -73,3 +75,8 @@ class Process(threading.Thread):
             except BaseException as error:
                 self.failure = error
                 raise
+
+    def said(self):
+        """Returns the thread's name, the error that it raised if there was one, and its stack while it still runs."""
+        frame = sys._current_frames().get(self.ident)
+        return f"{self.name}: {self.failure!r}\n" + "".join(traceback.format_stack(frame) if frame else [])

@@ -2,7 +2,9 @@
 
 import itertools
 import random
+import threading
 import time
+from concurrent.futures import Future
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from processes import MAX_OPEN_S, PATIENCE_S, PAUSE_S, StaleError
@@ -12,6 +14,7 @@ from millrace_ops.histories.events import Action, Outcome, Owning
 ERRORS = (KafkaException, StaleError)
 IN_ONE = 100
 POLL_S = 0.1
+COMMIT_PATIENCE_S = 20
 GROUP = "members"
 UNIMPORTANT = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE)
 
@@ -163,7 +166,7 @@ def subscribed(workload, process):
     consumer = Consumer({
         "bootstrap.servers": workload.bootstrap, "group.id": GROUP, "isolation.level": "read_committed",
         "enable.auto.commit": False, "auto.offset.reset": "earliest", "session.timeout.ms": 6000,
-        "reconnect.backoff.max.ms": 500,
+        "max.poll.interval.ms": 10_000, "reconnect.backoff.max.ms": 500,
     })  # fmt: skip
     rebalances = []
     consumer.subscribe([workload.topic], on_assign=noted(rebalances), on_revoke=noted(rebalances))
@@ -189,10 +192,27 @@ def commit(workload, process, consumer):
     outcome, steps = Outcome.INFO, committed_steps(workload, Action.COMMIT, ends)
     workload.recorder.invoke(process, Action.COMMIT, steps)
     try:
-        told = consumer.commit(offsets=ends, asynchronous=False)
+        told = committed(consumer, ends)
         outcome = Outcome.INFO if any(one.error for one in told) else Outcome.OK
     finally:
         workload.recorder.end(process, outcome)
+
+
+def committed(consumer, ends):
+    """What `commit` returns. Where the coordinator is lost at that moment, librdkafka may wait for ever: StaleError."""
+    told = Future()
+
+    def commit():
+        try:
+            told.set_result(consumer.commit(offsets=ends, asynchronous=False))
+        except KafkaException as error:
+            told.set_exception(error)
+
+    threading.Thread(target=commit, daemon=True).start()
+    try:
+        return told.result(COMMIT_PATIENCE_S)
+    except TimeoutError:
+        raise StaleError from None
 
 
 def committed_steps(workload, action, offsets):
@@ -201,20 +221,36 @@ def committed_steps(workload, action, offsets):
 
 def watcher(workload, process):
     """Asks how far the group has come, for ever."""
-    consumer = Consumer({
+    consumer = asking(workload)
+    while not workload.stopping.wait(PAUSE_S):
+        look(workload, process, consumer)
+    consumer.close()
+
+
+def look_once(workload, process):
+    """Asks how far the group has come."""
+    consumer = asking(workload)
+    look(workload, process, consumer)
+    consumer.close()
+
+
+def asking(workload):
+    """A consumer of the group that never joins it."""
+    return Consumer({
         "bootstrap.servers": workload.bootstrap, "group.id": GROUP, "isolation.level": "read_committed",
         "reconnect.backoff.max.ms": 500,
     })  # fmt: skip
+
+
+def look(workload, process, consumer):
+    steps, outcome = [], Outcome.INFO
+    workload.recorder.invoke(process, Action.COMMITTED)
     places = [TopicPartition(workload.topic, index) for index in workload.partitions]
-    while not workload.stopping.wait(PAUSE_S):
-        steps, outcome = [], Outcome.INFO
-        workload.recorder.invoke(process, Action.COMMITTED)
-        try:
-            told = [one for one in consumer.committed(places, PATIENCE_S) if not one.error and one.offset >= 0]
-            steps, outcome = committed_steps(workload, Action.COMMITTED, told), Outcome.OK
-        finally:
-            workload.recorder.end(process, outcome, steps)
-    consumer.close()
+    try:
+        told = [one for one in consumer.committed(places, PATIENCE_S) if not one.error and one.offset >= 0]
+        steps, outcome = committed_steps(workload, Action.COMMITTED, told), Outcome.OK
+    finally:
+        workload.recorder.end(process, outcome, steps)
 
 
 def noted(rebalances):

@@ -34,11 +34,12 @@ def definitions_of(
 def ticked(
     sensor: dg.SensorDefinition, instance: dg.DagsterInstance, millrace: MillraceResource, cursor: str | None = None
 ) -> dg.SensorResult | dg.SkipReason:
-    """Returns what a tick of the cluster `millrace` answers.
+    """Returns what a tick of a cluster's sensor answers.
 
     Dagster's own call of a sensor would pass the resources as arguments, which these sensors take from the context.
     """
-    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"millrace": millrace})
+    resources = dict.fromkeys(sensor.required_resource_keys, millrace)
+    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources=resources)
     result = sensor._raw_fn(context)  # noqa: SLF001
     assert isinstance(result, dg.SensorResult | dg.SkipReason)
     return result

@@ -10,11 +10,13 @@ SESSION_TIMEOUT_MS = 20_000
 
 
 @contextmanager
-def started(address: str, on_change: OnChange = lambda _: None) -> Iterator[ZooKeeperSession]:
+def started(
+    address: str, on_change: OnChange = lambda _: None, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
+) -> Iterator[ZooKeeperSession]:
     """Yields a session that has started, and closes it at the end."""
     session = ZooKeeperSession(
         address,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
+        session_timeout_ms=session_timeout_ms,
         connection_timeout_ms=60_000,
         on_change=on_change,
         clock=SystemClock(),

@@ -4,7 +4,8 @@
           |   clean: once per key   |   dirty: not compacted   |   not yet: too young, unsynced, active   |
 
 The dirtiest log is the one with the largest share of dirty bytes in what a compaction would rewrite. A log is due when
-that share is above `min.cleanable.dirty.ratio`, or when its oldest dirty record is older than `max.compaction.lag.ms`.
+that share is above `min.cleanable.dirty.ratio`, or when the first batch of a dirty segment, whichever of them is the
+oldest, is older than `max.compaction.lag.ms`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from millrace_broker.storage.retention import SegmentFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirtiness:
-    """How much of a log there is to compact; `oldest_dirty_ms` is -1 where no time is known."""
+    """How much of a log there is to compact; `oldest_dirty_ms` is -1 where no dirty segment begins with a time."""
 
     first_dirty_offset: int
     end_offset: int

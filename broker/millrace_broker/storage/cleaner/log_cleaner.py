@@ -206,15 +206,15 @@ class LogCleaner:
         )
         oldest_ms = NO_TIMESTAMP
         if log.config.max_compaction_lag_ms < MAX_LONG:
-            oldest_ms = self._first_timestamp([each for each in segments if start < each.next_offset <= end])
+            oldest_ms = self._oldest_timestamp([each for each in segments if start < each.next_offset <= end])
         return dirtiness(facts, first_dirty_offset=start, end_offset=end, oldest_dirty_ms=oldest_ms)
 
-    def _first_timestamp(self, segments: Sequence[LogSegment]) -> int:
+    def _oldest_timestamp(self, segments: Sequence[LogSegment]) -> int:
+        """Returns the least largest timestamp of a segment's first batch, as Kafka does; 0 and less count as none."""
         with _held(segments) as held:
-            for segment in held:
-                if segment.size_bytes >= HEADER_BYTES:
-                    return read_header(self._fs.pread(segment.fd, HEADER_BYTES, 0)).max_timestamp
-        return NO_TIMESTAMP
+            headers = [self._fs.pread(each.fd, HEADER_BYTES, 0) for each in held if each.size_bytes >= HEADER_BYTES]
+        timestamps = (read_header(header).max_timestamp for header in headers)
+        return min((each for each in timestamps if each > 0), default=NO_TIMESTAMP)
 
     def _compact(self, choice: _Choice) -> CompactionReport:
         """Makes all passes over one log and reports on them."""

@@ -97,6 +97,11 @@ class DataDir:
         """Returns whether a partition that is not open may be here."""
         return self._unopened is None or topic_partition in self._unopened
 
+    @property
+    def unopened(self) -> frozenset[TopicPartition]:
+        """The partitions, as far as they are known, that are here and could not be opened."""
+        return frozenset(self._unopened or ())
+
     def partition_dirs(self) -> Iterator[tuple[TopicPartition, str]]:
         """Yields each partition and its folder, deleted ones left out. StorageError."""
         return self._parsed_names(parse_partition_dir)
@@ -163,11 +168,29 @@ class DataDir:
             self._fs.lock(fd)
         except BlockingIOError:
             self._fs.close(fd)
-            raise DataDirInUseError(f"{self.path}: another broker holds this folder ({LOCK})") from None
+            raise _in_use(self.path) from None
         self._lock_fd = fd
 
     def _join(self, name: str) -> str:
         return os.path.join(self.path, name)
+
+
+def check_unlocked(fs: FileSystem, path: str) -> None:
+    """Raises DataDirInUseError where another broker holds a folder, before anything is made of what it says."""
+    lock = os.path.join(path, LOCK)
+    if not fs.exists(lock):
+        return
+    fd = fs.open(lock)
+    try:
+        fs.lock(fd)
+    except BlockingIOError:
+        raise _in_use(path) from None
+    finally:
+        fs.close(fd)
+
+
+def _in_use(path: str) -> DataDirInUseError:
+    return DataDirInUseError(f"{path}: another broker holds this folder ({LOCK})")
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:

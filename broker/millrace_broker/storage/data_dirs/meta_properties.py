@@ -56,6 +56,13 @@ def read_broker_id(fs: FileSystem, directory: str) -> int | None:
     return whole_number(found.get("broker.id", ""), MAX_INT)
 
 
+def read_cluster_id(fs: FileSystem, directory: str) -> str | None:
+    """Returns the cluster's id in a data folder's `meta.properties`; None where the file or the id is missing."""
+    path = os.path.join(directory, META_PROPERTIES)
+    with storage_errors(path):
+        return _parse_properties(path, read_file(fs, path)).get("cluster.id") if fs.exists(path) else None
+
+
 def read_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
     """Returns the id of the topic that a partition's folder belongs to; None where none was written. StorageError."""
     path = os.path.join(directory, PARTITION_METADATA)

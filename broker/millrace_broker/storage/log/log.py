@@ -159,6 +159,15 @@ class Log:
         self._segments.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
 
     @property
+    def has_high_watermark(self) -> bool:
+        """Whether a high watermark was set since the log was opened."""
+        return self._segments.high_watermark is not None
+
+    def forget_high_watermark(self) -> None:
+        """Makes the high watermark the log end offset again, as a partition without followers has it."""
+        self._segments.high_watermark = None
+
+    @property
     def recovery_point(self) -> int:
         """The offset below which everything is on the disk."""
         return self._flushing.recovery_point

@@ -31,7 +31,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from millrace.clock import Clock
-from millrace.errors import MillraceError, StorageError, TopicExistsError
+from millrace.errors import InconsistentTopicIdError, MillraceError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.config import RECOVERY_THREADS
 from millrace_broker.storage.data_dirs.data_dir import DataDir
@@ -43,7 +43,7 @@ from millrace_broker.storage.data_dirs.log_table import LogEntry, LogTable
 from millrace_broker.storage.data_dirs.meta_properties import write_topic_id
 from millrace_broker.storage.data_dirs.new_log import LogConfigs, NewLog
 from millrace_broker.storage.failures import each_tried, storage_errors
-from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name
+from millrace_broker.storage.filenames import TopicPartition, deleted_dir_name, stray_dir_name
 from millrace_broker.storage.health import DirHealth
 from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.manager.closing import close_all
@@ -143,7 +143,7 @@ class LogManager:
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, topic_config: Mapping[str, str]) -> Log:
         """Makes a partition's log in the folder that `dirs` chooses, or gives an existing log its settings.
 
-        Until then an existing log has the broker's defaults, and retention leaves it alone. Raises TopicExistsError
+        Until then an existing log has the broker's defaults, and retention leaves it alone. InconsistentTopicIdError
         where the log belongs to another topic of this name, InvalidConfigError, StorageError.
 
         A property that means nothing here is passed over: a topic that came from Kafka may have some, and is served.
@@ -185,15 +185,24 @@ class LogManager:
 
         StorageError after all were tried; a log whose folder can't be renamed stays, closed.
         """
+        self._take_away(topic_partitions, self._delete)
+
+    def set_aside(self, *topic_partitions: TopicPartition) -> None:
+        """Takes logs out of the way of others of their names: their files are kept in other folders. As `delete`."""
+        self._take_away(topic_partitions, self._set_aside)
+
+    def _take_away(
+        self, topic_partitions: Iterable[TopicPartition], take_away: Callable[[TopicPartition, Log], None]
+    ) -> None:
         known = self._table.logs
         logs = {key: known[key] for key in topic_partitions if key in known}
         self._table.replace(without=logs)
         failures: list[StorageError] = []
         for topic_partition, log in logs.items():
             try:
-                self._delete(topic_partition, log)
+                take_away(topic_partition, log)
             except StorageError as error:
-                logger.error("delete failed: %s", error)  # noqa: TRY400 -- the first one is raised below
+                logger.error("%s can't be taken away: %s", topic_partition, error)  # noqa: TRY400 -- raised below
                 self._table.replace(put={topic_partition: log})
                 failures.append(error)
         for parent in dict.fromkeys(os.path.dirname(log.directory) for log in logs.values()):
@@ -314,16 +323,24 @@ class LogManager:
             write_topic_id(self._fs, log.directory, topic_id)
             self._table.topic_ids[topic_partition] = topic_id
         elif known != topic_id:
-            raise TopicExistsError(f"{log.directory}: belongs to the topic with id {known}, not {topic_id}")
+            raise InconsistentTopicIdError(f"{log.directory}: belongs to the topic with id {known}, not {topic_id}")
 
     def _delete(self, topic_partition: TopicPartition, log: Log) -> None:
+        target = self._rename(topic_partition, log, deleted_dir_name(topic_partition, uuid.uuid4()))
+        self._deleted.add(target, log.config.file_delete_delay_ms)
+
+    def _set_aside(self, topic_partition: TopicPartition, log: Log) -> None:
+        target = self._rename(topic_partition, log, stray_dir_name(topic_partition, uuid.uuid4()))
+        logger.warning("%s is kept as %s, as another topic has its name now", topic_partition, target)
+
+    def _rename(self, topic_partition: TopicPartition, log: Log, name: str) -> str:
         """Closes a log that is out of the table, so that no flush meets another name, and renames its folder."""
-        target = os.path.join(os.path.dirname(log.directory), deleted_dir_name(topic_partition, uuid.uuid4()))
+        target = os.path.join(os.path.dirname(log.directory), name)
         log.abandon()
         with storage_errors(log.directory):
             self._fs.rename(log.directory, target)
         self._table.forget(topic_partition, log)
-        self._deleted.add(target, log.config.file_delete_delay_ms)
+        return target
 
 
 def _of(topics: Collection[str] | None, logs: Mapping[TopicPartition, Log]) -> list[Log]:

@@ -122,6 +122,13 @@ class ProducerStateManager:
         known = self._known.get(producer_id)
         return known is not None and known.entry.has_open_transaction and known.entry.epoch == producer_epoch
 
+    def guard(self, producer_id: int) -> object:
+        """Returns an object that stays the same as long as no marker of the producer is appended (KIP-890).
+
+        Other appends may change it too.
+        """
+        return self._known.get(producer_id)
+
     def append(self, header: BatchHeader, base_offset: int) -> None:
         """Notes that a batch of data was appended."""
         entry = with_batch(self._entry(header.producer_id), header, base_offset)

@@ -7,9 +7,16 @@ from uuid import uuid4
 
 import pytest
 
-from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
+from millrace.errors import (
+    InconsistentClusterIdError,
+    InvalidPartitionsError,
+    StorageError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from millrace.fs import OsFileSystem
 from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.named_cluster import ClusterOfFolder, NamedCluster
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, PartitionInfo, TopicInfo
 from millrace_broker.storage import TopicPartition
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
@@ -76,6 +83,31 @@ def test_names_are_taken_once_and_deleted_once():
     store.delete_topic("a")
     with pytest.raises(UnknownTopicError):
         store.delete_topic("a")
+
+
+def test_an_adopted_topic_has_its_id_and_its_leader_epochs_also_after_a_restart():
+    fs = fresh_fs()
+    store = started(fs)
+    infos = tuple(PartitionInfo(index, 1, 105 + index, (1,), (1,)) for index in range(2))
+    adopted = TopicInfo("a", uuid4(), infos, {})
+    store.adopt_topic(adopted)
+    assert store.topic_id("a") == adopted.topic_id
+    assert store.topic_id("b") is None
+    with pytest.raises(TopicExistsError):
+        store.adopt_topic(adopted)
+    again = started(fs)
+    again.register_broker(BROKER)
+    assert again.view().topics == {"a": adopted}
+
+
+def test_a_lost_file_is_made_again_with_the_cluster_id_of_the_folders_alone():
+    fs = fresh_fs()
+    with pytest.raises(InconsistentClusterIdError, match=r"cluster\.id lost, and /data/metadata\.json has no cluster"):
+        LocalStore(fs, DATA_DIR, NamedCluster(None, lambda: ClusterOfFolder(DATA_DIR, "lost"))).start(lambda _: None)
+    assert not fs.exists(f"{DATA_DIR}/metadata.json")
+    named = LocalStore(fs, DATA_DIR, NamedCluster("lost"))
+    named.start(lambda _: None)
+    assert started(fs).view().cluster_id == "lost"
 
 
 def test_threads_do_not_lose_each_others_topics():

@@ -1,4 +1,4 @@
-"""What a broker has to do when the cluster goes from one view to the next."""
+"""What differs between views, and what a standalone broker does about it."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -6,11 +6,13 @@ from uuid import UUID
 import pytest
 
 from millrace_broker.cluster.view import ALL_BROKERS, BrokerInfo, ClusterView, PartitionInfo, TopicInfo
-from millrace_broker.cluster.view_changes import BecomeLeader, ViewChanges, view_changes
+from millrace_broker.cluster.view_changes import RoleChanges, ViewChanges, standalone_roles, view_changes
+from millrace_broker.replication.roles import EPOCH_DURING_DELETE, PartitionState, StopState
 from millrace_broker.storage import TopicPartition
 
 OWN_ID, OTHER_ID = 1, 2
-NOTHING = ViewChanges(has_new_configs=False, logs_to_delete=(), to_lead=(), removed_topics=())
+NOTHING = ViewChanges(has_new_configs=False, new_topic_configs={}, removed_topics=())
+NO_ROLES = RoleChanges((), ())
 
 
 def partition(index, *, leader=OWN_ID, epoch=0, isr=(OWN_ID,)):
@@ -21,8 +23,13 @@ def topic(name="events", *partitions, number=1, **config):
     return TopicInfo(name, UUID(int=number), partitions or (partition(0), partition(1)), config)
 
 
-def view(*topics, **fields):
-    return ClusterView("c", OWN_ID, {}, {one.name: one for one in topics}, **fields)
+def view(*topics, topic_configs=None, **fields):
+    configs = {one.name: one.config for one in topics} if topic_configs is None else topic_configs
+    return ClusterView("c", OWN_ID, {}, {one.name: one for one in topics}, topic_configs=configs, **fields)
+
+
+def roles(before, after, offline=()):
+    return standalone_roles(before, after, OWN_ID, offline)
 
 
 def led(changes):
@@ -31,6 +38,7 @@ def led(changes):
 
 EVENTS = topic()
 BOTH = (TopicPartition("events", 0), TopicPartition("events", 1))
+STOPPED = tuple(StopState(one, EPOCH_DURING_DELETE, deletes=True) for one in BOTH)
 
 
 @pytest.mark.parametrize(
@@ -42,63 +50,72 @@ BOTH = (TopicPartition("events", 0), TopicPartition("events", 1))
         (view(EVENTS), replace(view(EVENTS), brokers={OTHER_ID: BrokerInfo(OTHER_ID, "h", 1)}, controller_id=OTHER_ID)),
         (view(), view(topic("others", partition(0, leader=OTHER_ID)))),
         (view(), view(group_configs={"g": {"consumer.heartbeat.interval.ms": "1"}})),
+        (view(), view(topic_configs={"later": {}})),
+        (view(topic_configs={"events": {"x": "y"}}), view()),
     ],
 )
 def test_what_does_not_concern_a_broker_gives_it_nothing_to_do(before, after):
-    assert view_changes(before, after, OWN_ID) == NOTHING
+    assert (view_changes(before, after), roles(before, after)) == (NOTHING, NO_ROLES)
 
 
 def test_a_new_topic_is_led_where_this_broker_is_the_leader():
-    new = topic("events", partition(0), partition(1, leader=OTHER_ID), partition(2, epoch=7), number=5, x="y")
-    assert view_changes(view(), view(new), OWN_ID).to_lead == (
-        BecomeLeader(TopicPartition("events", 0), UUID(int=5), 0, (OWN_ID,), {"x": "y"}),
-        BecomeLeader(TopicPartition("events", 2), UUID(int=5), 7, (OWN_ID,), {"x": "y"}),
+    new = topic("events", partition(0), partition(1, leader=OTHER_ID), partition(2, epoch=7), number=5)
+    assert roles(view(), view(new)).to_lead == (
+        PartitionState(TopicPartition("events", 0), UUID(int=5), OWN_ID, 0, (OWN_ID,), 0, (OWN_ID,)),
+        PartitionState(TopicPartition("events", 2), UUID(int=5), OWN_ID, 7, (OWN_ID,), 7, (OWN_ID,)),
     )
 
 
 def test_of_a_topic_that_grew_only_the_new_partitions_are_led():
     grown = topic("events", partition(0), partition(1), partition(2))
-    assert led(view_changes(view(EVENTS), view(grown), OWN_ID)) == [TopicPartition("events", 2)]
+    assert led(roles(view(EVENTS), view(grown))) == [TopicPartition("events", 2)]
 
 
 @pytest.mark.parametrize("changed", [partition(1, epoch=3), partition(1, isr=(OWN_ID, OTHER_ID))])
 def test_a_partition_whose_state_changed_is_led_with_it(changed):
-    (one,) = view_changes(view(EVENTS), view(topic("events", partition(0), changed)), OWN_ID).to_lead
+    (one,) = roles(view(EVENTS), view(topic("events", partition(0), changed))).to_lead
     assert (one.topic_partition, one.leader_epoch) == (BOTH[1], changed.leader_epoch)
 
 
-def test_another_configuration_of_a_topic_reaches_all_its_partitions():
-    changes = view_changes(view(EVENTS), view(topic(**{"retention.ms": "1"})), OWN_ID)
-    assert [(one.topic_partition, one.topic_config) for one in changes.to_lead] == [
-        (one, {"retention.ms": "1"}) for one in BOTH
-    ]
+def test_another_configuration_of_a_topic_changes_no_role():
+    before, after = view(EVENTS), view(topic(**{"retention.ms": "1"}))
+    assert view_changes(before, after) == NOTHING._replace(new_topic_configs={"events": {"retention.ms": "1"}})
+    assert roles(before, after) == NO_ROLES
+
+
+def test_a_configuration_may_come_before_its_topic():
+    after = view(topic_configs={"later": {"retention.ms": "1"}})
+    assert view_changes(view(), after).new_topic_configs == {"later": {"retention.ms": "1"}}
 
 
 def test_a_partition_that_comes_from_another_leader_is_led():
     before = view(topic("events", partition(0, leader=OTHER_ID), partition(1)))
-    assert led(view_changes(before, view(EVENTS), OWN_ID)) == [BOTH[0]]
+    assert led(roles(before, view(EVENTS))) == [BOTH[0]]
 
 
 def test_the_logs_of_a_topic_that_is_gone_are_deleted():
-    changes = view_changes(view(EVENTS, topic("kept", number=2)), view(topic("kept", number=2)), OWN_ID)
-    assert changes == NOTHING._replace(logs_to_delete=BOTH, removed_topics=("events",))
+    before, after = view(EVENTS, topic("kept", number=2)), view(topic("kept", number=2))
+    assert view_changes(before, after) == NOTHING._replace(removed_topics=("events",))
+    assert roles(before, after) == NO_ROLES._replace(to_stop=STOPPED)
 
 
 def test_a_topic_that_was_created_again_is_deleted_and_led():
-    changes = view_changes(view(EVENTS), view(topic("events", partition(0), number=2)), OWN_ID)
-    assert (changes.logs_to_delete, changes.removed_topics, led(changes)) == (BOTH, ("events",), [BOTH[0]])
+    before, after = view(EVENTS), view(topic("events", partition(0), number=2))
+    assert view_changes(before, after) == NOTHING._replace(removed_topics=("events",))
+    changes = roles(before, after)
+    assert (changes.to_stop, led(changes)) == (STOPPED, [BOTH[0]])
     assert changes.to_lead[0].topic_id == UUID(int=2)
 
 
 def test_a_partition_that_is_offline_is_tried_again_without_any_change():
-    assert led(view_changes(view(EVENTS), view(EVENTS), OWN_ID, {BOTH[1]})) == [BOTH[1]]
+    assert led(roles(view(EVENTS), view(EVENTS), {BOTH[1]})) == [BOTH[1]]
 
 
 def test_an_offline_partition_of_a_topic_that_is_gone_is_not():
-    assert led(view_changes(view(EVENTS), view(), OWN_ID, {BOTH[1]})) == []
+    assert led(roles(view(EVENTS), view(), {BOTH[1]})) == []
 
 
 @pytest.mark.parametrize("entity", [ALL_BROKERS, str(OWN_ID), str(OTHER_ID)])
 def test_configurations_of_brokers_are_new(entity):
-    changes = view_changes(view(EVENTS), view(EVENTS, broker_configs={entity: {"log.retention.ms": "1"}}), OWN_ID)
+    changes = view_changes(view(EVENTS), view(EVENTS, broker_configs={entity: {"log.retention.ms": "1"}}))
     assert changes == NOTHING._replace(has_new_configs=True)

@@ -25,8 +25,10 @@ from millrace_broker.groups.records import CommittedOffset, OffsetKey, offset_re
 from millrace_broker.groups.replay import simple_group
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.properties.group_config import GroupConfig
+from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import LogManager, TopicPartition
 
 HOME = TopicPartition(OFFSETS_TOPIC, 0)
@@ -64,7 +66,7 @@ class Home:
         self.logs = LogManager(OsFileSystem(), SystemClock(), [str(folder)], {}, "A" * 22, 1)
         self.logs.start()
         loop = asyncio.get_running_loop()
-        self.replicas = Replicas(self.logs, Purgatory(loop.call_later))
+        self.replicas = Replicas(self.logs, Purgatory(loop.call_later), IsrTables(1, SystemClock()))
         partition = PartitionInfo(0, 1, 0, (1,), (1,))
         topic = TopicInfo(OFFSETS_TOPIC, uuid4(), (partition,), {"cleanup.policy": "compact"})
         metadata = MetadataCache(ClusterView("c", 1, {}, {OFFSETS_TOPIC: topic}))
@@ -79,7 +81,7 @@ class Home:
             call_later=loop.call_later,
         )
         topic_id = self.logs.topic_id(HOME) or topic.topic_id
-        self.replicas.lead(HOME, topic_id, 0, topic.config)
+        self.replicas.lead(HOME, topic_id, topic.config, Leadership.alone(1))
 
     async def lead(self):
         self.coordinator.led.elected(HOME)
@@ -240,6 +242,19 @@ def test_replicas_that_take_too_long_are_waited_for_no_longer(play):
         home.replicas.lag = True
         assert await home.commit(1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert home.fetch(require_stable=True) == (0, -1)
+
+    play(scene)
+
+
+def test_too_few_in_sync_take_no_offsets(play):
+    async def scene(home):
+        await home.lead()
+        await home.commit(1)
+        log, before = home.replicas.partition(HOME).log, home.replicas.partition(HOME).log.log_end_offset
+        config = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
+        home.replicas.lead(HOME, home.replicas.partition(HOME).topic_id, config, Leadership(1, 0, (1, 2), (1,)))
+        assert await home.commit(2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (log.log_end_offset, home.fetch(require_stable=True)) == (before, (0, 1))
 
     play(scene)
 

@@ -21,8 +21,10 @@ from millrace_broker.cluster.producer_ids import BLOCK_SIZE, ProducerIds, encode
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.handlers import k22_init_producer_id
 from millrace_broker.handlers.api import Request
+from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, PowerCutError
@@ -53,12 +55,21 @@ def test_the_last_ids_are_not_given_twice():
 def test_an_id_that_a_client_made_up_does_not_use_up_all_others():
     logs = LogManager(CrashFileSystem(), ManualClock(), ["/data"], {}, "cluster", 1)
     logs.start()
-    replicas = ReplicaManager(logs, Purgatory(lambda delay, work: None))
-    replicas.lead(EVENTS, uuid4(), 0, {})
+    replicas = ReplicaManager(logs, Purgatory(lambda delay, work: None), IsrTables(1, ManualClock()))
+    replicas.lead(EVENTS, uuid4(), {}, Leadership.alone(1))
     for producer_id in (41, MAX_LONG - 1):
         batch = encode_batch([NewRecord(b"value")], producer=BatchProducer(producer_id, 0, 0))
         replicas.append(EVENTS, batch)
     assert replicas.first_free_producer_id() == 42
+
+
+def test_ids_of_logs_without_a_role_are_not_given_either():
+    logs = LogManager(CrashFileSystem(), ManualClock(), ["/data"], {}, "cluster", 1)
+    logs.start()
+    replicas = ReplicaManager(logs, Purgatory(lambda delay, work: None), IsrTables(1, ManualClock()))
+    log = logs.create(EVENTS, uuid4(), {})
+    log.append(encode_batch([NewRecord(b"value")], producer=BatchProducer(41, 0, 0)), leader_epoch=0)
+    assert (list(replicas.partitions), replicas.first_free_producer_id()) == ([], 42)
 
 
 def test_many_who_ask_at_once_get_different_ids():
@@ -77,6 +88,23 @@ def test_many_who_ask_at_once_get_different_ids():
     assert len(set(taken)) == 35
     assert min(taken) == 500
     assert reserved == [500, 1000, 2000, 3000]
+
+
+def test_ids_below_a_number_are_not_given_any_more():
+    reserved = []
+
+    def reserve(at_least):
+        reserved.append(at_least)
+        return range(at_least, at_least + 10)
+
+    async def take_and_skip():
+        ids = ProducerIds(reserve, lambda: 5)
+        before = await ids.take()
+        await ids.skip_to(700)
+        return before, await ids.take()
+
+    assert asyncio.run(take_and_skip()) == (5, 700)
+    assert reserved == [5, 700]
 
 
 def test_a_reservation_that_fails_is_tried_again():

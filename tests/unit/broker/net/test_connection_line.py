@@ -1,4 +1,4 @@
-"""Replies that wait in line on one connection: they are bounded, whatever they wait behind."""
+"""Replies that wait in line on one connection, and requests that wait for theirs: they are bounded."""
 
 import asyncio
 
@@ -9,11 +9,13 @@ from millrace.wire.cold import Direction, encode
 from millrace.wire.frame import framed
 from millrace.wire.header import encode_request_header
 from millrace_broker.broker import Broker
+from millrace_broker.handlers.api import Api
 from millrace_broker.net.connection import MAX_PENDING_BYTES
 from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import TopicPartition
 
 REQUESTS, PARTITIONS = 1000, 400
+WRITES, MEGABYTE = 12, 1 << 20
 LONG_POLL = {
     "replica_id": -1, "max_wait": 60_000, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0,
     "topics": [{"topic": "events", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]}],
@@ -50,8 +52,8 @@ async def scene(broker):
     return waiting
 
 
-def test_long_answers_behind_a_long_poll_are_not_all_made(tmp_path):
-    async def run():
+def run(tmp_path, scene):
+    async def with_a_broker():
         broker = Broker(
             parse_options(["--standalone", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]), SystemClock()
         )
@@ -61,5 +63,38 @@ def test_long_answers_behind_a_long_poll_are_not_all_made(tmp_path):
         finally:
             await broker.stop()
 
-    waiting = asyncio.run(run())
-    assert MAX_PENDING_BYTES <= waiting < 2 * MAX_PENDING_BYTES
+    return asyncio.run(with_a_broker())
+
+
+def test_long_answers_behind_a_long_poll_are_not_all_made(tmp_path):
+    assert MAX_PENDING_BYTES <= run(tmp_path, scene) < 2 * MAX_PENDING_BYTES
+
+
+async def large_requests(broker):
+    """Sends writes that are answered only when no more are taken, and returns how many bytes wait at that time."""
+    waiting = []
+
+    def answer_later(*_):
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[-1]
+
+    services = broker._services
+    services.apis = {ApiKey.PRODUCE: Api(ApiKey.PRODUCE, services.apis[ApiKey.PRODUCE].versions, answer_later)}
+    reader, writer = await asyncio.open_connection(*broker._server._listener.sockets[0].getsockname())
+    header = encode_request_header(ApiKey.PRODUCE, 7, 1, "c")
+    writer.write(framed(header, bytes(MEGABYTE)) * WRITES)
+    (connection,) = await until(lambda: broker._server._connections)
+    await until(lambda: not connection._is_reading)
+    taken = len(waiting)
+    for answered in range(WRITES):
+        await until(lambda: len(waiting) > answered)  # noqa: B023
+        waiting[answered].set_result([b"answer"])
+        await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    await until(lambda: connection._is_reading)
+    assert connection._pending_bytes == 0
+    writer.close()
+    return taken * MEGABYTE
+
+
+def test_writes_that_wait_for_followers_are_bounded(tmp_path):
+    assert MAX_PENDING_BYTES <= run(tmp_path, large_requests) < 2 * MAX_PENDING_BYTES

@@ -13,6 +13,12 @@ def test_a_follower_begins_at_the_end_of_its_log_and_says_its_last_epoch() -> No
     assert fetch_position(OWN, 30, 12) == FetchPosition(30, 3)
 
 
+def test_an_epoch_in_which_nothing_was_written_is_not_the_last_one() -> None:
+    """A leader whose disk was full has begun it, and its successor does not know it."""
+    assert fetch_position((*OWN, (4, 30)), 30, 12) == FetchPosition(30, 3)
+    assert fetch_position(((4, 0),), 0, 0) == FetchPosition(0, -1)
+
+
 def test_a_follower_that_knows_no_epochs_begins_at_its_high_watermark() -> None:
     assert fetch_position((), 30, 12) == FetchPosition(12, -1)
     assert fetch_position((), 30, 99) == FetchPosition(30, -1)

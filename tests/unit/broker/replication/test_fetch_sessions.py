@@ -33,13 +33,14 @@ class Table:
         self.sessions = FetchSessions(slots, lambda: next(ids))
         self.now_ms = 1000
 
-    def context(self, session_id, epoch, keys=(), forgotten=(), *, ids=False):
+    def context(self, session_id, epoch, keys=(), forgotten=(), *, ids=False, is_followers=False):
         return self.sessions.context(
-            session_id, epoch, wanted(*keys), forgotten, uses_topic_ids=ids, now_ms=self.now_ms
+            session_id, epoch, wanted(*keys), forgotten,
+            uses_topic_ids=ids, now_ms=self.now_ms, is_followers=is_followers,
         )  # fmt: skip
 
-    def begin(self, *keys, ids=False):
-        context = self.context(0, 0, keys, ids=ids)
+    def begin(self, *keys, ids=False, is_followers=False):
+        context = self.context(0, 0, keys, ids=ids, is_followers=is_followers)
         return context.answer([fetched(key) for key in keys], self.now_ms).session_id
 
     def answer(self, context, *results):
@@ -174,3 +175,21 @@ def test_sessions_keep_no_more_partitions_than_there_is_room_for(monkeypatch):
     grown = table.context(first, 1, [C])
     assert grown.answer([], 0).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert table.sessions.partition_count == 1
+
+
+def test_a_follower_takes_the_place_of_the_smallest_consumer_and_of_no_follower(table):
+    larger, smaller = table.begin(A, B), table.begin(C)
+    first = table.begin(A, is_followers=True)
+    assert table.context(smaller, 1).kind == "refused"
+    second = table.begin(A, B, C, is_followers=True)
+    assert table.context(larger, 1).kind == "refused"
+    assert table.begin(A, is_followers=True) == NO_SESSION
+    assert [table.context(session, 1).kind for session in (first, second)] == ["incremental"] * 2
+
+
+def test_a_consumer_takes_no_place_of_a_follower_that_fetches(table):
+    followers = [table.begin(A, is_followers=True) for _ in range(2)]
+    table.now_ms += EVICTION_MS + 1
+    assert [table.context(session, 1).kind for session in followers] == ["incremental"] * 2
+    assert table.begin(A, B, C) == NO_SESSION
+    assert table.begin(A, B, C, is_followers=True) != NO_SESSION

@@ -103,8 +103,8 @@ class Stage:
         return self.table.check(self.now_ms)
 
     def on_accept(self):
-        isr, epoch = self.asked[-1]
-        return self.table.accepted(isr, LEADER_EPOCH, epoch + 1, self.now_ms)
+        proposal = self.asked[-1]
+        return self.table.accepted(proposal.isr, LEADER_EPOCH, proposal.partition_epoch + 1, self.now_ms)
 
     def on_refuse(self, code, which="last"):
         proposal = self.asked[-1] if which == "last" else self.asked[-2]

@@ -10,7 +10,10 @@ from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace_broker.replication.epoch_ends import UNKNOWN, end_of_epoch, epoch_of_offset
+from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.replica import Isolation
+from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_support.clock import ManualClock
 
@@ -49,10 +52,11 @@ def partition(tmp_path):
 def test_no_more_replicas_are_asked_for_than_the_partition_has(tmp_path, min_insync_replicas, replicas, is_enough):
     config = LogConfig(min_insync_replicas=min_insync_replicas)
     log = Log(OsFileSystem(), ManualClock(1_700_000_000_000), str(tmp_path), TopicPartition("t", 0), config)
-    partition = Partition(log, uuid.uuid4(), 4, {}, replica_count=replicas)
+    partition = Partition(log, uuid.uuid4(), 4, {})
+    IsrTables(1, ManualClock()).lead(partition, Leadership(4, 0, tuple(range(1, replicas + 1)), (1,)), 0)
     assert partition.has_in_sync_replicas is is_enough
     if not is_enough:
-        with pytest.raises(NotEnoughReplicasError, match=r"t-0: 1 of 2 replicas is in sync"):
+        with pytest.raises(NotEnoughReplicasError, match=r"t-0: replicas in sync: 1, needed: 2"):
             partition.check_in_sync_replicas()
     log.close()
 
@@ -95,16 +99,19 @@ def test_a_reader_of_another_history_is_told_where_it_parted(partition):
 def test_read_committed_ends_at_the_open_transaction_and_names_the_aborted(partition):
     partition.append(batch(7))
     partition.append(batch())
-    assert (partition.visible_end(committed=False), partition.visible_end(committed=True)) == (2, 0)
-    assert partition.read(0, 10_000, at_least_one=True, committed=True) == (b"", [])
+    assert (partition.visible_end(Isolation.READ_UNCOMMITTED), partition.visible_end(Isolation.READ_COMMITTED)) == (
+        2,
+        0,
+    )
+    assert partition.read(0, 10_000, at_least_one=True, isolation=Isolation.READ_COMMITTED) == (b"", [])
     assert partition.read(0, 10_000, at_least_one=True).aborted is None
     end_transaction(partition, ControlType.ABORT, 7)
     partition.append(batch(8))
     end_transaction(partition, ControlType.ABORT, 8)
-    records, aborted = partition.read(0, 10_000, at_least_one=True, committed=True)
+    records, aborted = partition.read(0, 10_000, at_least_one=True, isolation=Isolation.READ_COMMITTED)
     assert [one.offset for one in decode_records(records)] == [0, 1, 3]
     assert aborted == [(7, 0), (8, 3)]
-    first, aborted = partition.read(0, 10, at_least_one=True, committed=True)
+    first, aborted = partition.read(0, 10, at_least_one=True, isolation=Isolation.READ_COMMITTED)
     assert (len(first), aborted) == (len(batch(7)), [(7, 0)])
 
 
@@ -114,7 +121,7 @@ def test_the_last_stable_offset_is_never_below_the_log_start(partition):
         partition.append(batch())
     partition.log.raise_log_start_offset(2)
     assert partition.last_stable_offset == 2
-    assert partition.read(2, 10_000, at_least_one=True, committed=True) == (b"", [])
+    assert partition.read(2, 10_000, at_least_one=True, isolation=Isolation.READ_COMMITTED) == (b"", [])
     end_transaction(partition, ControlType.COMMIT, 7)
     assert partition.last_stable_offset == partition.high_watermark == 5
 

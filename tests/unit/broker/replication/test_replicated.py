@@ -1,16 +1,20 @@
 """A coordinator's record counts once it is replicated, and never once it was cut off."""
 
+import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
 import pytest
 
 from millrace.errors import ErrorCode
+from millrace.records.batch import walk
 from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.replication.replicated import when_replicated
+from millrace_broker.replication.replicated import read_to_end, when_replicated
+from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
@@ -32,8 +36,8 @@ def never(_: float, __: Callable[[], None]) -> NoTimer:
 def replicas() -> ReplicaManager:
     logs = LogManager(CrashFileSystem(), ManualClock(), ["/data"], {}, "c" * 22, 1)
     logs.start()
-    replicas = ReplicaManager(logs, Purgatory(never))
-    replicas.lead(KEY, TOPIC_ID, 5, {})
+    replicas = ReplicaManager(logs, Purgatory(never), IsrTables(1, ManualClock()))
+    replicas.lead(KEY, TOPIC_ID, {}, Leadership.alone(1, 5))
     return replicas
 
 
@@ -86,5 +90,33 @@ def test_a_record_that_is_still_there_counts_in_a_later_epoch_too(replicas: Repl
 
 def test_a_record_of_a_partition_that_is_led_no_longer_does_not_count(replicas: ReplicaManager) -> None:
     outcomes = waiting(replicas)
-    replicas.drop(KEY)
+    replicas.resign(KEY)
     assert outcomes == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_a_new_leader_reads_what_will_be_committed_too(replicas: ReplicaManager) -> None:
+    """Its high watermark may lag behind that of the leader before, which has answered already."""
+    partition = replicas.partition(KEY)
+    replicas.lead(KEY, TOPIC_ID, {}, Leadership(6, 0, (1, 2), (1, 2)))
+    for _ in range(3):
+        append(partition)
+    ends: list[int] = []
+
+    def take_in(batches: bytes) -> int:
+        *_, (_, last) = walk(batches)
+        ends.append(last.next_offset)
+        return last.next_offset
+
+    asyncio.run(read_to_end(replicas, KEY, 1, take_in, lambda: False))
+    assert (ends, partition.high_watermark) == ([1, 2, 3], 0)
+
+
+def test_a_record_counts_once_the_followers_in_sync_have_it(replicas: ReplicaManager) -> None:
+    replicas.lead(KEY, TOPIC_ID, {}, Leadership(6, 0, (1, 2), (1, 2)))
+    partition, info = replicas.append(KEY, encode_batch([NewRecord(b"value")]))
+    outcomes: list[ErrorCode] = []
+    when_replicated(replicas, KEY, info.last_offset, 1000, outcomes.append)
+    replicas.fetched(partition, 2, 0)
+    assert outcomes == []
+    replicas.fetched(partition, 2, 1)
+    assert outcomes == [ErrorCode.NONE]

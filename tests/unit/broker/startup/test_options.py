@@ -232,9 +232,9 @@ def test_the_brokers_id(options, lines, arguments, number):
         ("broker.id=-2", "below the minimum -1"),
         ("broker.id=one", "expected a whole number (INT)"),
         ("broker.id=1001", "ids above reserved.broker.max.id=1000 are kept"),
-        ("offsets.topic.replication.factor=3", "a partition has one replica here"),
-        ("transaction.state.log.replication.factor=3", "a partition has one replica here"),
-        ("default.replication.factor=2", "a partition has one replica here"),
+        ("offsets.topic.replication.factor=3", "a standalone broker has one replica"),
+        ("transaction.state.log.replication.factor=3", "a standalone broker has one replica"),
+        ("default.replication.factor=2", "a standalone broker has one replica"),
         ("remote.log.storage.system.enable=true", "no tiered storage"),
         ("zookeeper.metadata.migration.enable=true", "no KRaft controller"),
         ("port=9093", "takes its place since Kafka 3.0"),
@@ -289,3 +289,10 @@ def test_two_that_do_not_go_together_are_named_with_the_line_of_one(refused):
 def test_an_empty_restriction_is_not_mentioned(options, caplog):
     options("super.users=", "--standalone", "--data", "d")
     assert caplog.messages == []
+
+
+def test_the_id_of_the_cluster_has_the_letters_of_one(options, refused):
+    assert options("", "--standalone", "--data", "d").cluster_id is None
+    assert options("", "--standalone", "--data", "d", "--cluster-id=-TZ0_Z3Q").cluster_id == "-TZ0_Z3Q"
+    for wrong in ("", "a b", "a/b", "\u00e4"):
+        assert refused("", f"--cluster-id={wrong}").startswith(f"--cluster-id={wrong}: Invalid value, an id is what ")

@@ -1,15 +1,17 @@
 """The transaction coordinator on real logs: where it is, loading, markers that wait, time, listing."""
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from millrace.errors import ErrorCode, StorageError
+from millrace.errors import AnswerLostError, BrokerUnreachableError, ErrorCode, StorageError, ZooKeeperError
 from millrace.fs import OsFileSystem
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
+from millrace_broker.cluster.deletion_lookup import DeletionLookup
 from millrace_broker.cluster.local_store import LocalStore
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.producer_ids import ProducerIds
@@ -22,23 +24,29 @@ from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.properties.group_config import GroupConfig
 from millrace_broker.properties.transaction_config import TransactionConfig
+from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import LogManager, TopicPartition
-from millrace_broker.txns.admission import ClientSupport, admit
-from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.txns.admission import Admission
+from millrace_broker.txns.marker_sender import MarkerSender
+from millrace_broker.txns.markers import Marker, MarkerWriter
 from millrace_broker.txns.metadata import Producer
 from millrace_broker.txns.overview import Filter, find_transaction, list_transactions
 from millrace_broker.txns.state import TransactionState
 from millrace_broker.txns.transaction import End, InitProducer
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
+from millrace_broker.txns.verification import ASK_AGAIN, ClientSupport, TransactionalWrite
 from millrace_support.clock import ManualClock
+from millrace_support.until import until
 
 EVENTS = TopicPartition("events", 0)
 OFFSETS, STATES = TopicPartition(OFFSETS_TOPIC, 0), TopicPartition(TRANSACTION_TOPIC, 0)
 PARTITIONS = (STATES, OFFSETS, EVENTS)
 SOURCE = TopicPartition("source", 0)
 MINUTE_MS = 60_000
+PRODUCER = Producer(1, 0)
 
 
 class Replicas(ReplicaManager):
@@ -70,15 +78,28 @@ class Replicas(ReplicaManager):
         self.purgatory.check(STATES)
 
 
+class Elsewhere:
+    """Other brokers, whose answers a test gives: `asked` has (broker, what it was asked, the future of its answer)."""
+
+    def __init__(self):
+        self.asked = []
+
+    def ask(self, broker_id, item):
+        answer = asyncio.get_running_loop().create_future()
+        self.asked.append((broker_id, item, answer))
+        return answer
+
+
 class Home:
     """One broker's transactions and groups, without its sockets; timers run when a test says so."""
 
     def __init__(self, folder, led=PARTITIONS, leader=1):
         self.timers = []
+        self.created = set()  # partitions that ZooKeeper has, whatever the view says
         self.clock = ManualClock()
         self.logs = LogManager(OsFileSystem(), self.clock, [str(folder)], {}, "A" * 22, 1)
         self.logs.start()
-        self.replicas = Replicas(self.logs, Purgatory(self.call_later))
+        self.replicas = Replicas(self.logs, Purgatory(self.call_later), IsrTables(1, self.clock))
         self.topics = {
             key.topic: TopicInfo(key.topic, UUID(int=number), (PartitionInfo(0, leader, 0, (1,), (1,)),), {})
             for number, key in enumerate(PARTITIONS, 1)
@@ -88,22 +109,49 @@ class Home:
         manager = TopicManager(BrokerConfig.from_properties({}), store, self.metadata, lambda _: None)
         shared = {"clock": self.clock, "call_later": self.call_later}
         self.groups = GroupCoordinator(GroupConfig(), self.replicas, self.metadata, manager, **shared)
+        self.elsewhere = Elsewhere()
         self.txns = TransactionCoordinator(
             TransactionConfig(transaction_state_log_load_buffer_size=200),
             self.replicas,
             self.metadata,
             manager,
-            MarkerWriter(self.replicas, self.groups),
+            MarkerSender(MarkerWriter(self.replicas, self.groups), self.metadata, self.elsewhere, broker_id=1),
+            deletions=DeletionLookup(self.metadata, self.has_partition),
             broker_id=1,
             producer_ids=ProducerIds(lambda at_least: store.reserve_producer_ids(1, at_least), lambda: 0),
             call_soon=asyncio.get_running_loop().call_soon,
             **shared,
         )
+        self.admission = Admission(self.txns, self.elsewhere)
         for key in led:
             self.lead(key)
 
-    def lead(self, key):
-        self.replicas.lead(key, self.topics[key.topic].topic_id, 0, {})
+    def has_partition(self, topic, index):
+        return (topic, index) in self.created
+
+    def admit(self, support):
+        """What becomes of a batch of transaction `t` of `PRODUCER`."""
+        write = TransactionalWrite("t", PRODUCER, support)
+        return self.admission.admit(write, {EVENTS: self.replicas.partition(EVENTS)})
+
+    def end_in_partition(self, producer):
+        """Write a marker, as the coordinator on another broker does."""
+        errors = []
+        self.txns.markers.local.write(EVENTS, Marker(producer, False, 0), errors.append)
+        assert errors == [ErrorCode.NONE]
+
+    def move(self, key, leader):
+        """Let the cluster's view have another leader of a topic."""
+        topic = self.topics[key.topic]
+        self.topics[key.topic] = replace(topic, partitions=(PartitionInfo(0, leader, 1, (leader,), (leader,)),))
+        self.metadata.update(ClusterView("c", 1, {}, dict(self.topics)))
+
+    async def init_error(self):
+        return (await self.txns.init_producer("t", InitProducer(MINUTE_MS))).error
+
+    def lead(self, key, leader_epoch=0):
+        leadership = Leadership.alone(1, leader_epoch)
+        self.replicas.lead(key, self.topics[key.topic].topic_id, {}, leadership)
         self.groups.led.elected(key)
         self.txns.led.elected(key)
 
@@ -280,7 +328,47 @@ def test_a_partition_that_is_gone_needs_no_marker(play):
         gone = TopicPartition("gone", 0)
         await home.add(producer, EVENTS, gone)
         assert await home.end(producer) is ErrorCode.NONE
-        assert home.state() is TransactionState.COMPLETE_COMMIT
+        await until(lambda: home.state() is TransactionState.COMPLETE_COMMIT)
+
+    play(scene)
+
+
+def test_a_partition_that_the_view_lacks_is_waited_for(play):
+    """A broker that coordinates right after its start may not have been told of all partitions."""
+
+    async def scene(home):
+        producer = await home.init()
+        await home.add(producer)
+        home.produce(producer)
+        told = home.metadata.view
+        untold = replace(told, topics={name: one for name, one in told.topics.items() if name != EVENTS.topic})
+        home.metadata.update(untold)
+        home.replicas.resign(EVENTS)
+        home.created = {EVENTS}
+        assert await home.end(producer) is ErrorCode.NONE
+        for _ in range(2):
+            await until(lambda: home.timers)
+            assert home.state() is TransactionState.PREPARE_COMMIT
+            home.run_timers()
+        home.metadata.update(told)
+        home.lead(EVENTS)
+        await until(lambda: home.timers)
+        home.run_timers()
+        assert (home.state(), home.is_stable) == (TransactionState.COMPLETE_COMMIT, True)
+
+    play(scene)
+
+
+def test_a_partition_is_not_deleted_while_zookeeper_does_not_say_so(play):
+    async def scene(home):
+        def no_answer(_topic, _index):
+            raise ZooKeeperError("the connection is lost")
+
+        answers = []
+        DeletionLookup(home.metadata, no_answer).ask(TopicPartition("gone", 0), answers.append)
+        await until(lambda: answers == [False])
+        DeletionLookup(home.metadata, home.has_partition).ask(TopicPartition("gone", 0), answers.append)
+        await until(lambda: answers == [False, True])
 
     play(scene)
 
@@ -310,12 +398,15 @@ def test_replicas_that_lag_behind_keep_everyone_waiting(play):
         home.replicas.lag = True
         adding = home.txns.add_partitions("t", producer, [EVENTS], 2)
         assert not adding.done()
+        write = TransactionalWrite("t", producer, ClientSupport.EPOCH_BUMP)
         partitions = {EVENTS: home.replicas.partition(EVENTS)}
-        refused = admit(home.txns, "t", producer, partitions, ClientSupport.EPOCH_BUMP)
-        assert refused == {EVENTS: ErrorCode.CONCURRENT_TRANSACTIONS}
+        verification = home.admission.admit(write, partitions)
+        assert await verification.errors() == {EVENTS: ErrorCode.CONCURRENT_TRANSACTIONS}
+        verification = home.admission.admit(write, partitions)
         home.replicas.catch_up()
         assert (await adding).error is ErrorCode.NONE
-        assert admit(home.txns, "t", producer, partitions, ClientSupport.EPOCH_BUMP) == {EVENTS: ErrorCode.NONE}
+        assert await verification.errors() == {EVENTS: ErrorCode.NONE}
+        assert home.admission.admit(write, partitions) == {EVENTS: ErrorCode.NONE}
 
     play(scene)
 
@@ -400,14 +491,211 @@ def test_listing_by_state_id_duration_and_pattern(play):
     play(scene)
 
 
-def test_what_another_broker_coordinates_is_refused_for_good(play):
+def test_records_wait_for_the_coordinator_on_another_broker(play):
+    """It is asked to verify, or to add, what is not known to be in the transaction; its word is told to the client."""
+    told = {
+        (ClientSupport.NONE, ErrorCode.TRANSACTION_ABORTABLE): ErrorCode.INVALID_TXN_STATE,
+        (ClientSupport.GENERIC_ERROR, ErrorCode.TRANSACTION_ABORTABLE): ErrorCode.TRANSACTION_ABORTABLE,
+        (ClientSupport.EPOCH_BUMP, ErrorCode.PRODUCER_FENCED): ErrorCode.INVALID_PRODUCER_EPOCH,
+        (ClientSupport.EPOCH_BUMP, ErrorCode.NOT_COORDINATOR): ErrorCode.NOT_COORDINATOR,
+        (ClientSupport.EPOCH_BUMP, ErrorCode.NONE): ErrorCode.NONE,
+    }
+
     async def scene(home):
-        partitions = {EVENTS: home.replicas.partition(EVENTS)}
-        for support in ClientSupport:
-            refused = admit(home.txns, "t", Producer(1, 0), partitions, support)
-            assert refused == {EVENTS: ErrorCode.POLICY_VIOLATION}
+        for (support, answered), expected in told.items():
+            verification = home.admit(support)
+            ((broker_id, question, answer),) = home.elsewhere.asked
+            assert (broker_id, question) == (2, ("t", PRODUCER, (EVENTS,), support is not ClientSupport.EPOCH_BUMP))
+            answer.set_result({EVENTS: answered})
+            assert await verification.errors() == {EVENTS: expected}
+            home.elsewhere.asked.clear()
+        verification = home.admit(ClientSupport.EPOCH_BUMP)
+        home.elsewhere.asked[-1][2].set_exception(AnswerLostError("gone"))
+        assert await verification.errors() == {EVENTS: ASK_AGAIN}
 
     play(scene, led=(EVENTS,), leader=2)
+
+
+def test_records_that_follow_in_a_transaction_ask_nobody(play):
+    async def scene(home):
+        home.produce(PRODUCER)
+        assert home.admit(ClientSupport.EPOCH_BUMP) == {EVENTS: ErrorCode.NONE}
+        assert home.elsewhere.asked == []
+
+    play(scene, led=(EVENTS,), leader=2)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_marker_that_overtakes_the_coordinators_word_takes_its_worth(play, is_first):
+    """Else the batch would begin a transaction that nothing ends (KAFKA-14884)."""
+
+    async def scene(home):
+        if not is_first:
+            home.end_in_partition(PRODUCER)
+        verification = home.admit(ClientSupport.NONE)
+        home.elsewhere.asked[-1][2].set_result({EVENTS: ErrorCode.NONE})
+        home.end_in_partition(PRODUCER)
+        assert await verification.errors() == {EVENTS: ASK_AGAIN}
+
+    play(scene, led=(EVENTS,), leader=2)
+
+
+def test_a_batch_waits_for_the_markers_of_the_transaction_before(play):
+    """The coordinator is asked again, under another guard, for `add.partitions.to.txn.retry.backoff.max.ms`."""
+    tries = 100 // 20
+
+    async def scene(home):
+        waiting = asyncio.ensure_future(home.admit(ClientSupport.EPOCH_BUMP).errors())
+        for number in range(1, tries + 1):
+            await until(lambda: len(home.elsewhere.asked) == number)  # noqa: B023  # called in this turn
+            home.elsewhere.asked[-1][2].set_result({EVENTS: ErrorCode.CONCURRENT_TRANSACTIONS})
+        await until(lambda: len(home.elsewhere.asked) == tries + 1)
+        home.end_in_partition(Producer(1, 0))
+        home.elsewhere.asked[-1][2].set_result({EVENTS: ErrorCode.CONCURRENT_TRANSACTIONS})
+        assert await waiting == {EVENTS: ASK_AGAIN}
+        waiting = asyncio.ensure_future(home.admit(ClientSupport.EPOCH_BUMP).errors())
+        home.elsewhere.asked[-1][2].set_result({EVENTS: ErrorCode.CONCURRENT_TRANSACTIONS})
+        home.end_in_partition(Producer(1, 0))
+        await until(lambda: len(home.elsewhere.asked) == tries + 3)
+        home.elsewhere.asked[-1][2].set_result({EVENTS: ErrorCode.NONE})
+        assert await waiting == {EVENTS: ErrorCode.NONE}
+
+    play(scene, led=(EVENTS,), leader=2)
+
+
+def test_of_two_waiting_batches_the_second_follows_the_first(play):
+    async def scene(home):
+        first, second = home.admit(ClientSupport.NONE), home.admit(ClientSupport.NONE)
+        for _, _, answer in home.elsewhere.asked:
+            answer.set_result({EVENTS: ErrorCode.NONE})
+        assert await first.errors() == {EVENTS: ErrorCode.NONE}
+        home.produce(PRODUCER)
+        assert await second.errors() == {EVENTS: ErrorCode.NONE}
+
+    play(scene, led=(EVENTS,), leader=2)
+
+
+def test_records_wait_for_the_replicas_of_the_coordinator(play):
+    async def scene(home):
+        producer = await home.init()
+        home.replicas.lag = True
+        write = TransactionalWrite("t", producer, ClientSupport.EPOCH_BUMP)
+        verification = home.admission.admit(write, {EVENTS: home.replicas.partition(EVENTS)})
+        waiting = asyncio.ensure_future(verification.errors())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        home.replicas.catch_up()
+        assert await waiting == {EVENTS: ErrorCode.NONE}
+
+    play(scene)
+
+
+def test_a_marker_follows_its_partition_from_leader_to_leader(play):
+    async def scene(home):
+        producer = await home.init()
+        await home.add(producer)
+        home.move(EVENTS, 2)
+        assert await home.end(producer) is ErrorCode.NONE
+        (broker_id, (key, marker), answer) = home.elsewhere.asked.pop()
+        assert (broker_id, key, marker) == (2, EVENTS, Marker(producer, True, 0))
+        answer.set_result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        home.move(EVENTS, 3)
+        await asyncio.sleep(0)
+        home.run_timers()
+        assert home.elsewhere.asked[0][0] == 3
+        home.elsewhere.asked.pop()[2].set_exception(BrokerUnreachableError("gone"))
+        home.move(EVENTS, 1)
+        await asyncio.sleep(0)
+        assert home.state() is TransactionState.PREPARE_COMMIT
+        home.lead(EVENTS)
+        home.run_timers()
+        assert home.state() is TransactionState.COMPLETE_COMMIT
+
+    play(scene, led=(STATES, OFFSETS))
+
+
+def test_a_coordinator_that_moves_answers_at_once_and_sends_no_marker_again(play):
+    async def scene(home):
+        producer = await home.init()
+        await home.add(producer)
+        home.move(EVENTS, 2)
+        assert await home.end(producer) is ErrorCode.NONE
+        home.replicas.lag = True
+        adding = home.txns.add_partitions("t", producer, [OFFSETS], 0)
+        assert adding.result().error is ErrorCode.CONCURRENT_TRANSACTIONS
+        initializing = asyncio.ensure_future(home.txns.init_producer("other", InitProducer(MINUTE_MS)))
+        await until(lambda: len(home.replicas.purgatory) == 1)
+        home.txns.led.resigned(STATES)
+        home.replicas.resign(STATES)
+        assert (await initializing).error is ErrorCode.NOT_COORDINATOR
+        assert (await home.init_error()) is ErrorCode.NOT_COORDINATOR
+        home.elsewhere.asked.pop()[2].set_result(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        await asyncio.sleep(0)
+        home.run_timers()
+        assert home.elsewhere.asked == []
+
+    play(scene, led=(STATES, OFFSETS))
+
+
+def test_a_coordinator_that_moves_away_and_back_sends_the_markers_under_its_new_epoch(play):
+    async def scene(home):
+        producer = await home.init()
+        await home.add(producer)
+        home.move(EVENTS, 2)
+        assert await home.end(producer) is ErrorCode.NONE
+        assert home.elsewhere.asked.pop()[1] == (EVENTS, Marker(producer, True, 0))
+        home.txns.led.resigned(STATES)
+        topic_id = home.topics[STATES.topic].topic_id
+        home.replicas.follow(STATES, topic_id, {}, leader=2, leader_epoch=1)
+        assert await home.init_error() is ErrorCode.NOT_COORDINATOR
+        home.lead(STATES, leader_epoch=2)
+        await home.loaded()
+        ((_, asked, answer),) = home.elsewhere.asked
+        assert asked == (EVENTS, Marker(producer, True, 2))
+        answer.set_result(ErrorCode.NONE)
+        await until(lambda: home.state() is TransactionState.COMPLETE_COMMIT)
+
+    play(scene, led=(STATES, OFFSETS))
+
+
+def test_a_coordinator_that_stays_one_in_a_newer_epoch_keeps_its_transactions(play):
+    """Its log was not cut, so what waits for the replicas goes on; markers have the new epoch."""
+
+    async def scene(home):
+        producer = await home.init()
+        await home.add(producer)
+        home.produce(producer)
+        shard = home.txns.led.of_partition(0)
+        home.replicas.lag = True
+        ending = asyncio.ensure_future(home.end(producer))
+        await asyncio.sleep(0)
+        assert not ending.done()
+        home.replicas.lag = False
+        home.lead(STATES, leader_epoch=3)
+        assert await ending is ErrorCode.NONE
+        assert home.txns.led.of_partition(0) is shard
+        assert home.state() is TransactionState.COMPLETE_COMMIT
+        entry = home.replicas.partition(EVENTS).log.producers.entries[producer.producer_id]
+        assert entry.coordinator_epoch == 3
+
+    play(scene)
+
+
+def test_a_coordinator_that_stays_one_while_it_is_loaded_is_loaded_once(play):
+    async def first(home):
+        await home.init()
+
+    async def second(home):
+        home.lead(STATES, leader_epoch=1)
+        (loading,) = home.txns.led._loading
+        home.lead(STATES, leader_epoch=2)
+        assert home.txns.led._loading == {loading}
+        assert await home.init_error() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await home.loaded()
+        assert home.state() is TransactionState.EMPTY
+
+    play(first)
+    play(second, led=(EVENTS, OFFSETS))
 
 
 def test_offsets_count_when_their_transaction_commits(play):
@@ -449,3 +737,17 @@ def test_offsets_count_when_their_transaction_commits(play):
 
     play(scene)
     play(fenced)
+
+
+def test_too_few_in_sync_take_no_marker(play):
+    """The coordinator tries again until enough are in sync, or another broker leads."""
+
+    async def scene(home):
+        partition = home.replicas.partition(EVENTS)
+        home.replicas.lead(EVENTS, partition.topic_id, {"min.insync.replicas": "2"}, Leadership(1, 0, (1, 2), (1,)))
+        errors = []
+        home.txns.markers.local.write(EVENTS, Marker(PRODUCER, False, 0), errors.append)
+        assert errors == [ErrorCode.NOT_ENOUGH_REPLICAS]
+        assert partition.log.log_end_offset == 0
+
+    play(scene)

@@ -139,6 +139,18 @@ def test_a_log_is_compacted_when_its_oldest_dirty_record_is_too_old() -> None:
     assert len(store.compact(force=False)) == 1
 
 
+@pytest.mark.parametrize("first_ms", [-1, 0, 2_000_000])
+def test_the_oldest_dirty_record_need_not_be_the_first(first_ms: int) -> None:
+    store = Store()
+    log = store.log(min_cleanable_dirty_ratio="1", max_compaction_lag_ms="150000")
+    put(log, *((f"k{number}", "v" * 30) for number in range(20)), at=first_ms)
+    put(log, *((f"k{number}", "w" * 30) for number in range(20)), at=900_000)
+    assert store.compact(force=False) == []
+    store.clock.advance(50_001)
+    [report] = store.compact(force=False)
+    assert {one.reason for one in report.by_segment} == {"older than max.compaction.lag.ms"}
+
+
 def test_max_compaction_lag_closes_segments_in_time() -> None:
     log = Store().log(max_compaction_lag_ms="1000")
     put(log, ("a", "1"), at=0)

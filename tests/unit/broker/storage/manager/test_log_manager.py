@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.errors import InconsistentClusterIdError, InvalidConfigError, StorageError, TopicExistsError
+from millrace.errors import InconsistentClusterIdError, InconsistentTopicIdError, InvalidConfigError, StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import LogManager, NewLog, TopicPartition
@@ -58,7 +58,7 @@ def test_creating_again_gives_the_same_log_its_settings(new_manager: NewManager)
     assert log.config.max_message_bytes == 600
     with pytest.raises(InvalidConfigError):
         logs.create(SECOND, TOPIC_ID, {"max.message.bytes": "much"})
-    with pytest.raises(TopicExistsError, match=str(TOPIC_ID)):
+    with pytest.raises(InconsistentTopicIdError, match=str(TOPIC_ID)):
         logs.create(FIRST, uuid.UUID(int=43), {})
     logs.close()
 
@@ -137,6 +137,24 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_after_the_delay(
     assert logs.remove_deleted() == 1
     assert not list((tmp_path / "0").glob("*-delete"))
     logs.close()
+
+
+def test_a_log_that_makes_way_for_another_of_its_name_is_kept_and_read_by_nothing(
+    new_manager: NewManager, tmp_path
+) -> None:
+    logs = new_manager()
+    logs.start()
+    log = logs.create(FIRST, TOPIC_ID, {})
+    log.append(BATCH, leader_epoch=0)
+    size = (tmp_path / "0/first-0/00000000000000000000.log").stat().st_size
+    logs.set_aside(FIRST)
+    assert logs.create(FIRST, uuid.UUID(int=43), {}).log_end_offset == 0
+    logs.close()
+    again = new_manager()
+    assert (again.start().removed_dirs, list(again.logs())) == (0, [FIRST])
+    (kept,) = (tmp_path / "0").glob("first-0.*-stray")
+    assert (kept / "00000000000000000000.log").stat().st_size == size
+    again.close()
 
 
 def test_leftovers_of_a_deletion_are_removed_at_start(new_manager: NewManager, tmp_path) -> None:

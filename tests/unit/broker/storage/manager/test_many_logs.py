@@ -9,8 +9,10 @@ from millrace.clock import SystemClock
 from millrace.errors import InvalidConfigError, StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.roles import Leadership
 from millrace_broker.storage import LogManager, NewLog, TopicPartition
 
 COUNT = 300
@@ -134,10 +136,10 @@ def test_an_operation_is_told_which_of_its_partitions_has_grown(fs, tmp_path):
 
     logs = new_manager(fs, tmp_path)
     purgatory = Purgatory(lambda _delay, _callback: Timer())
-    replicas = ReplicaManager(logs, purgatory)
+    replicas = ReplicaManager(logs, purgatory, IsrTables(1, SystemClock()))
     replicas.make_logs(wanted())
     for each in wanted():
-        replicas.lead(each.topic_partition, each.topic_id, 0, each.topic_config)
+        replicas.lead(each.topic_partition, each.topic_id, each.topic_config, Leadership.alone(1))
     waiting = Waiting()
     purgatory.hold(waiting, [each.topic_partition for each in wanted()], 1000)
     for index in (7, 7, 250, 9):

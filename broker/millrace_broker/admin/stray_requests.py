@@ -1,0 +1,151 @@
+"""Answers the requests about stray logs: which there are, and that a topic be made of them again.
+
+    GET  /strays?topic=weather    the stray logs of this broker, and what it knows of the cluster
+    POST /strays/producer-ids     gives no producer id below a number any more (`adoption_request`)
+    POST /strays/adopt            reserves producer ids, and then adds a topic to the cluster's metadata
+
+The order keeps a crash harmless: reserved producer ids cost nothing, and the topic is added whole or not at all. An
+answer tells that the topic has all its leaders. One adoption needs a request to each broker, since each holds a block
+of producer ids (`millrace_ops.replicas.adoption` plans it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from millrace.errors import ClusterError, MillraceError, StorageError, TopicExistsError
+from millrace.uuids import encode_id
+from millrace_broker.admin.adoption_request import read_adoption, read_first_free_producer_id
+from millrace_broker.admin.stray_logs import OfflineLog, StrayLog, offline_logs, stray_logs
+from millrace_broker.cluster.coordinator_topic import CoordinatorTopic
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
+from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.storage import LogManager
+
+TOPIC = "topic"
+
+
+class Answer(NamedTuple):
+    """What the endpoint answers: the status of HTTP, and the fields of the JSON object in the body."""
+
+    status: int
+    fields: Mapping[str, object]
+
+
+class StrayRequests:
+    """What one broker does for those requests.
+
+    Args:
+        broker_id: The id of this broker.
+        logs: Has the stray logs among its logs.
+        metadata: Says which logs are replicas.
+        topics: Adds a topic to the metadata.
+        producer_ids: Gives this broker's producer ids.
+        internal_topics: Those that this broker creates itself.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        logs: LogManager,
+        metadata: MetadataCache,
+        topics: TopicManager,
+        *,
+        producer_ids: ProducerIds,
+        internal_topics: Sequence[CoordinatorTopic],
+    ) -> None:
+        self._broker_id = broker_id
+        self._logs = logs
+        self._metadata = metadata
+        self._topics = topics
+        self._producer_ids = producer_ids
+        self._internal_topics = internal_topics
+
+    async def describe(self, query: Mapping[str, str]) -> Answer:
+        """Returns the stray logs, of the topic that the query names, else of all."""
+        unknown = sorted(query.keys() - {TOPIC})
+        if unknown:
+            return Answer(400, {"error": f"{unknown[0]}: unknown field, expected {TOPIC}"})
+        view = self._metadata.view
+        topics = {query[TOPIC]} if TOPIC in query else None
+        known = view.topics.values() if topics is None else [view.topics[one] for one in topics & view.topics.keys()]
+        return Answer(
+            200,
+            {
+                "broker_id": self._broker_id,
+                "cluster_id": view.cluster_id,
+                "brokers": sorted(view.brokers),
+                "topics": {one.name: encode_id(one.topic_id) for one in known},
+                "internal_topics": {
+                    one.name: {"partitions": one.partitions, "config": one.config} for one in self._internal_topics
+                },
+                "strays": [_stray(one) for one in stray_logs(self._logs, view, self._broker_id, topics)],
+                "offline": [_offline(one) for one in offline_logs(self._logs, view, self._broker_id, topics)],
+            },
+        )
+
+    async def adopt(self, body: bytes) -> Answer:
+        """Adds a topic as the body says, and answers once all its partitions have leaders."""
+
+        async def work() -> Mapping[str, object]:
+            wanted = read_adoption(body)
+            await self._producer_ids.skip_to(wanted.first_free_producer_id)
+            await self._topics.adopt(wanted.topic)
+            topic = wanted.topic
+            return {
+                "topic": topic.name,
+                "topic_id": encode_id(topic.topic_id),
+                "partitions": len(topic.partitions),
+            }
+
+        return await _answered(work)
+
+    async def skip_producer_ids(self, body: bytes) -> Answer:
+        """Gives only producer ids from a number on."""
+
+        async def work() -> Mapping[str, object]:
+            first = read_first_free_producer_id(body)
+            await self._producer_ids.skip_to(first)
+            return {"first_free_producer_id": first}
+
+        return await _answered(work)
+
+
+async def _answered(work: Callable[[], Awaitable[Mapping[str, object]]]) -> Answer:
+    """Returns what the work returns, or the sentence of its error with the status that is the error's."""
+    try:
+        return Answer(200, await work())
+    except MillraceError as error:
+        return Answer(_status(error), {"error": str(error)})
+
+
+def _status(error: MillraceError) -> int:
+    if isinstance(error, TopicExistsError):
+        return 409
+    if isinstance(error, ClusterError):
+        return 503
+    return 500 if isinstance(error, StorageError) else 400
+
+
+def _stray(one: StrayLog) -> Mapping[str, object]:
+    topic, partition = one.topic_partition
+    return {
+        "topic": topic,
+        "partition": partition,
+        "topic_id": None if one.topic_id is None else encode_id(one.topic_id),
+        "directory": one.directory,
+        "log_start_offset": one.log_start_offset,
+        "log_end_offset": one.log_end_offset,
+        "leader_epochs": one.leader_epochs,
+        "newest_leader_epoch": one.newest_leader_epoch,
+        "first_free_producer_id": one.first_free_producer_id,
+        "bytes": one.size_bytes,
+        "reason": one.reason,
+    }
+
+
+def _offline(one: OfflineLog) -> Mapping[str, object]:
+    topic, partition = one.topic_partition
+    return {"topic": topic, "partition": partition, "directory": one.directory}

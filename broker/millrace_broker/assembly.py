@@ -1,0 +1,231 @@
+"""The one wiring place: makes the services of a broker of the parts that have been started before.
+
+Nothing is started here, but for what the parts do when they are made. A broker alone has no controller, and its store
+decides what it leads; a member of a cluster takes that from the controller's requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from random import randrange
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.clock import Clock
+from millrace.config import MAX_INT
+from millrace_broker.cluster.config_manager import ConfigManager
+from millrace_broker.cluster.deletion_lookup import DeletionLookup
+from millrace_broker.cluster.local_store import LocalStore
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.producer_ids import ProducerIds
+from millrace_broker.cluster.topic_manager import TopicManager
+from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
+from millrace_broker.groups.group_coordinator import GroupCoordinator
+from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
+from millrace_broker.handlers.api import Api, Services
+from millrace_broker.handlers.in_order import InOrder
+from millrace_broker.handlers.registry import APIS
+from millrace_broker.metrics import RequestMetrics
+from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.replication.controller_fence import ControllerFence
+from millrace_broker.replication.fetch_sessions import FetchSessions
+from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
+from millrace_broker.replication.isr_tables import IsrTables
+from millrace_broker.replication.log_dir_mover import LogDirMover
+from millrace_broker.replication.partition_roles import LeadershipListener, PartitionRoles
+from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
+from millrace_broker.replication.replica_fetchers import ReplicaFetchers
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.replication_quota import QuotaWindows, ReplicationQuota
+from millrace_broker.replication.roles import NO_EPOCH
+from millrace_broker.startup.options import BrokerOptions
+from millrace_broker.storage import LogCleaner, LogManager, TopicPartition
+from millrace_broker.txns.admission import Admission
+from millrace_broker.txns.marker_sender import MarkerRequests, MarkerSender, write_markers
+from millrace_broker.txns.markers import MarkerWriter
+from millrace_broker.txns.partition_requests import PartitionRequests, ask_about_partitions
+from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
+
+if TYPE_CHECKING:
+    from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+
+
+class Foundation(NamedTuple):
+    """What a broker has started before its services are made.
+
+    `broker_id` is its own. `closing` takes what is to be closed before what it has already.
+    """
+
+    broker_id: int
+    options: BrokerOptions
+    clock: Clock
+    store: LocalStore | ZooKeeperStore
+    metadata: MetadataCache
+    configs: ConfigManager
+    logs: LogManager
+    cleaner: LogCleaner
+    metrics: RequestMetrics
+    closing: AsyncExitStack
+
+    def broker_epoch(self) -> int:
+        """Returns the epoch of the broker's registration; -1 for a broker that is not registered anywhere."""
+        return NO_EPOCH if isinstance(self.store, LocalStore) else self.store.broker_epoch
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        """Returns the newest configuration of a topic."""
+        return self.metadata.topic_configs.get(name, {})
+
+
+def new_services(base: Foundation) -> Services:
+    """Returns the services of a broker, on whose event loop it is called."""
+    config, loop = base.configs.layers.broker_config(), asyncio.get_running_loop()
+    store, metadata, options = base.store, base.metadata, base.options
+    replicas = _replicas(base, config)
+    topics = TopicManager(options.broker, store, metadata, base.configs.check_topic_config)
+    consumer_groups = ConsumerGroups(options.consumer_groups, options.groups, lambda: metadata.view)
+    groups = GroupCoordinator(
+        options.groups,
+        replicas,
+        metadata,
+        topics,
+        clock=base.clock,
+        call_later=loop.call_later,
+        replayers=consumer_groups.replayers,
+    )
+    producer_ids = ProducerIds(
+        partial(store.reserve_producer_ids, base.broker_id),
+        lambda: max(replicas.first_free_producer_id(), txns.first_free_producer_id()),
+    )
+    txns = TransactionCoordinator(
+        options.transactions,
+        replicas,
+        metadata,
+        topics,
+        _marker_sender(base, MarkerWriter(replicas, groups)),
+        deletions=DeletionLookup(metadata, store.has_partition),
+        broker_id=base.broker_id,
+        producer_ids=producer_ids,
+        clock=base.clock,
+        call_later=loop.call_later,
+        call_soon=loop.call_soon,
+    )
+    mover = LogDirMover(
+        base.logs,
+        replicas,
+        base.cleaner.follow,
+        lambda: services.config.replica_alter_log_dirs_io_max_bytes_per_second,
+    )
+    follower_quota = _quota(base, config, lambda: services.config.follower_replication_throttled_rate)
+    services = Services(
+        config=config,
+        clock=base.clock,
+        metadata=metadata,
+        replicas=replicas,
+        topics=topics,
+        groups=groups,
+        consumer_groups=consumer_groups,
+        zookeeper_offsets=None if isinstance(store, LocalStore) else ZooKeeperOffsets(store.session),
+        configs=base.configs,
+        apis=_apis(store),
+        broker_id=base.broker_id,
+        fetch_sessions=_fetch_sessions(config, replicas),
+        producer_ids=producer_ids,
+        errors=base.metrics.errors,
+        log_dirs=mover,
+        txns=txns,
+        admission=Admission(txns, _partition_requests(base)),
+        produced_in_order=InOrder(),
+        fence=ControllerFence(base.broker_epoch),
+        roles=_roles(base, config, replicas, (mover, groups.led, txns.led), follower_quota),
+        leader_quota=_quota(base, config, lambda: services.config.leader_replication_throttled_rate),
+        take_update=None if isinstance(store, LocalStore) else store.update,
+    )
+    return services
+
+
+def _apis(store: LocalStore | ZooKeeperStore) -> Mapping[int, Api]:
+    if isinstance(store, LocalStore):
+        return APIS
+    # A broker alone is spared the time and memory of ZooKeeper's client, which the controller needs.
+    from millrace_broker.handlers.cluster_registry import CLUSTER_APIS  # noqa: PLC0415
+
+    return dict(sorted({**APIS, **CLUSTER_APIS}.items()))
+
+
+def _replicas(base: Foundation, config: BrokerConfig) -> ReplicaManager:
+    purgatory: Purgatory[TopicPartition] = Purgatory(asyncio.get_running_loop().call_later)
+    if isinstance(base.store, LocalStore):
+        return ReplicaManager(
+            base.logs, purgatory, IsrTables(base.broker_id, base.clock, config.replica_lag_time_max_ms)
+        )
+    metadata = base.metadata
+    changes = IsrChangeSender(
+        lambda: Sender(base.broker_id, base.broker_epoch()),
+        lambda: metadata.address_of(metadata.view.controller_id),
+    )
+    tables = IsrTables(base.broker_id, base.clock, config.replica_lag_time_max_ms, changes)
+    replicas = ReplicaManager(base.logs, purgatory, tables)
+    changes.start(replicas.isr_answered)
+    base.closing.push_async_callback(changes.stop)
+    return replicas
+
+
+def _marker_sender(base: Foundation, local: MarkerWriter) -> MarkerSender:
+    client_id = f"broker-{base.broker_id}-txn-marker-sender"
+    requests = MarkerRequests(write_markers, base.metadata.address_of, client_id)
+    base.closing.push_async_callback(requests.close)
+    return MarkerSender(local, base.metadata, requests, broker_id=base.broker_id)
+
+
+def _partition_requests(base: Foundation) -> PartitionRequests:
+    client_id = f"broker-{base.broker_id}-add-partitions-to-txn"
+    requests = PartitionRequests(ask_about_partitions, base.metadata.address_of, client_id)
+    base.closing.push_async_callback(requests.close)
+    return requests
+
+
+def _fetch_sessions(config: BrokerConfig, replicas: ReplicaManager) -> FetchSessions:
+    slots = config.max_incremental_fetch_session_cache_slots
+    return FetchSessions(slots, partial(randrange, 1, MAX_INT), replicas.changes)
+
+
+def _quota(base: Foundation, config: BrokerConfig, rate: Callable[[], int]) -> ReplicationQuota:
+    windows = QuotaWindows(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
+    return ReplicationQuota(base.broker_id, base.clock, rate, windows)
+
+
+def _roles(
+    base: Foundation,
+    config: BrokerConfig,
+    replicas: ReplicaManager,
+    listeners: Sequence[LeadershipListener],
+    quota: ReplicationQuota,
+) -> PartitionRoles:
+    settings = FetchSettings(
+        min_bytes=config.replica_fetch_min_bytes,
+        wait_max_ms=config.replica_fetch_wait_max_ms,
+        max_bytes=config.replica_fetch_max_bytes,
+        response_max_bytes=config.replica_fetch_response_max_bytes,
+        backoff_ms=config.replica_fetch_backoff_ms,
+        socket_timeout_ms=config.replica_socket_timeout_ms,
+    )
+    broker = FollowingBroker(
+        base.broker_id,
+        base.broker_epoch,
+        base.metadata.address_of,
+        base.logs,
+        when_offline=replicas.offline.add,
+        when_committed=replicas.purgatory.check,
+        quota=quota,
+    )
+    return PartitionRoles(
+        base.broker_id,
+        replicas,
+        ReplicaFetchers(settings, broker, config.num_replica_fetchers),
+        listeners,
+        base.topic_config,
+        topic_id=base.store.topic_id,
+    )

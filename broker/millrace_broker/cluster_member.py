@@ -1,0 +1,210 @@
+"""How a broker takes part in a cluster with ZooKeeper, from its registration to its end.
+
+    join    it claims the role of the controller if no other broker has it, and waits until the controller, be it this
+            broker or another one, has told of the topics and of what this broker leads
+    leave   it asks the controller to let other brokers lead its partitions (ControlledShutdown), as often as
+            controlled.shutdown.max.retries says and while there are others; then it gives the role of the controller up
+
+A broker that can't reach the controller, or leads partitions that no other replica can take, stops all the same: the
+controller elects other leaders once the registration has gone with the session. Without ZooKeeper most likely no
+controller can elect anyone, so a broker that has lost it asks for a moment only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from millrace.addresses import Address
+from millrace.client.connection import Connection
+from millrace.errors import ErrorCode, MillraceError, NotControllerError, ZooKeeperError
+from millrace.wire.messages import CONTROLLED_SHUTDOWN
+from millrace.zk import controller_codec, paths
+from millrace_broker.cluster.metadata_update import NO_LEADER
+from millrace_broker.cluster.view import ClusterView, PartitionInfo
+from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
+from millrace_broker.controller.active_controller import ControllerConfig
+from millrace_broker.controller.controller import Controller
+from millrace_broker.handlers.api import Services
+from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.startup.options import BrokerOptions
+from millrace_broker.storage import DirHealth, LogConfig, TopicPartition
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.controlled_shutdown import ControlledShutdownRequestFields
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+JOIN_TIMEOUT_S = 60.0
+CONTROLLED_SHUTDOWN_VERSION = 3
+ANSWER_TIMEOUT_S = 30.0
+MAX_ANSWER_BYTES = 16 << 20
+ZOOKEEPER_LOOK_S = 0.25
+ASKED_WITHOUT_ZOOKEEPER_S = 2.0
+
+
+def new_member(options: BrokerOptions, services: Services, store: ZooKeeperStore) -> ClusterMember:
+    """Returns this broker as a member of the cluster that it is about to register in."""
+    is_unclean_allowed = LogConfig.from_properties(options.log_defaults, {}).unclean_leader_election_enable
+    broker = options.broker
+    config = ControllerConfig(
+        deletes_topics=broker.delete_topic_enable,
+        is_unclean_allowed=is_unclean_allowed,
+        rebalance_interval_s=(
+            float(broker.leader_imbalance_check_interval_seconds) if broker.auto_leader_rebalance_enable else None
+        ),
+        most_imbalance_percent=broker.leader_imbalance_per_broker_percentage,
+    )
+    connect = partial(Connection, client_id=str(services.broker_id), timeout_s=ANSWER_TIMEOUT_S, clock=services.clock)
+    services.controller = Controller(store.session, services.broker_id, config, connect, services.clock)
+    return ClusterMember(services, store, services.controller)
+
+
+class ClusterMember:
+    """This broker among the others.
+
+    Args:
+        services: what the broker knows of the cluster, and its configuration.
+        store: the session with ZooKeeper, and the broker's epoch.
+        controller: this broker as the controller, or as one that waits for the role.
+    """
+
+    def __init__(self, services: Services, store: ZooKeeperStore, controller: Controller) -> None:
+        self._services = services
+        self._store = store
+        self._controller = controller
+        self._reported_dirs: set[str] = set()
+
+    async def join(self) -> None:
+        """Takes part from now on, and returns once the cluster is known; the broker is registered and serves."""
+        self._store.follow_nodes(self._controller.zookeeper_changed)
+        self._controller.start()
+        topics = await asyncio.to_thread(self._store.topics)
+        try:
+            await self._services.metadata.until(partial(self._is_told, topics), JOIN_TIMEOUT_S)
+        except TimeoutError:
+            logger.warning("no controller has told of the cluster yet; no partition is led or followed until then")
+
+    def _is_told(self, topics: AbstractSet[str], view: ClusterView) -> bool:
+        """Returns whether the view has this broker and the topics, and this broker has no leadership to wait for."""
+        return (
+            self._services.broker_id in view.brokers
+            and topics <= view.topics.keys()
+            and not any(self._is_to_lead(name, one) for name, topic in view.topics.items() for one in topic.partitions)
+        )
+
+    def _is_to_lead(self, topic: str, partition: PartitionInfo) -> bool:
+        """Returns whether this broker is the leader without having been told, or the controller can elect it."""
+        own_id = self._services.broker_id
+        if partition.leader == own_id:
+            return TopicPartition(topic, partition.index) not in self._services.replicas.partitions
+        is_in_sync = own_id in partition.isr and own_id not in partition.offline_replicas
+        return partition.leader == NO_LEADER and is_in_sync
+
+    async def leave(self) -> None:
+        """Hands over what this broker leads, and the role of the controller."""
+        if self._services.config.controlled_shutdown_enable:
+            await self._hand_over()
+        await asyncio.to_thread(self._controller.stop)
+
+    async def report_failed_dirs(self, folders: Collection[DirHealth]) -> None:
+        """Tells the controller of data directories that have failed since the last report.
+
+        ZooKeeperError, and the next report tells of them again.
+        """
+        failed = {each.path for each in folders if each.reason is not None}
+        if failed - self._reported_dirs:
+            await self._ask_for_roles()
+        self._reported_dirs = failed
+
+    async def ask_for_refused_roles(self) -> None:
+        """Has the controller send the roles again that this broker could not take, as while its disk was full.
+
+        ZooKeeperError, and the next call asks again.
+        """
+        if self._services.replicas.has_refused_roles:
+            await self._ask_for_roles()
+
+    async def _ask_for_roles(self) -> None:
+        event = controller_codec.encode_log_dir_failure(self._services.broker_id)
+        await asyncio.to_thread(self._store.notify, paths.log_dir_event(), event)
+
+    async def _hand_over(self) -> None:
+        config, metadata = self._services.config, self._services.metadata
+        asked: int | None = None
+        for attempt in range(config.controlled_shutdown_max_retries + 1):
+            pause_s = config.controlled_shutdown_retry_backoff_ms / 1000 if attempt else 0.0
+            try:
+                await self._while_zookeeper_answers(self._until_alone(pause_s, asked))
+                if self._is_alone(metadata.view):
+                    return
+                asked = metadata.view.controller_id
+                left = await self._while_zookeeper_answers(self._ask_to_hand_over())
+            except ZooKeeperError as error:
+                logger.warning("the controller is not asked any more to move this broker's partitions: %s", error)
+                return
+            except MillraceError as error:
+                logger.warning("the controller has not moved this broker's partitions: %s", error)
+                continue
+            if not left:
+                return
+            logger.warning("%d partitions have no other in-sync replica that could lead: %s", len(left), left[:10])
+
+    async def _while_zookeeper_answers(self, work: Coroutine[object, object, T]) -> T:
+        """Returns what the work returns; ZooKeeperError where it takes long while ZooKeeper is lost."""
+        task = asyncio.ensure_future(work)
+        without_s = 0.0
+        while not task.done():
+            await asyncio.wait({task}, timeout=ZOOKEEPER_LOOK_S)
+            trouble = self._store.trouble()
+            without_s = 0.0 if trouble is None else without_s + ZOOKEEPER_LOOK_S
+            if trouble is not None and without_s >= ASKED_WITHOUT_ZOOKEEPER_S and not task.done():
+                task.cancel()
+                raise ZooKeeperError(trouble)
+        return task.result()
+
+    async def _until_alone(self, timeout_s: float, asked: int | None) -> None:
+        """Waits for a time, or until the other brokers are gone, as where all of them are stopped at once.
+
+        Another controller than the one that was asked ends the wait, too: the one that was asked may have stopped.
+        """
+
+        def is_over(view: ClusterView) -> bool:
+            return self._is_alone(view) or (view.controller_id in view.brokers and view.controller_id != asked)
+
+        with suppress(TimeoutError):
+            await self._services.metadata.until(is_over, timeout_s)
+
+    def _is_alone(self, view: ClusterView) -> bool:
+        """Returns whether there is no other broker that could lead anything."""
+        return not view.brokers.keys() - {self._services.broker_id}
+
+    async def _ask_to_hand_over(self) -> list[tuple[str, int]]:
+        """Returns the partitions that this broker still leads."""
+        view = self._services.metadata.view
+        controller = view.brokers.get(view.controller_id)
+        if controller is None:
+            raise NotControllerError("no controller is known")
+        link = await BrokerLink.connect(
+            Address(controller.host, controller.port),
+            client_id=str(self._services.broker_id),
+            timeout_s=ANSWER_TIMEOUT_S,
+            max_response_bytes=MAX_ANSWER_BYTES,
+        )
+        fields: ControlledShutdownRequestFields = {
+            "broker_id": self._services.broker_id,
+            "broker_epoch": self._store.broker_epoch,
+        }
+        try:
+            answer = await link.request(CONTROLLED_SHUTDOWN, CONTROLLED_SHUTDOWN_VERSION, fields)
+        finally:
+            link.close()
+        if answer.error_code != ErrorCode.NONE:
+            raise NotControllerError(f"broker {controller.id} answers {ErrorCode(answer.error_code).name}")
+        return [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]

@@ -1,0 +1,453 @@
+"""What the controller does at each event, from its start until its claim is lost.
+
+Each event reads what has changed, changes states in ZooKeeper, and then tells the brokers. NotControllerError ends it:
+another broker is the controller. So does ZooKeeperError, as it is not known then what was written; the controller
+starts again by reading everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, ZooKeeperError
+from millrace.zk import controller_codec, paths
+from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal, judge
+from millrace_broker.controller.broker_answers import Answer, answered_roles, deleted_replicas
+from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
+from millrace_broker.controller.control_requests import ControlRequest, ControlRequests
+from millrace_broker.controller.controller_store import ControllerStore, Notification, WrittenState
+from millrace_broker.controller.elections import (
+    elect_after_failure,
+    elect_after_restart,
+    elect_at_shutdown,
+    elect_preferred,
+)
+from millrace_broker.controller.leader_balance import find_imbalance
+from millrace_broker.controller.partition_leaders import PartitionLeaders
+from millrace_broker.controller.reassignments import Reassignments
+from millrace_broker.controller.topic_deletions import TopicDeletions
+from millrace_broker.metrics import ElectionCounts
+from millrace_broker.storage import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_BROKER_EPOCH = -1
+
+
+class Channels(Protocol):
+    """Sends requests to brokers, to each in order."""
+
+    def open(self, broker: LiveBroker) -> None:
+        """Begins to send to a broker that has come."""
+        ...
+
+    def close(self, broker: int) -> None:
+        """Ends what is sent to a broker that has gone."""
+        ...
+
+    def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
+        """Sends requests after those that were given before."""
+        ...
+
+
+class Role(NamedTuple):
+    """Who is the controller, by which claim."""
+
+    broker_id: int
+    epoch: int
+
+
+class ControllerConfig(NamedTuple):
+    """The properties of the broker that concern the controller."""
+
+    deletes_topics: bool = True  # delete.topic.enable
+    is_unclean_allowed: bool = False  # unclean.leader.election.enable
+    rebalance_interval_s: float | None = 300.0  # leader.imbalance.check.interval.seconds; None without the checks
+    most_imbalance_percent: int = 10  # leader.imbalance.per.broker.percentage
+
+
+class ActiveController:
+    """The controller while its claim holds; for one thread."""
+
+    def __init__(
+        self,
+        role: Role,
+        config: ControllerConfig,
+        store: ControllerStore,
+        channels: Channels,
+        counts: ElectionCounts,
+    ) -> None:
+        self.cluster = ClusterState()
+        self._config = config
+        self._store = store
+        self._channels = channels
+        self._requests = ControlRequests(self.cluster, role.broker_id, role.epoch)
+        self._leaders = PartitionLeaders(
+            self.cluster, store, self._requests, counts, is_unclean_allowed=config.is_unclean_allowed
+        )
+        self._deletions = TopicDeletions(self.cluster, store, self._requests, is_enabled=config.deletes_topics)
+        self._reassignments = Reassignments(self.cluster, store, self._requests, self._leaders)
+
+    def start(self) -> None:
+        """Reads the cluster, tells all brokers of it, elects leaders, and goes on with what was under way."""
+        for parent in (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS):
+            self._store.remove(one.path for one in self._store.notifications(parent))
+        self.cluster.brokers = self._store.brokers()
+        self.cluster.topics = self._store.topics()
+        written = self._store.written_states(key for key, _ in self.cluster.partitions())
+        self.cluster.leaders = {key: state for key, (state, _) in written.items()}
+        for broker in self.cluster.brokers.values():
+            self._channels.open(broker)
+        self._deletions.read_requests()
+        self._requests.tell_metadata(self.cluster.brokers, self.cluster.leaders)
+        self._send()  # before roles: a coordinator has to know the leaders of all partitions
+        self._start_replicas(self.cluster.brokers.keys())
+        self._elect_after_restarts(written)
+        self._elect_all()
+        self._send()
+        self._reassignments.go_on(self.reassignments(), is_begin=True)
+        self._send()
+        self.read_reassignments()
+        self.read_preferred_elections()
+
+    def read_all(self) -> None:
+        """Reads everything again after the connection to ZooKeeper was lost, since changes may have been missed."""
+        self.read_brokers()
+        self.read_topics()
+        self.read_deletions()
+        self.read_isr_changes()
+        self.read_log_dir_events()
+        self.read_reassignments()
+        self.read_preferred_elections()
+
+    def read_brokers(self) -> None:
+        """Finds out which brokers have come, gone, started again, or changed their endpoints."""
+        found, known = self._store.brokers(), self.cluster.brokers
+        gone = {one for one in known if one not in found or found[one].epoch != known[one].epoch}
+        come = {one for one in found if one not in known or one in gone}
+        moved = {one for one in found.keys() - come if found[one] != known[one]}
+        if gone:
+            self._remove_brokers(gone)
+        for broker in moved:
+            self._channels.close(broker)  # what was still to be sent is sent again
+        for broker in come | moved:
+            self.cluster.brokers[broker] = found[broker]
+            self._channels.open(found[broker])
+        if gone:
+            self._requests.tell_metadata(self.cluster.brokers)
+        if come or moved:
+            self._add_brokers(come | moved)
+        self._send()
+
+    def read_topics(self) -> None:
+        """Finds out which topics have come or gone, and which have got partitions."""
+        found = self._store.topics()
+        for name, topic in list(self.cluster.topics.items()):
+            if name not in found or found[name].topic_id != topic.topic_id:
+                self.cluster.forget_topic(name)
+                self._deletions.forget(name)
+        added = []
+        for name, topic in found.items():
+            known = self.cluster.topics.setdefault(name, topic)
+            if known is topic or len(topic.assignments) > len(known.assignments):
+                first = 0 if known is topic else len(known.assignments)
+                known.assignments[first:] = topic.assignments[first:]
+                added += [TopicPartition(name, index) for index in range(first, len(topic.assignments))]
+        self._leaders.create(key for key in added if key.topic not in self.cluster.deleting)
+        self._elect_all()
+        self._send()
+
+    def read_deletions(self) -> None:
+        """Begins the deletions of topics that are asked for."""
+        self._deletions.read_requests()
+        self._send()
+
+    def read_preferred_elections(self) -> None:
+        """Elects the first replicas of the partitions that a tool has named, and removes the request."""
+        request = self._store.requested(paths.PREFERRED_ELECTION)
+        if request is not None:
+            self.elect(_named(request))
+            self._store.remove([request.path])
+
+    def read_reassignments(self) -> None:
+        """Begins the reassignments that a tool has written, and removes the request."""
+        request = self._store.requested(paths.REASSIGNMENT)
+        if request is not None:
+            try:
+                targets = controller_codec.decode_reassignment(request.data)
+            except ZooKeeperError:
+                logger.exception("%s can't be read and is removed", request.path)
+                targets = {}
+            outcomes = self.reassign({TopicPartition(*key): target for key, target in targets.items()})
+            for key, outcome in outcomes.items():
+                if outcome is not ErrorCode.NONE:
+                    logger.warning("%s does not go to brokers %s: %s", key, list(targets[key]), outcome.name)
+            self._store.remove([request.path])
+
+    def read_isr_changes(self) -> None:
+        """Reads the states of partitions that a leader has written itself, and tells all brokers of them."""
+        notifications = self._store.notifications(paths.ISR_CHANGES)
+        keys = {key for one in notifications for key in _named(one) if self.cluster.assignment(key) is not None}
+        self._leaders.read_again(keys)
+        self._requests.tell_metadata(self.cluster.brokers if keys else (), keys)
+        self._store.remove(one.path for one in notifications)
+        self._end_reassignments(keys)
+        self._send()
+
+    def read_log_dir_events(self) -> None:
+        """Asks brokers which of their replicas have failed, or are back, by sending them all roles."""
+        notifications = self._store.notifications(paths.LOG_DIR_EVENTS)
+        brokers = {controller_codec.decode_log_dir_event(one.data) for one in notifications}
+        self._start_replicas(brokers & self.cluster.brokers.keys())
+        self._store.remove(one.path for one in notifications)
+        self._send()
+
+    def answered(self, answer: Answer) -> None:
+        """Takes the answer of a broker: replicas that have failed or are back, and replicas that are deleted."""
+        broker = self.cluster.brokers.get(answer.broker)
+        if broker is None or broker.epoch != answer.broker_epoch:
+            return
+        roles = answered_roles(answer)
+        failed = self.cluster.failed_replicas.setdefault(broker.id, set())
+        newly_failed, recovered = roles.failed - failed, roles.taken & failed
+        failed |= roles.failed
+        failed -= roles.taken
+        if newly_failed:
+            logger.warning("broker %d can't serve %d replicas: a disk failed or is full", broker.id, len(newly_failed))
+            self._leaders.elect_leaders(newly_failed)
+        if recovered:
+            logger.warning("broker %d serves %d replicas again that it could not serve", broker.id, len(recovered))
+            self._requests.tell_metadata(self.cluster.brokers, recovered)
+            self._leaders.elect_leaders(recovered)
+        self._deletions.deleted(broker.id, deleted_replicas(answer))
+        self._send()
+
+    def alter_partitions(
+        self, broker: int, broker_epoch: int, proposals: Mapping[AskedPartition, IsrProposal]
+    ) -> Mapping[AskedPartition, LeaderAndIsr | ErrorCode] | ErrorCode:
+        """Changes the in-sync replicas as a leader proposes; returns the state or the error of each partition."""
+        known = self.cluster.brokers.get(broker)
+        if known is None or known.epoch != broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        names = {topic.topic_id: name for name, topic in self.cluster.topics.items()}
+        keys = {one: _by_name(one, names) for one in proposals}
+        outcomes = self._altered({key: proposals[one] for one, key in keys.items() if key is not None})
+        return {one: ErrorCode.UNKNOWN_TOPIC_ID if key is None else outcomes[key] for one, key in keys.items()}
+
+    def _altered(
+        self, proposals: Mapping[TopicPartition, IsrProposal]
+    ) -> Mapping[TopicPartition, LeaderAndIsr | ErrorCode]:
+        """Writes those of the proposed states that may be written; returns the state or the error of each partition."""
+        outcomes = {key: judge(self.cluster, key, proposal) for key, proposal in proposals.items()}
+        wanted = {
+            key: outcome
+            for key, outcome in outcomes.items()
+            if isinstance(outcome, LeaderAndIsr) and outcome != self.cluster.leaders[key]
+        }
+        written, refused = self._store.change_states(wanted)
+        self._leaders.read_again(refused)
+        self.cluster.leaders |= written
+        self._requests.tell_metadata(self.cluster.brokers if written else (), written)
+        self._end_reassignments(written)
+        self._send()
+        return {**outcomes, **written, **dict.fromkeys(refused, ErrorCode.INVALID_UPDATE_VERSION)}
+
+    def shut_down(self, broker: int, broker_epoch: int) -> list[TopicPartition] | ErrorCode:
+        """Moves leaders away from a broker that is about to stop; returns the partitions that it still leads alone."""
+        known = self.cluster.brokers.get(broker)
+        if known is None:
+            return ErrorCode.BROKER_NOT_AVAILABLE
+        if broker_epoch not in (UNKNOWN_BROKER_EPOCH, known.epoch):
+            return ErrorCode.STALE_BROKER_EPOCH
+        self.cluster.shutting_down.add(broker)
+        kept = [
+            key
+            for key, assignment in self.cluster.kept_partitions()
+            if broker in assignment.replicas and len(assignment.replicas) > 1 and key in self.cluster.leaders
+        ]
+        self._leaders.change(
+            kept,
+            lambda key, assignment, state: elect_at_shutdown(assignment, state, self.cluster.online(key), broker),
+        )
+        left = [key for key in kept if self.cluster.leaders[key].leader == broker]
+        for key in set(kept) - set(left):
+            self._requests.stop(broker, key, delete=False)
+        self._send()
+        return left
+
+    def elect(
+        self, keys: Iterable[TopicPartition] | None, *, is_unclean: bool = False
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Has the first replicas of partitions lead, of all partitions for None; returns the outcome of each.
+
+        With `is_unclean` it has any replica that is online lead those partitions that have no leader.
+        """
+        wanted = set(self.cluster.leaders if keys is None else keys)
+        known = {key for key in wanted if key in self.cluster.leaders and key.topic not in self.cluster.deleting}
+        needed = {key for key in known if self._needs_election(key, is_unclean=is_unclean)}
+        changed = self._leaders.change(needed, self._elected_unclean if is_unclean else self._elected_preferred)
+        self._send()
+        led = {key for key in changed if self.cluster.leaders[key].leader in self.cluster.online(key)}
+        failure = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if is_unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return {
+            **dict.fromkeys(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            **dict.fromkeys(known, ErrorCode.ELECTION_NOT_NEEDED),
+            **dict.fromkeys(needed, failure),
+            **dict.fromkeys(led, ErrorCode.NONE),
+        }
+
+    def rebalance_leaders(self) -> None:
+        """Has first replicas lead again where a broker leads too few of the partitions that it should."""
+        keys = find_imbalance(self.cluster, self._config.most_imbalance_percent)
+        if keys:
+            logger.info("%d partitions are led by their first replicas again", len(keys))
+            self.elect(keys)
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, tuple[int, ...] | None], *, keeps_factor: bool = False
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Begins reassignments, and cancels those whose target is None; returns the outcome of each.
+
+        With `keeps_factor` a target must have as many replicas as the partition has.
+        """
+        outcomes = {
+            key: self._reassignment_error(key, target, keeps_factor=keeps_factor) for key, target in targets.items()
+        }
+        taken: dict[TopicPartition, tuple[int, ...]] = {}
+        for key, target in targets.items():
+            assignment = self.cluster.assignment(key)
+            if assignment is not None and outcomes[key] is ErrorCode.NONE:
+                taken[key] = assignment.origin if target is None else target
+        self._reassignments.begin(taken)
+        self._deletions.resume()
+        self._send()
+        return outcomes
+
+    def reassignments(self) -> dict[TopicPartition, Assignment]:
+        """Returns the reassignments under way."""
+        return {key: assignment for key, assignment in self.cluster.partitions() if assignment.is_reassigned}
+
+    def allocate_producer_ids(self, broker: int, broker_epoch: int) -> range | ErrorCode:
+        """Reserves a block of producer ids for a broker."""
+        known = self.cluster.brokers.get(broker)
+        if known is None or known.epoch != broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        try:
+            return self._store.reserve_producer_ids(broker)
+        except (ProducerIdsExhaustedError, StorageError) as error:
+            return error.code
+
+    def close(self) -> None:
+        """Ends what is sent to the brokers."""
+        for broker in self.cluster.brokers:
+            self._channels.close(broker)
+
+    def _elect_after_restarts(self, written: Mapping[TopicPartition, WrittenState]) -> None:
+        """Elects for replicas on brokers that have registered since the states were written."""
+        epochs = {one.id: one.epoch for one in self.cluster.brokers.values()}
+        restarted = {
+            key: frozenset(one for one in state.isr if epochs.get(one, zxid) > zxid)
+            for key, (state, zxid) in written.items()
+        }
+
+        def elected(key: TopicPartition, assignment: Assignment, state: LeaderAndIsr) -> LeaderAndIsr | None:
+            reachable, online = self.cluster.reachable(key), self.cluster.online(key)
+            return elect_after_restart(assignment, state, reachable, online, restarted[key])
+
+        self._leaders.change([key for key, brokers in restarted.items() if brokers], elected)
+
+    def _remove_brokers(self, gone: AbstractSet[int]) -> None:
+        """Elects other leaders for what the brokers led, and takes them out of the in-sync replicas."""
+        logger.info("brokers %s are gone", sorted(gone))
+        for broker in gone:
+            del self.cluster.brokers[broker]
+            self.cluster.shutting_down.discard(broker)
+            self.cluster.failed_replicas.pop(broker, None)
+            self._channels.close(broker)
+        concerned = [key for key, one in self.cluster.kept_partitions() if gone & set(one.replicas)]
+        self._leaders.elect_leaders(concerned)
+
+    def _add_brokers(self, come: AbstractSet[int]) -> None:
+        """Tells brokers that have come, or have other endpoints, of everything, and has them take their roles."""
+        logger.info("brokers %s have come, or changed their registrations", sorted(come))
+        self._requests.tell_metadata(self.cluster.brokers)
+        self._requests.tell_metadata(come, self.cluster.leaders)
+        self._send()  # before roles, as at the start
+        self._start_replicas(come)
+        self._elect_all()
+        moved = self.reassignments()
+        self._reassignments.go_on((key for key in moved if not come.isdisjoint(moved[key].replicas)), is_begin=True)
+        self._deletions.ask_again(come)
+
+    def _start_replicas(self, brokers: Collection[int]) -> None:
+        """Sends brokers the roles of all their replicas."""
+        for key, assignment in self.cluster.kept_partitions():
+            self._requests.tell_roles([one for one in assignment.replicas if one in brokers], key)
+
+    def _elect_all(self) -> None:
+        """Gives leaders to all partitions that have none that is online, and first states to new ones."""
+        kept = [key for key, _ in self.cluster.kept_partitions()]
+        self._leaders.create(key for key in kept if key not in self.cluster.leaders)
+        self._leaders.elect_leaders(kept)
+
+    def _end_reassignments(self, keys: Collection[TopicPartition]) -> None:
+        """Ends the reassignments whose last replica has come into sync, and begins deletions that waited for them."""
+        self._reassignments.go_on(key for key in keys if self._is_reassigned(key))
+        self._deletions.resume()
+
+    def _is_reassigned(self, key: TopicPartition) -> bool:
+        assignment = self.cluster.assignment(key)
+        return assignment is not None and assignment.is_reassigned
+
+    def _needs_election(self, key: TopicPartition, *, is_unclean: bool) -> bool:
+        leader = self.cluster.leaders[key].leader
+        if is_unclean:
+            return leader not in self.cluster.reachable(key)
+        return leader != self.cluster.topics[key.topic].assignments[key.partition].replicas[0]
+
+    def _elected_preferred(
+        self, key: TopicPartition, assignment: Assignment, state: LeaderAndIsr
+    ) -> LeaderAndIsr | None:
+        return elect_preferred(assignment, state, self.cluster.online(key))
+
+    def _elected_unclean(self, key: TopicPartition, assignment: Assignment, state: LeaderAndIsr) -> LeaderAndIsr | None:
+        reachable, online = self.cluster.reachable(key), self.cluster.online(key)
+        return elect_after_failure(assignment, state, reachable, online, is_unclean_allowed=True)
+
+    def _reassignment_error(
+        self, key: TopicPartition, target: tuple[int, ...] | None, *, keeps_factor: bool
+    ) -> ErrorCode:
+        assignment = self.cluster.assignment(key)
+        if assignment is None or key.topic in self.cluster.deleting:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if target is None:
+            return ErrorCode.NONE if assignment.is_reassigned else ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        is_valid = target and min(target) >= 0 and len(set(target)) == len(target)
+        if not is_valid or not self.cluster.live() >= set(assignment.to(target).adding):
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        changes_factor = len(target) != len(assignment.origin)
+        return ErrorCode.INVALID_REPLICATION_FACTOR if keeps_factor and changes_factor else ErrorCode.NONE
+
+    def _send(self) -> None:
+        for broker, requests in self._requests.drain().items():
+            self._channels.send(broker, requests)
+
+
+def _by_name(asked: AskedPartition, names: Mapping[UUID, str]) -> TopicPartition | None:
+    """Returns a partition by its topic's name; None where no topic has its id."""
+    if isinstance(asked, TopicPartition):
+        return asked
+    return TopicPartition(names[asked.topic_id], asked.partition) if asked.topic_id in names else None
+
+
+def _named(notification: Notification) -> list[TopicPartition]:
+    """Returns the partitions that a notification names; none where it can't be read."""
+    try:
+        return [TopicPartition(*one) for one in controller_codec.decode_partitions(notification.data)]
+    except ZooKeeperError:
+        logger.exception("%s can't be read and is removed", notification.path)
+        return []

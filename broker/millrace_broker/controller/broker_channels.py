@@ -1,0 +1,154 @@
+"""Sends control requests to brokers: to each in order, one at a time, again until it answers or is gone.
+
+Each broker has a thread with a blocking connection. A request whose answer is lost is sent again on another connection:
+all of them may be carried out twice. What is still to be sent when the broker goes, or when the controller resigns, is
+dropped; the next incarnation of the broker, or the next controller, begins with everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from millrace.addresses import Address
+from millrace.client.connection import Connection
+from millrace.errors import BrokerUnreachableError, MillraceError
+from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from millrace.zk.codec import PLAINTEXT
+from millrace_broker.controller.broker_answers import Answer, role_outcomes, stop_outcomes
+from millrace_broker.controller.cluster_state import LiveBroker
+from millrace_broker.controller.control_requests import (
+    ControlRequest,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.1
+OnAnswer = Callable[[Answer], None]
+
+
+class Connect(Protocol):
+    """Makes a connection to a broker; BrokerUnreachableError."""
+
+    def __call__(self, address: Address) -> Connection:
+        """Returns a connection to the broker at an address."""
+        ...
+
+
+class BrokerChannels:
+    """The channels to all live brokers.
+
+    Args:
+        connect: makes the connections.
+        on_answer: called with each answer, in the thread of the broker's channel.
+    """
+
+    def __init__(self, connect: Connect, on_answer: OnAnswer) -> None:
+        self._connect = connect
+        self._on_answer = on_answer
+        self._channels: dict[int, _Channel] = {}
+
+    def open(self, broker: LiveBroker) -> None:
+        """Begins to send to a broker that has come."""
+        self._channels[broker.id] = _Channel(broker, self._connect, self._on_answer)
+
+    def close(self, broker: int) -> None:
+        """Ends what is sent to a broker that has gone; a request under way may still reach it."""
+        channel = self._channels.pop(broker, None)
+        if channel is not None:
+            channel.close()
+
+    def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
+        """Sends requests after those that were given before."""
+        self._channels[broker].send(requests)
+
+
+class _Channel:
+    """The channel to one incarnation of a broker."""
+
+    def __init__(self, broker: LiveBroker, connect: Connect, on_answer: OnAnswer) -> None:
+        self._broker = broker
+        self._connect = connect
+        self._on_answer = on_answer
+        self._connection: Connection | None = None
+        self._waiting: deque[ControlRequest] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        name = f"controller-to-{broker.id}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def send(self, requests: Iterable[ControlRequest]) -> None:
+        with self._changed:
+            self._waiting.extend(requests)
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (request := self._next()) is not None:
+            answer = self._answer_to(request)
+            if answer is not None:
+                self._on_answer(answer)
+        self._disconnect()
+
+    def _next(self) -> ControlRequest | None:
+        """Returns the next request, once there is one; None when the channel is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            return None if self._is_closed else self._waiting.popleft()
+
+    def _answer_to(self, request: ControlRequest) -> Answer | None:
+        """Sends a request until it is answered, whatever fails; None when the channel is closed before."""
+        was_logged = False
+        while not self._is_closed:
+            try:
+                return self._exchange(request)
+            except Exception as error:
+                self._disconnect()
+                if not was_logged:
+                    is_unforeseen = not isinstance(error, MillraceError)
+                    logger.warning(
+                        "broker %d is asked again and again: %s", self._broker.id, error, exc_info=is_unforeseen
+                    )
+                was_logged = True
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_closed, RETRY_PAUSE_S)
+        return None
+
+    def _exchange(self, request: ControlRequest) -> Answer:
+        connection = self._connected()
+        broker, epoch = self._broker.id, self._broker.epoch
+        match request:
+            case LeaderAndIsrRequest(roles):
+                taken = connection.request(LEADER_AND_ISR, roles)
+                return Answer(broker, epoch, request, taken.error_code, role_outcomes(request, taken))
+            case UpdateMetadataRequest(metadata):
+                return Answer(broker, epoch, request, connection.request(UPDATE_METADATA, metadata).error_code, {})
+            case StopReplicaRequest(stops):
+                stopped = connection.request(STOP_REPLICA, stops)
+                return Answer(broker, epoch, request, stopped.error_code, stop_outcomes(stopped))
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._connect(self._address())
+        return self._connection
+
+    def _address(self) -> Address:
+        for endpoint in self._broker.endpoints:
+            if endpoint.security_protocol == PLAINTEXT:
+                return Address(endpoint.host, endpoint.port)
+        raise BrokerUnreachableError(f"broker {self._broker.id} has no endpoint in {PLAINTEXT}")
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,157 @@
+"""The cluster as the controller knows it: brokers, assignments, leaders and in-sync replicas.
+
+ZooKeeper has the same, and is written first. Only the thread of the controller changes it, and only metrics are counted
+on another thread (`cluster_counts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from millrace.zk.controller_codec import Endpoint
+from millrace_broker.storage import TopicPartition
+
+NO_LEADER = -1
+RECOVERED = 0
+RECOVERING = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A registered broker; its epoch is the id of the transaction (czxid) that created its registration."""
+
+    id: int
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The brokers that keep a partition, the preferred leader first.
+
+    While the partition is reassigned, these are the brokers it goes to and then those it comes from (KIP-455).
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The brokers that keep the partition in the end."""
+        return tuple(one for one in self.replicas if one not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The brokers that kept it before; a reassignment may have changed their order."""
+        return tuple(one for one in self.replicas if one not in self.adding)
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    def to(self, target: tuple[int, ...]) -> Assignment:
+        """Returns the assignment while the partition goes to other brokers, also in place of where it was going."""
+        origin = self.origin
+        return Assignment(
+            replicas=(*target, *(one for one in origin if one not in target)),
+            adding=tuple(one for one in target if one not in origin),
+            removing=tuple(one for one in origin if one not in target),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """The leader of a partition, -1 for none, and its in-sync replicas.
+
+    Attributes:
+        leader: The id of the broker that leads.
+        leader_epoch: One more with each change that the controller decides.
+        isr: The in-sync replicas.
+        partition_epoch: How often the node in ZooKeeper was set: one more with each change.
+        controller_epoch: The epoch of the controller that wrote the node.
+        leader_recovery_state: 1 from an unclean election until the leader has recovered (KIP-704).
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+    controller_epoch: int = 0
+    leader_recovery_state: int = RECOVERED
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic: its id, and the assignment of each partition in the order of their indexes."""
+
+    topic_id: UUID
+    assignments: list[Assignment]
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """What the controller knows.
+
+    Attributes:
+        brokers: All registered brokers by id, also those that are shutting down.
+        shutting_down: The ids of brokers that have announced their end (ControlledShutdown).
+        topics: All topics by name, also those that are being deleted.
+        leaders: The states of all partitions that have one; a new partition has none.
+        failed_replicas: By broker, the replicas in data directories that have failed.
+        deleting: The names of topics whose deletion has begun: brokers are told that they are gone.
+    """
+
+    brokers: dict[int, LiveBroker] = field(default_factory=dict)
+    shutting_down: set[int] = field(default_factory=set)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    leaders: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    failed_replicas: dict[int, set[TopicPartition]] = field(default_factory=dict)
+    deleting: set[str] = field(default_factory=set)
+
+    def assignment(self, partition: TopicPartition) -> Assignment | None:
+        """Returns the assignment of a partition; None for a partition that is not known."""
+        topic = self.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.assignments):
+            return None
+        return topic.assignments[partition.partition]
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, Assignment]]:
+        """Yields all partitions with their assignments."""
+        for name, topic in self.topics.items():
+            for index, assignment in enumerate(topic.assignments):
+                yield TopicPartition(name, index), assignment
+
+    def kept_partitions(self) -> Iterator[tuple[TopicPartition, Assignment]]:
+        """Yields the partitions of topics that are not being deleted."""
+        return ((key, assignment) for key, assignment in self.partitions() if key.topic not in self.deleting)
+
+    def live(self) -> AbstractSet[int]:
+        """Returns the ids of the brokers that are not shutting down."""
+        return self.brokers.keys() - self.shutting_down
+
+    def reachable(self, partition: TopicPartition) -> frozenset[int]:
+        """Returns the replicas that can serve the partition, also on brokers that are shutting down."""
+        assignment = self.assignment(partition)
+        replicas = () if assignment is None else assignment.replicas
+        return frozenset(
+            one for one in replicas if one in self.brokers and partition not in self.failed_replicas.get(one, ())
+        )
+
+    def online(self, partition: TopicPartition) -> frozenset[int]:
+        """Returns the replicas that can serve the partition, on brokers that stay."""
+        return self.reachable(partition) - self.shutting_down
+
+    def forget_topic(self, name: str) -> None:
+        """Forgets a topic that is gone from ZooKeeper."""
+        self.topics.pop(name, None)
+        self.deleting.discard(name)
+        for key in [key for key in self.leaders if key.topic == name]:
+            del self.leaders[key]
+        for failed in self.failed_replicas.values():
+            failed.difference_update([key for key in failed if key.topic == name])

@@ -1,0 +1,222 @@
+"""What the controller tells which broker, gathered during an event and sent at its end in as few requests as possible.
+
+    LeaderAndIsr     to the replicas of a partition whose leader, ISR or assignment has changed
+    UpdateMetadata   to all brokers, with the partitions that have changed, or with the live brokers alone
+    StopReplica      to a broker that keeps a partition no more, or is not to follow its leader any longer
+
+Each broker gets them in this order. A request carries the broker's epoch, so that a broker that has started again
+meanwhile refuses what was meant for it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from millrace.uuids import NO_TOPIC_ID
+from millrace_broker.controller.cluster_state import ClusterState, LeaderAndIsr
+from millrace_broker.storage import TopicPartition
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.leader_and_isr import LeaderAndIsrPartitionStateFields, LeaderAndIsrRequestFields
+    from millrace.wire.messages.stop_replica import StopReplicaPartitionStateFields, StopReplicaRequestFields
+    from millrace.wire.messages.update_metadata import (
+        UpdateMetadataBrokerFields,
+        UpdateMetadataPartitionStateFields,
+        UpdateMetadataRequestFields,
+    )
+
+LEADER_DURING_DELETE = -2
+EPOCH_DURING_DELETE = -2
+NO_EPOCH = -1
+UNKNOWN_TYPE = 0  # only a migration to KRaft tells full requests from others
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class LeaderAndIsrRequest(NamedTuple):
+    """The roles that a broker is to take."""
+
+    fields: LeaderAndIsrRequestFields
+
+
+class UpdateMetadataRequest(NamedTuple):
+    """What a broker is to tell its clients of the cluster."""
+
+    fields: UpdateMetadataRequestFields
+
+
+class StopReplicaRequest(NamedTuple):
+    """The replicas that a broker is to give up."""
+
+    fields: StopReplicaRequestFields
+
+
+ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
+
+class ControlRequests:
+    """Gathers what each broker is to be told.
+
+    Args:
+        cluster: read when `drain` makes the requests, so that they tell of the newest state.
+        controller_id: the id of this broker.
+        controller_epoch: the epoch of its claim.
+    """
+
+    def __init__(self, cluster: ClusterState, controller_id: int, controller_epoch: int) -> None:
+        self._cluster = cluster
+        self._controller = (controller_id, controller_epoch)
+        self._roles: dict[int, dict[TopicPartition, bool]] = {}
+        self._metadata: dict[int, set[TopicPartition]] = {}
+        self._stops: dict[int, dict[TopicPartition, bool]] = {}
+
+    def tell_roles(self, brokers: Iterable[int], key: TopicPartition, *, new: Collection[int] = ()) -> None:
+        """Sends LeaderAndIsr to those of the brokers that are registered; on the brokers `new` the replica is new."""
+        for broker in brokers:
+            if broker in self._cluster.brokers and key in self._cluster.leaders:
+                roles = self._roles.setdefault(broker, {})
+                roles[key] = roles.get(key, False) or broker in new
+        self.tell_metadata(self._cluster.brokers, [key])
+
+    def tell_metadata(self, brokers: Iterable[int], keys: Iterable[TopicPartition] = ()) -> None:
+        """Sends UpdateMetadata to brokers, with the live brokers and these partitions."""
+        told = list(keys)
+        for broker in brokers:
+            self._metadata.setdefault(broker, set()).update(told)
+
+    def stop(self, broker: int, key: TopicPartition, *, delete: bool) -> None:
+        """Sends StopReplica to a broker that is registered; with `delete` it deletes the log."""
+        if broker in self._cluster.brokers:
+            stops = self._stops.setdefault(broker, {})
+            stops[key] = stops.get(key, False) or delete
+
+    def drain(self) -> dict[int, list[ControlRequest]]:
+        """Returns the requests of each broker in their order, and gathers from the start again."""
+        brokers = {*self._roles, *self._metadata, *self._stops} & self._cluster.brokers.keys()
+        requests = {broker: list(self._requests_to(broker)) for broker in sorted(brokers)}
+        self._roles, self._metadata, self._stops = {}, {}, {}
+        return requests
+
+    def _requests_to(self, broker: int) -> Iterable[ControlRequest]:
+        if broker in self._roles:
+            yield LeaderAndIsrRequest(self._leader_and_isr(broker, self._roles[broker]))
+        if broker in self._metadata:
+            yield UpdateMetadataRequest(self._update_metadata(broker, self._metadata[broker]))
+        if broker in self._stops:
+            yield StopReplicaRequest(self._stop_replica(broker, self._stops[broker]))
+
+    def _leader_and_isr(self, broker: int, roles: Mapping[TopicPartition, bool]) -> LeaderAndIsrRequestFields:
+        controller_id, controller_epoch = self._controller
+        by_topic: dict[str, list[LeaderAndIsrPartitionStateFields]] = {}
+        for key, is_new in sorted(roles.items()):
+            if key in self._cluster.leaders:
+                by_topic.setdefault(key.topic, []).append(self._role(key, is_new=is_new))
+        leaders = {state["leader"] for states in by_topic.values() for state in states}
+        return {
+            "controller_id": controller_id,
+            "controller_epoch": controller_epoch,
+            "broker_epoch": self._cluster.brokers[broker].epoch,
+            "type": UNKNOWN_TYPE,
+            "topic_states": [
+                {"topic_name": name, "topic_id": self._topic_id(name), "partition_states": states}
+                for name, states in by_topic.items()
+            ],
+            "live_leaders": [
+                {"broker_id": one, "host_name": endpoint.host, "port": endpoint.port}
+                for one in sorted(leaders & self._cluster.brokers.keys())
+                for endpoint in self._cluster.brokers[one].endpoints[:1]
+            ],
+        }
+
+    def _role(self, key: TopicPartition, *, is_new: bool) -> LeaderAndIsrPartitionStateFields:
+        state, assignment = self._cluster.leaders[key], self._cluster.topics[key.topic].assignments[key.partition]
+        return {
+            "partition_index": key.partition,
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "leader_epoch": state.leader_epoch,
+            "isr": state.isr,
+            "partition_epoch": state.partition_epoch,
+            "replicas": assignment.replicas,
+            "adding_replicas": assignment.adding,
+            "removing_replicas": assignment.removing,
+            "is_new": is_new,
+            "leader_recovery_state": state.leader_recovery_state,
+        }
+
+    def _update_metadata(self, broker: int, keys: Iterable[TopicPartition]) -> UpdateMetadataRequestFields:
+        controller_id, controller_epoch = self._controller
+        by_topic: dict[str, list[UpdateMetadataPartitionStateFields]] = {}
+        for key in sorted(keys):
+            if key in self._cluster.leaders:
+                by_topic.setdefault(key.topic, []).append(self._metadata_of(key))
+        return {
+            "controller_id": controller_id,
+            "controller_epoch": controller_epoch,
+            "broker_epoch": self._cluster.brokers[broker].epoch,
+            "topic_states": [
+                {"topic_name": name, "topic_id": self._topic_id(name), "partition_states": states}
+                for name, states in by_topic.items()
+            ],
+            "live_brokers": [self._live_broker(one) for one in sorted(self._cluster.brokers)],
+        }
+
+    def _metadata_of(self, key: TopicPartition) -> UpdateMetadataPartitionStateFields:
+        state, replicas = (
+            self._cluster.leaders[key],
+            self._cluster.topics[key.topic].assignments[key.partition].replicas,
+        )
+        told = LeaderAndIsr(LEADER_DURING_DELETE, 0, state.isr) if key.topic in self._cluster.deleting else state
+        online = self._cluster.online(key)
+        return {
+            "partition_index": key.partition,
+            "controller_epoch": state.controller_epoch,
+            "leader": told.leader,
+            "leader_epoch": told.leader_epoch,
+            "isr": told.isr,
+            "zk_version": told.partition_epoch,
+            "replicas": replicas,
+            "offline_replicas": [one for one in replicas if one not in online],
+        }
+
+    def _live_broker(self, broker: int) -> UpdateMetadataBrokerFields:
+        known = self._cluster.brokers[broker]
+        return {
+            "id": broker,
+            "endpoints": [
+                {
+                    "port": endpoint.port,
+                    "host": endpoint.host,
+                    "listener": endpoint.listener,
+                    "security_protocol": SECURITY_PROTOCOLS[endpoint.security_protocol],
+                }
+                for endpoint in known.endpoints
+            ],
+            "rack": known.rack,
+        }
+
+    def _stop_replica(self, broker: int, stops: Mapping[TopicPartition, bool]) -> StopReplicaRequestFields:
+        controller_id, controller_epoch = self._controller
+        by_topic: dict[str, list[StopReplicaPartitionStateFields]] = {}
+        for key, delete in sorted(stops.items()):
+            by_topic.setdefault(key.topic, []).append(
+                {"partition_index": key.partition, "leader_epoch": self._stop_epoch(key), "delete_partition": delete}
+            )
+        return {
+            "controller_id": controller_id,
+            "controller_epoch": controller_epoch,
+            "broker_epoch": self._cluster.brokers[broker].epoch,
+            "topic_states": [{"topic_name": name, "partition_states": states} for name, states in by_topic.items()],
+        }
+
+    def _stop_epoch(self, key: TopicPartition) -> int:
+        """Returns the epoch that a broker compares with its own (KIP-570); -2 stops whatever its epoch is."""
+        if key.topic in self._cluster.deleting:
+            return EPOCH_DURING_DELETE
+        state = self._cluster.leaders.get(key)
+        return NO_EPOCH if state is None else state.leader_epoch
+
+    def _topic_id(self, name: str) -> UUID:
+        topic = self._cluster.topics.get(name)
+        return NO_TOPIC_ID if topic is None else topic.topic_id

@@ -1,0 +1,294 @@
+"""Makes this broker the controller when no other is, and does what the controller does, on one thread.
+
+    /controller is free          the role is claimed, and an ActiveController starts by reading everything
+    an event                     a change in ZooKeeper, a request, an answer of a broker: one at a time, in their order
+    another holds the claim      the ActiveController ends; its requests that are still to be sent are dropped
+    ZooKeeper fails in an event  it is not known what was written: the role is given up, and claimed again after a pause
+
+Every method but `start` and `stop` may be called from any thread, returns at once, and never waits for ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from millrace.clock import Clock
+from millrace.errors import ErrorCode, NotControllerError
+from millrace.zk import paths
+from millrace.zk.operations import Delete
+from millrace.zk.session import ZooKeeperSession
+from millrace_broker.cluster.controller_claim import ControllerClaim, claim_controller
+from millrace_broker.controller.active_controller import ActiveController, Channels, ControllerConfig, Role
+from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal
+from millrace_broker.controller.broker_answers import Answer
+from millrace_broker.controller.broker_channels import BrokerChannels, Connect, OnAnswer
+from millrace_broker.controller.cluster_counts import ClusterCounts, count_cluster
+from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr
+from millrace_broker.controller.controller_store import ControllerStore
+from millrace_broker.metrics import ElectionCounts
+from millrace_broker.storage import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 1.0
+ZOOKEEPER_LOOK_S = 0.1
+
+T = TypeVar("T")
+Event = Callable[[], None]
+Read = Callable[[ActiveController], None]
+
+# What is read again when a node, or one below it, has changed.
+WATCHED: Mapping[str, Read] = {
+    paths.BROKER_IDS: ActiveController.read_brokers,
+    paths.TOPICS: ActiveController.read_topics,
+    paths.DELETE_TOPICS: ActiveController.read_deletions,
+    paths.ISR_CHANGES: ActiveController.read_isr_changes,
+    paths.LOG_DIR_EVENTS: ActiveController.read_log_dir_events,
+    paths.REASSIGNMENT: ActiveController.read_reassignments,
+    paths.PREFERRED_ELECTION: ActiveController.read_preferred_elections,
+}
+
+
+class Controller:
+    """This broker as the controller, or as one that waits for the role.
+
+    Args:
+        session: the session that holds the broker's registration; its listener calls `zookeeper_changed`.
+        broker_id: the id of this broker.
+        config: the properties that concern the controller.
+        connect: makes a connection to a broker, this one included.
+        clock: says since when this broker is the controller.
+    """
+
+    def __init__(
+        self, session: ZooKeeperSession, broker_id: int, config: ControllerConfig, connect: Connect, clock: Clock
+    ) -> None:
+        self._session = session
+        self._broker_id = broker_id
+        self._config = config
+        self._connect = connect
+        self._clock = clock
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._claim: ControllerClaim | None = None
+        self._active: ActiveController | None = None
+        self._rebalance_at_s = 0.0
+        self._unanswered: set[Future[Any]] = set()
+        self.elections = ElectionCounts()
+        """What this broker has elected, whenever it was the controller."""
+        self._is_stopped = threading.Event()
+        self._stopping = threading.Lock()  # after a stop no request waits for an answer
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._active is not None
+
+    def cluster_counts(self) -> ClusterCounts | None:
+        """Returns what the cluster has and lacks at this moment; None where another broker is the controller."""
+        active = self._active
+        return None if active is None else count_cluster(active.cluster)
+
+    def start(self) -> None:
+        """Begins to claim the role; the broker is registered."""
+        self._events.put(self._claim_role)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Gives the role up, and waits until the event under way has ended, as long as ZooKeeper answers.
+
+        Without ZooKeeper the event, and the role, end with the session, which the broker closes after this.
+        """
+        with self._stopping:
+            self._is_stopped.set()
+            self._events.put(None)
+        while self._thread.is_alive() and self._session.trouble is None:
+            self._thread.join(ZOOKEEPER_LOOK_S)
+
+    def zookeeper_changed(self, changed: frozenset[str] | None) -> None:
+        """Takes the paths that changed; None after the connection was lost, since any may have."""
+        if changed is None:
+            self._events.put(self._read_all)
+        else:
+            self._events.put(lambda: self._read(changed))
+
+    def alter_partitions(
+        self, broker: int, broker_epoch: int, proposals: Mapping[AskedPartition, IsrProposal]
+    ) -> Future[Mapping[AskedPartition, LeaderAndIsr | ErrorCode] | ErrorCode]:
+        """Changes in-sync replicas as a leader proposes; the result is the state or the error of each partition."""
+        return self._asked(lambda active: active.alter_partitions(broker, broker_epoch, proposals))
+
+    def shut_down(self, broker: int, broker_epoch: int) -> Future[list[TopicPartition] | ErrorCode]:
+        """Moves leaders away from a broker that is about to stop; the result is what it still leads, or the error."""
+        return self._asked(lambda active: active.shut_down(broker, broker_epoch))
+
+    def allocate_producer_ids(self, broker: int, broker_epoch: int) -> Future[range | ErrorCode]:
+        """Reserves a block of producer ids for a broker; the result is the block or the error."""
+        return self._asked(lambda active: active.allocate_producer_ids(broker, broker_epoch))
+
+    def elect(
+        self, keys: Collection[TopicPartition] | None, *, is_unclean: bool
+    ) -> Future[dict[TopicPartition, ErrorCode]]:
+        """Elects the first replicas, or for partitions without a leader any replica; None stands for all partitions.
+
+        The result is the outcome of each partition.
+        """
+        return self._asked(lambda active: active.elect(keys, is_unclean=is_unclean))
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, tuple[int, ...] | None], *, keeps_factor: bool
+    ) -> Future[dict[TopicPartition, ErrorCode]]:
+        """Begins reassignments, and cancels those whose target is None; the result is the outcome of each."""
+        return self._asked(lambda active: active.reassign(targets, keeps_factor=keeps_factor))
+
+    def reassignments(self) -> Future[dict[TopicPartition, Assignment]]:
+        """Returns, as the result, the reassignments under way."""
+        return self._asked(lambda active: active.reassignments())
+
+    def _asked(self, ask: Callable[[ActiveController], T]) -> Future[T]:
+        """Does what a request asks for; the future fails with NotControllerError where this is not the controller."""
+        answer: Future[T] = Future()
+
+        def event() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # the connection that has asked is gone
+            if self._active is None:
+                answer.set_exception(NotControllerError(f"broker {self._broker_id} is not the controller"))
+                return
+            try:
+                result = ask(self._active)
+            except BaseException as error:
+                answer.set_exception(error)
+                raise
+            answer.set_result(result)
+
+        with self._stopping:
+            if self._is_stopped.is_set():
+                answer.set_exception(self._stops())
+                return answer
+            self._unanswered.add(answer)
+            self._events.put(event)
+        answer.add_done_callback(self._unanswered.discard)
+        return answer
+
+    def _stops(self) -> NotControllerError:
+        return NotControllerError(f"broker {self._broker_id} stops")
+
+    def _run(self) -> None:
+        while (event := self._next_event()) is not None and not self._is_stopped.is_set():
+            self._do(event)
+        self._give_up()
+        for answer in list(self._unanswered):
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(self._stops())
+
+    def _next_event(self) -> Event | None:
+        """Returns the next event, or the check of the leaders' balance when it is due; None at the end."""
+        interval_s = self._config.rebalance_interval_s
+        if self._active is None or interval_s is None:
+            return self._events.get()
+        try:
+            return self._events.get(timeout=max(self._rebalance_at_s - self._clock.monotonic_s(), 0.0))
+        except queue.Empty:
+            self._rebalance_at_s = self._clock.monotonic_s() + interval_s
+            return self._active.rebalance_leaders
+
+    def _do(self, event: Event) -> None:
+        """Does an event; where that fails, the role is claimed again."""
+        began_s, elected = self._clock.monotonic_s(), self.elections.elected
+        try:
+            event()
+            if self.elections.elected > elected:
+                self.elections.seconds += self._clock.monotonic_s() - began_s
+        except NotControllerError as error:
+            logger.info("broker %d is the controller no more: %s", self._broker_id, error)
+            self._resign()
+            self._events.put(self._claim_role)
+        except Exception:  # whatever it is, another start from what ZooKeeper says mends it
+            if not self._is_stopped.is_set():
+                logger.warning("the role of the controller is claimed again in %.0f s", RETRY_PAUSE_S, exc_info=True)
+            self._give_up()
+            self._pause()
+            self._events.put(self._claim_role)
+
+    def _pause(self) -> None:
+        self._is_stopped.wait(RETRY_PAUSE_S)
+
+    def _new_channels(self, on_answer: OnAnswer) -> Channels:
+        return BrokerChannels(self._connect, on_answer)
+
+    def _claim_role(self) -> None:
+        """Becomes the controller if no other broker is; the watch tells when the role is free again."""
+        self._session.exists(paths.CONTROLLER, watch=True)
+        if self._active is not None or self._is_stopped.is_set():
+            return
+        claim = claim_controller(self._session, self._broker_id, self._clock.now_ms())
+        if claim is None:
+            return
+        logger.info("broker %d is the controller in epoch %d", self._broker_id, claim.epoch)
+        channels = self._new_channels(self._take_answers_of(claim))
+        self._claim = claim
+        store = ControllerStore(self._session, claim)
+        self._active = ActiveController(
+            Role(self._broker_id, claim.epoch), self._config, store, channels, self.elections
+        )
+        self._rebalance_at_s = self._clock.monotonic_s() + (self._config.rebalance_interval_s or 0.0)
+        self._active.start()
+
+    def _take_answers_of(self, claim: ControllerClaim) -> OnAnswer:
+        def take(answer: Answer) -> None:
+            self._events.put(lambda: self._take(claim, answer))
+
+        return take
+
+    def _take(self, claim: ControllerClaim, answer: Answer) -> None:
+        if answer.error_code != ErrorCode.NONE:
+            logger.warning("broker %d refuses %s: %d", answer.broker, type(answer.request).__name__, answer.error_code)
+        if self._active is not None and self._claim is claim:
+            self._active.answered(answer)
+
+    def _read(self, changed: frozenset[str]) -> None:
+        """Reads again what the paths that changed are about."""
+        if paths.CONTROLLER in changed:
+            self._check_role()
+        for parent, read in WATCHED.items():
+            if self._active is not None and any(path == parent or path.startswith(f"{parent}/") for path in changed):
+                read(self._active)
+
+    def _read_all(self) -> None:
+        self._check_role()
+        if self._active is not None:
+            self._active.read_all()
+
+    def _check_role(self) -> None:
+        """Resigns where the claim is gone, as it is after the session has expired, and claims a role that is free."""
+        controller, epoch = self._session.nodes([paths.CONTROLLER, paths.CONTROLLER_EPOCH])
+        is_ours = controller is not None and self._session.holds(controller)
+        is_current = self._claim is not None and epoch is not None and epoch.version == self._claim.epoch_version
+        if not (is_ours and is_current):
+            self._resign()
+        self._claim_role()
+
+    def _resign(self) -> None:
+        if self._active is not None:
+            self._active.close()
+        self._active, self._claim = None, None
+
+    def _give_up(self) -> None:
+        """Resigns, and lets the next broker claim the role; where that fails, it does when the session ends."""
+        was_active = self._active is not None
+        self._resign()
+        ends_with_session = self._is_stopped.is_set() and self._session.trouble is not None
+        if not was_active or ends_with_session:
+            return
+        try:
+            (node,) = self._session.nodes([paths.CONTROLLER])
+            if node is not None and self._session.holds(node):
+                self._session.multi([Delete(paths.CONTROLLER, node.version)])
+        except Exception:
+            logger.warning("the role of the controller is not given up yet", exc_info=True)

@@ -1,0 +1,319 @@
+"""The controller's door to ZooKeeper: reads what it has to know, and writes only while its claim holds.
+
+Each write is a transaction with the claim's check (docs/formats/metadata.md). Another broker's claim refuses it, which
+raises NotControllerError. Where another writer has changed a node, the write of that node alone is left out, and its
+newest state is returned.
+
+Reads set watches, so that the session tells of the next change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import uuid4
+
+from millrace.errors import NotControllerError, ZooKeeperError
+from millrace.uuids import NO_TOPIC_ID, encode_id
+from millrace.zk import codec, controller_codec, paths
+from millrace.zk.operations import Create, Delete, Operation, Refused, SetData
+from millrace.zk.session import Node, ZooKeeperSession
+from millrace_broker.cluster.controller_claim import ControllerClaim
+from millrace_broker.cluster.producer_ids import encode_block, next_block
+from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr, LiveBroker, Topic
+from millrace_broker.storage import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+WRITES_PER_TRANSACTION = 200  # far below ZooKeeper's limit of 1 MiB per request
+ATTEMPTS = 10
+UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
+
+States = Mapping[TopicPartition, LeaderAndIsr]
+
+
+class Notification(NamedTuple):
+    """A node that tells the controller of something, and is deleted once that is done."""
+
+    path: str
+    data: bytes
+
+
+class WrittenState(NamedTuple):
+    """The state of a partition, and the id of the transaction that wrote it."""
+
+    state: LeaderAndIsr
+    zxid: int
+
+
+class ControllerStore:
+    """Reads and writes the nodes of one controller; for one thread at a time. Each call may raise ZooKeeperError.
+
+    Args:
+        session: the session that holds the claim.
+        claim: what made this broker the controller.
+    """
+
+    def __init__(self, session: ZooKeeperSession, claim: ControllerClaim) -> None:
+        self._session = session
+        self._claim = claim
+
+    def brokers(self) -> dict[int, LiveBroker]:
+        """Returns the registered brokers by id; one whose registration can't be read is logged and left out."""
+        ids = sorted(int(name) for name in self._session.children(paths.BROKER_IDS, watch=True))
+        brokers = {}
+        for broker, node in zip(ids, self._session.nodes([paths.broker(one) for one in ids], watch=True), strict=True):
+            if node is not None:
+                try:
+                    endpoints, rack = controller_codec.decode_endpoints(node.data)
+                except ZooKeeperError:
+                    logger.exception("broker %d can't be read and is left out", broker)
+                else:
+                    brokers[broker] = LiveBroker(broker, node.created_zxid, endpoints, rack)
+        return brokers
+
+    def topics(self) -> dict[str, Topic]:
+        """Returns all topics by name; one that can't be read is logged and left out.
+
+        A topic without an id gets one, as from Kafka's controller: tools before Apache Kafka 2.8 create such topics.
+        """
+        names = sorted(self._session.children(paths.TOPICS, watch=True))
+        nodes = self._session.nodes([paths.topic(name) for name in names], watch=True)
+        topics = {}
+        for name, node in zip(names, nodes, strict=True):
+            assignment = _readable(name, node)
+            if assignment is not None and assignment.topic_id == NO_TOPIC_ID:
+                assignment = self._with_id(name)
+            if assignment is not None:
+                topics[name] = _topic(assignment)
+        return topics
+
+    def states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
+        """Returns the states of those partitions that have one."""
+        return {key: state for key, (state, _) in self.written_states(keys).items()}
+
+    def written_states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, WrittenState]:
+        """Returns the states of those partitions that have one, and which transaction wrote each."""
+        wanted = list(keys)
+        nodes = self._session.nodes([paths.partition_state(*key) for key in wanted])
+        found = zip(wanted, nodes, strict=True)
+        return {key: WrittenState(_state(node), node.modified_zxid) for key, node in found if node is not None}
+
+    def unclean_topics(self, names: Iterable[str], *, default: bool) -> set[str]:
+        """Returns those of the topics in which a replica that is not in sync may be elected."""
+        wanted = sorted(set(names))
+        allowed = set()
+        for name, data in zip(wanted, self._session.get_many([paths.topic_config(one) for one in wanted]), strict=True):
+            own = None if data is None else codec.decode_config(data).get(UNCLEAN_ELECTIONS)
+            if default if own is None else own.strip().lower() == "true":
+                allowed.add(name)
+        return allowed
+
+    def topics_to_delete(self) -> set[str]:
+        """Returns the topics that tools or brokers have asked to delete."""
+        return set(self._session.children(paths.DELETE_TOPICS, watch=True))
+
+    def requested(self, path: str) -> Notification | None:
+        """Returns a request such as `/admin/reassign_partitions`; None while there is none."""
+        if not self._session.exists(path, watch=True):
+            return None
+        data = self._session.get(path)
+        return None if data is None else Notification(path, data)
+
+    def notifications(self, parent: str) -> list[Notification]:
+        """Returns the notifications below a node in their order."""
+        nodes = [f"{parent}/{name}" for name in sorted(self._session.children(parent, watch=True))]
+        found = zip(nodes, self._session.get_many(nodes), strict=True)
+        return [Notification(path, data) for path, data in found if data is not None]
+
+    def create_states(self, states: States) -> dict[TopicPartition, LeaderAndIsr]:
+        """Writes the first states of partitions and returns them; of those that have a state already, that one."""
+        written: dict[TopicPartition, LeaderAndIsr] = {}
+        for chunk in _chunks(states, WRITES_PER_TRANSACTION // 3):
+            written |= self._create_some(chunk)
+        return written
+
+    def change_states(self, states: States) -> tuple[dict[TopicPartition, LeaderAndIsr], set[TopicPartition]]:
+        """Replaces states whose nodes still have the version that is their partition epoch.
+
+        Returns:
+            The states as they are written, with the next partition epoch; and the partitions whose nodes others have
+            changed or deleted, which are to be read again.
+        """
+        written: dict[TopicPartition, LeaderAndIsr] = {}
+        refused: set[TopicPartition] = set()
+        for chunk in _chunks(states, WRITES_PER_TRANSACTION):
+            left = dict(chunk)
+            while left:
+                keys = list(left)
+                answer = self._write([_set_state(key, self._claimed(left[key])) for key in keys])
+                if answer is None:
+                    written |= {key: _bumped(self._claimed(left[key])) for key in keys}
+                    break
+                refused.add(keys[answer.index])
+                del left[keys[answer.index]]
+        return written, refused
+
+    def write_assignments(self, name: str, assignments: Mapping[int, Assignment]) -> None:
+        """Replaces the assignments of some partitions of a topic; what others have changed in the node stays."""
+        path = paths.topic(name)
+        for _ in range(ATTEMPTS):
+            (node,) = self._session.nodes([path])
+            if node is None:
+                raise ZooKeeperError(f"{path} is gone, though no one has asked to delete the topic")
+            topic = _topic(codec.decode_topic(node.data))
+            for index, assignment in assignments.items():
+                topic.assignments[index] = assignment
+            if self._write([SetData(path, codec.encode_topic(_encoded(topic)), node.version)]) is None:
+                return
+        raise ZooKeeperError(f"{path} was changed by others {ATTEMPTS} times in a row")
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes the nodes of a topic, its own and the request as the last, so that a cut deletion goes on."""
+        for _ in range(ATTEMPTS):
+            *below, topic = self._session.tree(paths.topic(name)) or [""]
+            request = paths.delete_topic(name)
+            nodes = [*below, *self._session.tree(paths.topic_config(name)), topic, *self._session.tree(request)]
+            if self._delete([node for node in nodes if node]):
+                return
+        raise ZooKeeperError(f"the nodes of topic {name} were changed by others {ATTEMPTS} times in a row")
+
+    def remove(self, nodes: Iterable[str]) -> None:
+        """Deletes notifications and requests that are done; those that are gone already are left out."""
+        for node in nodes:
+            self._write([Delete(node)])
+
+    def replace_request(self, path: str, data: bytes) -> None:
+        """Replaces what is left of a request."""
+        self._write([SetData(path, data)])
+
+    def reserve_producer_ids(self, broker: int) -> range:
+        """Reserves the next block of producer ids for a broker, and returns it."""
+        for _ in range(ATTEMPTS):
+            (node,) = self._session.nodes([paths.PRODUCER_IDS])
+            block = next_block(None if node is None or not node.data else node.data, 0)
+            data = encode_block(broker, block)
+            write = (
+                Create(paths.PRODUCER_IDS, data) if node is None else SetData(paths.PRODUCER_IDS, data, node.version)
+            )
+            if self._write([write]) is None:
+                return block
+        raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by others {ATTEMPTS} times in a row")
+
+    def _with_id(self, name: str) -> codec.TopicAssignment | None:
+        """Writes an id into the node of a topic that has none, and returns what is in it; None where it is gone."""
+        path = paths.topic(name)
+        for _ in range(ATTEMPTS):
+            (node,) = self._session.nodes([path], watch=True)
+            assignment = _readable(name, node)
+            if node is None or assignment is None or assignment.topic_id != NO_TOPIC_ID:
+                return assignment
+            named = replace(assignment, topic_id=uuid4())
+            if self._write([SetData(path, codec.encode_topic(named), node.version)]) is None:
+                logger.info("topic %s had no id and gets %s", name, encode_id(named.topic_id))
+                return named
+        raise ZooKeeperError(f"{path} was changed by others {ATTEMPTS} times in a row")
+
+    def _create_some(self, states: States) -> dict[TopicPartition, LeaderAndIsr]:
+        for _ in range(ATTEMPTS):
+            there = self.states(states)
+            missing = {key: self._claimed(state) for key, state in states.items() if key not in there}
+            if self._write(self._creations(missing)) is None:
+                return {**there, **missing}
+        raise ZooKeeperError(f"the first states of {len(states)} partitions are changed by others all the time")
+
+    def _creations(self, states: States) -> list[Operation]:
+        """Returns the operations that create states, with the nodes above them that are not there."""
+        above = {paths.partitions(key.topic): None for key in states}
+        above |= {paths.partition(*key): None for key in states}
+        there = self._session.nodes(list(above))
+        operations: list[Operation] = [Create(path) for path, node in zip(above, there, strict=True) if node is None]
+        return [
+            *operations,
+            *(Create(paths.partition_state(*key), _encoded_state(state)) for key, state in states.items()),
+        ]
+
+    def _delete(self, nodes: Sequence[str]) -> bool:
+        """Deletes nodes in their order, and returns whether none was refused."""
+        chunks = (
+            nodes[begin : begin + WRITES_PER_TRANSACTION] for begin in range(0, len(nodes), WRITES_PER_TRANSACTION)
+        )
+        return all(self._write([Delete(path) for path in chunk]) is None for chunk in chunks)
+
+    def _claimed(self, state: LeaderAndIsr) -> LeaderAndIsr:
+        return replace(state, controller_epoch=self._claim.epoch)
+
+    def _write(self, operations: Sequence[Operation]) -> Refused | None:
+        """Does the operations if the claim holds; returns the one that was refused, with its place among them."""
+        if not operations:
+            return None
+        answer = self._session.multi([self._claim.check(), *operations])
+        if not isinstance(answer, Refused):
+            return None
+        if answer.index == 0:
+            raise NotControllerError(f"another broker has become the controller since epoch {self._claim.epoch}")
+        return Refused(answer.index - 1, answer.path, answer.reason)
+
+
+def _chunks(states: States, size: int) -> Iterable[States]:
+    items = list(states.items())
+    for begin in range(0, len(items), size):
+        yield dict(items[begin : begin + size])
+
+
+def _readable(name: str, node: Node | None) -> codec.TopicAssignment | None:
+    """Returns the assignment in a topic's node; None without a node, and where it can't be read, which is logged."""
+    try:
+        return None if node is None else codec.decode_topic(node.data)
+    except ZooKeeperError:
+        logger.exception("topic %s can't be read and is left out", name)
+        return None
+
+
+def _topic(assignment: codec.TopicAssignment) -> Topic:
+    adding, removing = assignment.adding_replicas, assignment.removing_replicas
+    return Topic(
+        assignment.topic_id,
+        [
+            Assignment(replicas, adding.get(index, ()), removing.get(index, ()))
+            for index, replicas in enumerate(assignment.replicas)
+        ],
+    )
+
+
+def _encoded(topic: Topic) -> codec.TopicAssignment:
+    return codec.TopicAssignment(
+        topic_id=topic.topic_id,
+        replicas=tuple(one.replicas for one in topic.assignments),
+        adding_replicas={index: one.adding for index, one in enumerate(topic.assignments) if one.adding},
+        removing_replicas={index: one.removing for index, one in enumerate(topic.assignments) if one.removing},
+    )
+
+
+def _state(node: Node) -> LeaderAndIsr:
+    state = codec.decode_partition_state(node.data)
+    return LeaderAndIsr(
+        state.leader, state.leader_epoch, state.isr, node.version, state.controller_epoch, state.leader_recovery_state
+    )
+
+
+def _encoded_state(state: LeaderAndIsr) -> bytes:
+    return codec.encode_partition_state(
+        codec.PartitionState(
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            controller_epoch=state.controller_epoch,
+            leader_recovery_state=state.leader_recovery_state,
+        )
+    )
+
+
+def _set_state(key: TopicPartition, state: LeaderAndIsr) -> SetData:
+    return SetData(paths.partition_state(*key), _encoded_state(state), state.partition_epoch)
+
+
+def _bumped(state: LeaderAndIsr) -> LeaderAndIsr:
+    return replace(state, partition_epoch=state.partition_epoch + 1)

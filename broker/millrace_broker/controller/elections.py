@@ -1,0 +1,112 @@
+"""Elects leaders, as pure functions of a partition's assignment, its state, and the replicas that are online.
+
+| election | leader | in-sync replicas |
+|---|---|---|
+| of a new partition | the first replica that is online | all that are online |
+| after a failure | the leader if it is there, else the first replica online and in sync | those online |
+| after a failure, unclean | where there is none of these, the first that is online | the leader alone |
+| after a restart | as after a failure of those that have started again; if all have, the same | the others, or all |
+| preferred | the first replica, if it is online and in sync | as before |
+| controlled shutdown | the first replica in sync on a broker that stays | those on brokers that stay |
+| reassignment | the leader if it stays, else the first of the target that is in sync | those of the target |
+
+Replicas come in the order of the assignment. Each election raises the leader epoch by one, since brokers take no
+LeaderAndIsr without a higher one. A function returns None where nothing is to change, or nothing can.
+
+If all in-sync replicas fail, they stay in the ISR and the partition is without a leader: each of them has every record
+that was acknowledged, and the first that comes back leads. (Apache Kafka keeps only the one that fails last.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from millrace_broker.controller.cluster_state import NO_LEADER, RECOVERING, Assignment, LeaderAndIsr
+
+Online = AbstractSet[int]
+
+
+def elect_first(assignment: Assignment, online: Online) -> LeaderAndIsr | None:
+    """Returns the first state of a new partition; None while no replica is online."""
+    isr = tuple(one for one in assignment.replicas if one in online)
+    return LeaderAndIsr(isr[0], 0, isr) if isr else None
+
+
+def elect_after_failure(
+    assignment: Assignment, state: LeaderAndIsr, reachable: Online, online: Online, *, is_unclean_allowed: bool
+) -> LeaderAndIsr | None:
+    """Returns the state after replicas have failed or come back; it has no leader where none can be elected.
+
+    `reachable` are also the replicas on brokers that are shutting down: they go on leading, but are not elected.
+    """
+    if state.leader in reachable:
+        return _changed(state, state.leader, tuple(one for one in state.isr if one in reachable))
+    isr = tuple(one for one in state.isr if one in online)
+    leader = _first(assignment.replicas, set(isr))
+    if leader is not None:
+        return _next(state, leader, isr)
+    unclean = _first(assignment.replicas, online) if is_unclean_allowed else None
+    if unclean is None:
+        return _changed(state, NO_LEADER, state.isr)
+    return replace(_next(state, unclean, (unclean,)), leader_recovery_state=RECOVERING)
+
+
+def elect_after_restart(
+    assignment: Assignment, state: LeaderAndIsr, reachable: Online, online: Online, restarted: Online
+) -> LeaderAndIsr | None:
+    """Returns the state after replicas have started again that no controller saw go.
+
+    They may have lost what was not synced. So others lead, or else the leader does so in another epoch, by which
+    followers and consumers learn of records that are gone (KIP-101, KIP-320).
+    """
+    others = reachable - restarted
+    if not others & set(state.isr):
+        return raise_epoch(state) if state.leader in restarted else None
+    return elect_after_failure(assignment, state, others, online - restarted, is_unclean_allowed=False)
+
+
+def elect_preferred(assignment: Assignment, state: LeaderAndIsr, online: Online) -> LeaderAndIsr | None:
+    """Returns the state in which the first replica leads; None where it does, or can't."""
+    preferred = assignment.replicas[0]
+    if preferred == state.leader or preferred not in online or preferred not in state.isr:
+        return None
+    return _next(state, preferred, state.isr)
+
+
+def elect_at_shutdown(assignment: Assignment, state: LeaderAndIsr, online: Online, broker: int) -> LeaderAndIsr | None:
+    """Returns the state in which a broker neither leads nor is in sync; None where no other replica can lead.
+
+    `online` are the replicas on brokers that stay.
+    """
+    isr = tuple(one for one in state.isr if one != broker)
+    if state.leader != broker:
+        return _next(state, state.leader, isr) if broker in state.isr and isr else None
+    leader = _first(assignment.replicas, set(isr) & online)
+    return None if leader is None else _next(state, leader, tuple(one for one in isr if one in online))
+
+
+def elect_in_target(assignment: Assignment, state: LeaderAndIsr, online: Online) -> LeaderAndIsr | None:
+    """Returns the state at the end of a reassignment; None where none of the target can lead."""
+    isr = tuple(one for one in state.isr if one in assignment.target)
+    candidates = set(isr) & online
+    leader = state.leader if state.leader in candidates else _first(assignment.target, candidates)
+    return None if leader is None else _next(state, leader, isr)
+
+
+def raise_epoch(state: LeaderAndIsr) -> LeaderAndIsr:
+    """Returns the same state in the next leader epoch, for brokers that are to take another assignment."""
+    return _next(state, state.leader, state.isr)
+
+
+def _first(replicas: Iterable[int], candidates: Online) -> int | None:
+    return next((one for one in replicas if one in candidates), None)
+
+
+def _changed(state: LeaderAndIsr, leader: int, isr: tuple[int, ...]) -> LeaderAndIsr | None:
+    return None if (leader, isr) == (state.leader, state.isr) else _next(state, leader, isr)
+
+
+def _next(state: LeaderAndIsr, leader: int, isr: tuple[int, ...]) -> LeaderAndIsr:
+    return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr)

@@ -1,0 +1,125 @@
+"""Elects leaders: writes new states of partitions to ZooKeeper, and has the brokers told of them.
+
+A state that another writer has changed meanwhile is read again, and what was to be done is decided again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+
+from millrace.errors import ZooKeeperError
+from millrace_broker.controller.cluster_state import NO_LEADER, Assignment, ClusterState, LeaderAndIsr
+from millrace_broker.controller.control_requests import ControlRequests
+from millrace_broker.controller.controller_store import ControllerStore
+from millrace_broker.controller.elections import elect_after_failure, elect_first
+from millrace_broker.metrics import ElectionCounts
+from millrace_broker.storage import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 10
+
+Decide = Callable[[TopicPartition, Assignment, LeaderAndIsr], LeaderAndIsr | None]
+
+
+class PartitionLeaders:
+    """Changes the states of partitions.
+
+    Args:
+        cluster: takes the new states.
+        store: has them first.
+        requests: gathers what the brokers are told.
+        counts: counts the elections.
+        is_unclean_allowed: unclean.leader.election.enable of the broker, for topics without their own.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        store: ControllerStore,
+        requests: ControlRequests,
+        counts: ElectionCounts,
+        *,
+        is_unclean_allowed: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._requests = requests
+        self._counts = counts
+        self._is_unclean_allowed = is_unclean_allowed
+
+    def create(self, keys: Iterable[TopicPartition]) -> None:
+        """Gives the first states to partitions without one, where a replica is online, and starts the replicas."""
+        first: dict[TopicPartition, LeaderAndIsr] = {}
+        for key in keys:
+            assignment = self._cluster.assignment(key)
+            state = None if assignment is None else elect_first(assignment, self._cluster.online(key))
+            if state is not None:
+                first[key] = state
+        self._cluster.leaders |= self._store.create_states(first)
+        for key in first:
+            replicas = self._cluster.online(key)
+            self._requests.tell_roles(replicas, key, new=replicas)
+
+    def change(self, keys: Iterable[TopicPartition], decide: Decide) -> set[TopicPartition]:
+        """Writes what `decide` makes of the states of partitions, None for no change; returns those that have changed.
+
+        The online replicas are told of each change, all brokers of the new metadata.
+        """
+        left, changed = set(keys), set[TopicPartition]()
+        for _ in range(ATTEMPTS):
+            written, left = self._store.change_states(self._decided(left, decide))
+            self._count(written)
+            self._cluster.leaders |= written
+            changed |= written.keys()
+            if not left:
+                break
+            self.read_again(left)
+        else:
+            raise ZooKeeperError(f"the states of {len(left)} partitions are changed by others all the time")
+        for key in changed:
+            self._requests.tell_roles(self._cluster.reachable(key), key)
+        return changed
+
+    def elect_leaders(self, keys: Iterable[TopicPartition]) -> None:
+        """Elects leaders of partitions without one that is online, and takes replicas that are not out of the ISR."""
+        wanted = [key for key in keys if key in self._cluster.leaders]
+        stuck = {key.topic for key in wanted if not self._cluster.online(key) & set(self._cluster.leaders[key].isr)}
+        unclean = self._store.unclean_topics(stuck, default=self._is_unclean_allowed) if stuck else set()
+        changed = self.change(wanted, partial(self._elected, unclean))
+        for key in sorted(changed):
+            state = self._cluster.leaders[key]
+            if state.leader == NO_LEADER:
+                logger.warning("%s has no leader: none of its in-sync replicas %s is online", key, list(state.isr))
+
+    def read_again(self, keys: Collection[TopicPartition]) -> None:
+        """Reads the states of partitions that others have changed."""
+        found = self._store.states(keys)
+        self._cluster.leaders |= found
+        for key in set(keys) - found.keys():
+            self._cluster.leaders.pop(key, None)
+
+    def _count(self, written: Mapping[TopicPartition, LeaderAndIsr]) -> None:
+        """Counts the leaders that others have taken over from; the states before are still known."""
+        for key, state in written.items():
+            before = self._cluster.leaders[key]
+            if state.leader not in (NO_LEADER, before.leader):
+                self._counts.elected += 1
+                self._counts.unclean += state.leader not in before.isr
+
+    def _elected(
+        self, unclean: Collection[str], key: TopicPartition, assignment: Assignment, state: LeaderAndIsr
+    ) -> LeaderAndIsr | None:
+        reachable, online = self._cluster.reachable(key), self._cluster.online(key)
+        return elect_after_failure(assignment, state, reachable, online, is_unclean_allowed=key.topic in unclean)
+
+    def _decided(self, keys: Iterable[TopicPartition], decide: Decide) -> dict[TopicPartition, LeaderAndIsr]:
+        decided: dict[TopicPartition, LeaderAndIsr] = {}
+        for key in sorted(keys):
+            assignment, state = self._cluster.assignment(key), self._cluster.leaders.get(key)
+            after = None if assignment is None or state is None else decide(key, assignment, state)
+            if after is not None:
+                decided[key] = after
+        return decided

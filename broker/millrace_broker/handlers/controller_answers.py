@@ -1,0 +1,36 @@
+"""Waits for what the controller makes of a request (`millrace_broker.controller`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from millrace.error_sentences import error_sentence
+from millrace.errors import ErrorCode, MillraceError, NotControllerError
+from millrace_broker.controller.controller import Controller
+from millrace_broker.handlers.api import Services
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+async def asked(services: Services, ask: Callable[[Controller], Future[T]]) -> T | ErrorCode:
+    """Returns the result, or the error: NOT_CONTROLLER where this broker is not the controller."""
+    if services.controller is None:
+        return ErrorCode.NOT_CONTROLLER
+    try:
+        return await asyncio.wrap_future(ask(services.controller))
+    except NotControllerError as error:
+        return error.code
+    except MillraceError as error:
+        logger.warning("the controller has failed: %s", error)
+        return error.code
+
+
+def said(code: ErrorCode) -> str | None:
+    """Returns the message that goes with an error code; none where there is no error."""
+    return None if code is ErrorCode.NONE else error_sentence(code)

@@ -1,0 +1,87 @@
+"""UpdateMetadata, versions 0 to 8: the controller tells a broker of the cluster's brokers, leaders and replicas.
+
+    v1  endpoints of a broker    v2  rack    v3  names of listeners    v4  offline replicas
+    v5  partitions by topic, the broker's epoch    v6  flexible    v7  topic ids    v8  a mark of KRaft's controllers
+
+A request of an older controller, or one that is meant for a former incarnation of this broker, is refused. The update
+is taken at once, and clients are told of it as soon as the broker has acted upon it (`metadata_publisher`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from millrace.errors import ErrorCode, MillraceError
+from millrace.uuids import NO_TOPIC_ID
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.messages import UPDATE_METADATA
+from millrace_broker.cluster.metadata_update import MetadataUpdate, TopicUpdate, brokers_by_id
+from millrace_broker.cluster.view import BrokerInfo, PartitionInfo
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.update_metadata import (
+        UpdateMetadataBroker,
+        UpdateMetadataPartitionState,
+        UpdateMetadataRequest,
+        UpdateMetadataResponseFields,
+    )
+
+PLAINTEXT = 0
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Takes the update, unless it comes from a controller that is one no longer."""
+    message = UPDATE_METADATA.decode_request(request.version, request.body)
+    assert services.take_update is not None, "served in a cluster alone"
+    code = ErrorCode.NONE
+    try:
+        services.fence.check(message.controller_epoch, message.broker_epoch)
+    except MillraceError as error:
+        code = error.code
+    else:
+        services.take_update(_update(message))
+    fields: UpdateMetadataResponseFields = {"error_code": code}
+    return answer(services, UPDATE_METADATA, request.version, fields)
+
+
+def _update(message: UpdateMetadataRequest) -> MetadataUpdate:
+    brokers = brokers_by_id(one for one in map(_broker, message.live_brokers) if one is not None)
+    return MetadataUpdate(message.controller_id, brokers, [*_topics(message), *_ungrouped_topics(message)])
+
+
+def _broker(broker: UpdateMetadataBroker) -> BrokerInfo | None:
+    """Returns where clients reach a broker; None for one that has no address for clients that do not encrypt."""
+    if broker.v0_host:
+        return BrokerInfo(broker.id, broker.v0_host, broker.v0_port, broker.rack)
+    for endpoint in broker.endpoints:
+        if endpoint.security_protocol == PLAINTEXT:
+            return BrokerInfo(broker.id, endpoint.host, endpoint.port, broker.rack)
+    return None
+
+
+def _topics(message: UpdateMetadataRequest) -> Iterable[TopicUpdate]:
+    for topic in message.topic_states:
+        partitions = [_partition(one) for one in topic.partition_states]
+        yield TopicUpdate(topic.topic_name, topic.topic_id or NO_TOPIC_ID, partitions)
+
+
+def _ungrouped_topics(message: UpdateMetadataRequest) -> Iterable[TopicUpdate]:
+    """Yields what versions up to 4 tell, which name the topic at each partition and know no topic ids."""
+    by_topic = defaultdict(list)
+    for one in message.ungrouped_partition_states:
+        by_topic[one.topic_name].append(_partition(one))
+    for name, partitions in by_topic.items():
+        yield TopicUpdate(name, NO_TOPIC_ID, partitions)
+
+
+def _partition(state: UpdateMetadataPartitionState) -> PartitionInfo:
+    return PartitionInfo(
+        state.partition_index, state.leader, state.leader_epoch, state.replicas, state.isr, state.offline_replicas
+    )
+
+
+API = Api(ApiKey.UPDATE_METADATA, VersionRange(0, 8), handle)

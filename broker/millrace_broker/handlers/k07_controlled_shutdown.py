@@ -1,0 +1,44 @@
+"""ControlledShutdown, versions 0 to 3: a broker that is about to stop asks the controller to move its leaders.
+
+v1  a client id in the header (as all APIs)      v2  the broker's epoch      v3  flexible
+
+The answer has the partitions that the broker still leads, though they have other replicas: none of those is in sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from millrace.errors import ErrorCode
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.encoder import Parts
+from millrace.wire.messages import CONTROLLED_SHUTDOWN
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.controller_answers import asked
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponseFields
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Returns what the broker still leads."""
+    message = CONTROLLED_SHUTDOWN.decode_request(request.version, request.body)
+    return asyncio.ensure_future(_shut_down(services, request.version, message))
+
+
+async def _shut_down(services: Services, version: int, message: ControlledShutdownRequest) -> Parts:
+    left = await asked(services, lambda controller: controller.shut_down(message.broker_id, message.broker_epoch))
+    fields: ControlledShutdownResponseFields = {
+        "error_code": left if isinstance(left, ErrorCode) else ErrorCode.NONE,
+        "remaining_partitions": []
+        if isinstance(left, ErrorCode)
+        else [{"topic_name": one.topic, "partition_index": one.partition} for one in left],
+    }
+    return answer(services, CONTROLLED_SHUTDOWN, version, fields)
+
+
+API = Api(
+    ApiKey.CONTROLLED_SHUTDOWN, VersionRange(0, 3), handle, refuses="all where the broker is not the controller (41)"
+)

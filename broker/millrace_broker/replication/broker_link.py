@@ -1,0 +1,202 @@
+"""One connection from this broker to another one: requests go out, and the answers come back in the same order.
+
+    link = await BrokerLink.connect(address, client_id="…", timeout_s=30, max_response_bytes=…)
+    answer = await link.request(ALTER_PARTITION, 3, fields)                   typed messages
+    body = await link.exchange(ApiKey.FETCH, 17, message, wait_s=0.5)         bytes on both sides
+    version = await link.newest_version(ApiKey.ALTER_PARTITION, known)        for brokers of any release
+
+Several requests may be in flight; their callers each wait for their own answer. A link that failed once is closed and
+never used again: an answer that comes too late or belongs to another request leaves the order of all others in doubt.
+The caller connects again.
+
+An answer above `max_response_bytes` closes the link, and memory is taken only as its bytes arrive.
+
+Runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self, cast
+
+from millrace.addresses import Address
+from millrace.errors import (
+    AnswerLostError,
+    BrokerUnreachableError,
+    ClientError,
+    ErrorCode,
+    MalformedRequestError,
+    MillraceError,
+    UnsupportedVersionError,
+    WireError,
+)
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.api_messages import Called, Message, MessageFields
+from millrace.wire.frame import SCRATCH_BYTES, FrameBuffer, framed
+from millrace.wire.header import CORRELATION_ID, encode_request_header, has_tagged_response_header
+from millrace.wire.messages import API_VERSIONS
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.api_versions import ApiVersionsRequestFields
+
+VERSION_OF_API_VERSIONS = 0  # any broker takes it
+NO_FIELDS: ApiVersionsRequestFields = {}
+
+Answer = asyncio.Future[memoryview]
+
+
+class BrokerLink(asyncio.BufferedProtocol):
+    """A connection to the broker at `address`, made by `connect`."""
+
+    def __init__(self, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._frames = FrameBuffer(bytearray(SCRATCH_BYTES), max_response_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._correlation_id = 0
+        self._waiting: deque[tuple[int, Answer]] = deque()
+        self._served: Mapping[int, VersionRange] | None = None
+
+    @classmethod
+    async def connect(cls, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int) -> Self:
+        """Returns a new link; BrokerUnreachableError where nothing answers within `timeout_s`.
+
+        Args:
+            address: where the broker listens.
+            client_id: names this broker in each request.
+            timeout_s: how long an answer may take, and the connection itself.
+            max_response_bytes: the largest answer that is taken.
+        """
+        link = cls(address, client_id=client_id, timeout_s=timeout_s, max_response_bytes=max_response_bytes)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().create_connection(lambda: link, *address)
+        except (OSError, OverflowError, UnicodeError) as error:  # the last two for a port and a host that can't be
+            raise BrokerUnreachableError(f"no broker answers at {address}: {error or 'not in time'}") from error
+        return link
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the link failed, was closed, or is not connected yet."""
+        return self._transport is None
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests whose answers have not come."""
+        return len(self._waiting)
+
+    async def request(
+        self, api: Called[MessageFields, Message], version: int, fields: MessageFields, *, wait_s: float = 0.0
+    ) -> Message:
+        """Sends a message and returns the decoded answer. Raises as `exchange` does, and the link is closed then.
+
+        InvalidRequestError for a value that its field does not hold, before anything is sent; the link stays open.
+        MalformedRequestError for an answer that can't be decoded.
+        """
+        body = await self.exchange(api.key, version, api.encode_request(version, fields), wait_s=wait_s)
+        try:
+            return api.decode_response(version, body)
+        except MalformedRequestError as error:
+            self._fail(error)
+            raise
+
+    async def exchange(
+        self, api_key: ApiKey, version: int, message: bytes | bytearray, *, wait_s: float = 0.0
+    ) -> memoryview:
+        """Sends an encoded message and returns the encoded answer, without its header.
+
+        `wait_s` is how long the broker was asked to hold it, beyond `timeout_s`. Raises BrokerUnreachableError where
+        the link is closed; AnswerLostError where the answer does not come, so that it is not known whether the request
+        was carried out; ClientError for an answer that is too large or to another request.
+        """
+        answer = self._send(api_key, version, message)
+        try:
+            async with asyncio.timeout(self._timeout_s + wait_s):
+                frame = await answer
+        except TimeoutError:
+            late = AnswerLostError(f"the broker at {self.address} has not answered {api_key.name} in time")
+            self._fail(late)
+            raise late from None
+        # Brokers send no tagged fields in the header: one zero byte.
+        return frame[CORRELATION_ID.size + has_tagged_response_header(api_key, version) :]
+
+    async def served_versions(self) -> Mapping[int, VersionRange]:
+        """Asks which versions of each API the broker serves. Raises as `request` does; ClientError where it refuses."""
+        answer = await self.request(API_VERSIONS, VERSION_OF_API_VERSIONS, NO_FIELDS)
+        if answer.error_code != ErrorCode.NONE:
+            raise ClientError(f"the broker at {self.address} answers ApiVersions with error {int(answer.error_code)}")
+        return {one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys}
+
+    async def newest_version(self, api_key: ApiKey, known: VersionRange) -> int:
+        """Returns the newest version of an API that both sides know; the broker is asked once for each link.
+
+        UnsupportedVersionError where there is none. Raises as `served_versions` does, too.
+        """
+        if self._served is None:
+            self._served = await self.served_versions()
+        served = self._served.get(api_key)
+        version = -1 if served is None else min(served.maximum, known.maximum)
+        if served is None or version < max(served.minimum, known.minimum):
+            theirs = "no version" if served is None else f"versions {served.minimum} to {served.maximum}"
+            raise UnsupportedVersionError(f"the broker at {self.address} serves {theirs} of {api_key.name}")
+        return version
+
+    def close(self) -> None:
+        """Closes the connection; callers that wait for answers get BrokerUnreachableError or AnswerLostError."""
+        self._fail(AnswerLostError(f"the connection to the broker at {self.address} is closed"))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes the socket."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tells all callers that their answers are lost."""
+        self._fail(AnswerLostError(f"the broker at {self.address} closed the connection: {exc or 'end of stream'}"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Returns the buffer for the next bytes."""
+        if self._frames.growth_bytes:
+            self._frames.grow()
+        return self._frames.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Gives every whole answer to its caller."""
+        try:
+            for frame in self._frames.received(nbytes):
+                self._take(frame)
+        except (WireError, ClientError) as error:
+            self._fail(ClientError(f"the broker at {self.address} sends no valid answer: {error}"))
+
+    def _send(self, api_key: ApiKey, version: int, message: bytes | bytearray) -> Answer:
+        if self._transport is None:
+            raise BrokerUnreachableError(f"the connection to the broker at {self.address} is closed")
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api_key, version, self._correlation_id, self._client_id)
+        answer: Answer = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._correlation_id, answer))
+        self._transport.write(framed(header, message))
+        return answer
+
+    def _take(self, frame: memoryview) -> None:
+        """Completes the oldest request; an answer that its caller no longer waits for is dropped."""
+        if len(frame) < CORRELATION_ID.size:
+            raise ClientError(f"an answer of {len(frame)} bytes")
+        (answered,) = CORRELATION_ID.unpack_from(frame)
+        if not self._waiting or answered != self._waiting[0][0]:
+            raise ClientError(f"an answer to request {answered}, which is not the oldest one in flight")
+        _, answer = self._waiting.popleft()
+        if not answer.done():
+            # A frame above the receive buffer's size has memory that is not used again.
+            answer.set_result(frame if len(frame) > SCRATCH_BYTES else memoryview(bytes(frame)))
+
+    def _fail(self, error: MillraceError) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        while self._waiting:
+            _, answer = self._waiting.popleft()
+            if not answer.done():
+                answer.set_exception(error)

@@ -1,0 +1,96 @@
+"""Holds the answer to a write with acks=all until the in-sync replicas have its records, as Kafka's DelayedProduce.
+
+| what happens to a partition | its answer |
+|---|---|
+| the high watermark covers the records | NONE; NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few are in sync by then |
+| it is led no more, or the records were cut off meanwhile | NOT_LEADER_OR_FOLLOWER |
+| neither within the request's timeout | REQUEST_TIMED_OUT |
+
+The records stay in the log in any case, and may be replicated later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from millrace.errors import ErrorCode
+from millrace.wire.encoder import Parts
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.storage import TopicPartition
+
+Answer = Callable[[Mapping[TopicPartition, ErrorCode]], Parts]
+
+
+class Appended(NamedTuple):
+    """Records that this broker appended: the leader epoch at that time, and the offset after them."""
+
+    leader_epoch: int
+    next_offset: int
+
+
+def when_all_have(
+    replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], wait_ms: int, answer: Answer
+) -> Parts | asyncio.Future[Parts]:
+    """Returns what `answer` makes of the outcomes once they are known, or a future of it.
+
+    It is given the partitions that failed, with their errors.
+    """
+    waiting = DelayedProduce(replicas, appended, answer)
+    reply = waiting.answer_now()
+    return waiting.wait(wait_ms) if reply is None else reply
+
+
+class DelayedProduce:
+    """The records of one request, by partition."""
+
+    def __init__(self, replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], answer: Answer) -> None:
+        self._replicas = replicas
+        self._answer = answer
+        self._failed: dict[TopicPartition, ErrorCode] = {}
+        self._waiting = dict(appended)
+        self._reply: asyncio.Future[Parts]
+
+    def answer_now(self) -> Parts | None:
+        """Returns the answer if no partition needs to wait."""
+        for key in tuple(self._waiting):
+            self._look_at(key)
+        return None if self._waiting else self._answer(self._failed)
+
+    def wait(self, wait_ms: int) -> asyncio.Future[Parts]:
+        """Waits in the purgatory; a client that disconnects cancels the future."""
+        purgatory = self._replicas.purgatory
+        self._reply = asyncio.get_running_loop().create_future()
+        self._reply.add_done_callback(lambda _: purgatory.release(self))
+        purgatory.hold(self, tuple(self._waiting), max(wait_ms, 0))
+        return self._reply
+
+    def try_complete(self, key: TopicPartition) -> bool:
+        """Looks at the partition, and completes once none is left to wait for."""
+        if key in self._waiting:
+            self._look_at(key)
+        if self._waiting:
+            return False
+        self._complete()
+        return True
+
+    def expire(self) -> None:
+        """Answers that the replicas took too long."""
+        self._failed |= dict.fromkeys(self._waiting, ErrorCode.REQUEST_TIMED_OUT)
+        self._complete()
+
+    def _look_at(self, key: TopicPartition) -> None:
+        partition, appended = self._replicas.partitions.get(key), self._waiting[key]
+        if partition is None or not partition.has_kept(appended.next_offset - 1, appended.leader_epoch):
+            code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            code = partition.outcome_of(appended.next_offset)
+        if code is not None:
+            del self._waiting[key]
+            if code != ErrorCode.NONE:
+                self._failed[key] = code
+
+    def _complete(self) -> None:
+        if not self._reply.done():
+            self._reply.set_result(self._answer(self._failed))

@@ -1,0 +1,95 @@
+"""A partition that this broker follows: its log, and what becomes of it as its leader answers.
+
+    log start offset ≤ high watermark ≤ log end offset = where the next fetch begins
+
+The log is a copy of the leader's. Batches are appended as they are, the high watermark is the leader's, but never above
+the own log's end, and the log start offset follows the leader's. Where the leader's log is another one, `cut_at` says
+from the leader epochs of both where the own one is cut (`divergence`).
+
+A followed partition stands for one leader epoch: another epoch makes another object, so that an answer that comes late
+finds that its object is followed no longer (KAFKA-6880).
+
+Runs on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from millrace.errors import InvalidRecordError
+from millrace.wire.encoder import contents
+from millrace.wire.fetch import PartitionFetched
+from millrace.wire.fetch_request import PartitionKey
+from millrace_broker.replication.divergence import Cut, cut_for, fetch_position
+from millrace_broker.replication.follower_session import Asked
+from millrace_broker.replication.replica import Replica
+from millrace_broker.replication.roles import NO_LEADER
+from millrace_broker.storage import Log, TopicPartition
+
+
+class FollowedPartition(Replica):
+    """One followed partition. `leader` is the id of the broker that leads, -1 where none does.
+
+    `lag` counts the committed records of the leader that are missing here, as its newest answer says (MaxLag of Kafka).
+    `failure` says why nothing is fetched any more in this leader epoch; None where there is no reason.
+    `is_in_sync` says whether the newest answer has brought the log to the leader's high watermark.
+    """
+
+    __slots__ = ("failure", "is_in_sync", "key", "lag", "leader", "retry_at_s")
+
+    def __init__(self, log: Log, topic_id: UUID, config: Mapping[str, str], *, leader: int, leader_epoch: int) -> None:
+        super().__init__(log, topic_id, leader_epoch, config)
+        self.leader = leader
+        self.key = PartitionKey(topic_id, log.topic_partition.partition)
+        self.failure: str | None = None if leader != NO_LEADER else "it has no leader"
+        self.retry_at_s = 0.0
+        self.is_in_sync = False
+        self.lag = 0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition's topic and index."""
+        return self.log.topic_partition
+
+    def asked(self) -> Asked:
+        """Returns what to ask the leader for; a log that ends above the offset has to be cut there first."""
+        log = self.log
+        position = fetch_position(log.leader_epochs.entries, log.log_end_offset, log.high_watermark)
+        return Asked(position.offset, position.last_fetched_epoch, self.leader_epoch, log.log_start_offset)
+
+    def cut_at(self, leaders_end: tuple[int, int]) -> Cut:
+        """Returns where to cut, as the leader's newest epoch up to the own one ends at (epoch, offset).
+
+        InvalidRecordError for an epoch above the own one, and where nothing would be cut: the leader has answered that
+        the logs differ.
+        """
+        log = self.log
+        cut = cut_for(log.leader_epochs.entries, log.log_end_offset, log.high_watermark, leaders_end)
+        if leaders_end[0] > log.leader_epochs.latest or not 0 <= cut.offset < log.log_end_offset:
+            raise InvalidRecordError(
+                f"{self.topic_partition}: the leader's epoch {leaders_end[0]} ends at {leaders_end[1]}, "
+                f"which leaves the log as it is, up to {log.log_end_offset}"
+            )
+        return cut
+
+    def append(self, fetched: PartitionFetched) -> None:
+        """Takes an answer: its batches, high watermark and log start offset.
+
+        Raises as `Log.append_as_follower` does, and InvalidRecordError where there are bytes but nothing that can be
+        appended; what was appended before the error stays.
+        """
+        log = self.log
+        if len(fetched.records):
+            end_offset = log.log_end_offset
+            log.append_as_follower(contents(fetched.records), leader_epoch=self.leader_epoch)
+            self.appended_bytes += len(fetched.records)
+            if log.log_end_offset == end_offset:
+                raise InvalidRecordError(
+                    f"{self.topic_partition}: {len(fetched.records)} bytes at offset {end_offset} have no whole batch "
+                    f"of leader epoch {self.leader_epoch} or before"
+                )
+        self.is_in_sync = log.log_end_offset >= fetched.high_watermark
+        log.high_watermark = fetched.high_watermark
+        self.lag = max(0, fetched.high_watermark - log.log_end_offset)
+        log.raise_log_start_offset(min(fetched.log_start_offset, log.high_watermark))

@@ -1,0 +1,163 @@
+"""Brings what happens to led partitions into their tables of in-sync replicas, and carries out what the tables decide.
+
+    leads, appends, a follower's fetch, brokers that live or die, the controller's answer, time that passes
+        → `in_sync_replicas` → the partition's high watermark, a proposal to the controller (`IsrChanges`)
+
+Each method returns whether the partition's high or low watermark has moved, for which requests may wait. Runs on the
+event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from millrace.clock import Clock
+from millrace.errors import ErrorCode, NotLeaderError
+from millrace_broker.metrics import IsrCounts
+from millrace_broker.replication.in_sync_replicas import Decision, Election, InSyncReplicas, Proposal
+from millrace_broker.replication.partition import Partition
+from millrace_broker.replication.roles import Leadership
+from millrace_broker.storage import TopicPartition
+
+REPLICA_LAG_TIME_MAX_MS = 30_000
+
+
+class Accepted(NamedTuple):
+    """The state of a partition that answers a proposal: its ISR and epochs as the controller has them now."""
+
+    isr: frozenset[int]
+    leader_epoch: int
+    partition_epoch: int
+
+
+class IsrChanges(Protocol):
+    """The door to the controller; the answers come back by `ReplicaManager.isr_answered`."""
+
+    def propose(self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, proposal: Proposal) -> None:
+        """Asks the controller for another ISR, in place of what was asked for this partition before."""
+        ...
+
+
+class NoController:
+    """The door of a broker that has no other brokers beside it, so that no ISR ever changes."""
+
+    def propose(self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, proposal: Proposal) -> None:
+        """Leaves the proposal unanswered."""
+
+
+class IsrTables:
+    """What the tables of all led partitions share.
+
+    Args:
+        broker_id: the id of this broker, which leads.
+        clock: measures how far followers lag.
+        lag_time_max_ms: how long a follower may lag and stay in sync (`replica.lag.time.max.ms`).
+        isr_changes: takes proposals to the controller.
+
+    Attributes:
+        counts: How often in-sync replicas have changed.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        clock: Clock,
+        lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS,
+        isr_changes: IsrChanges | None = None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._now_ms = clock.monotonic_ms
+        self._lag_time_max_ms = lag_time_max_ms
+        self._isr_changes = isr_changes or NoController()
+        self._eligible: frozenset[int] = frozenset()
+        self.counts = IsrCounts()
+
+    def lead(self, partition: Partition, leadership: Leadership, high_watermark: int) -> None:
+        """Has a partition begin an epoch, with a new table and the high watermark that is known of it.
+
+        A leader that alone is in sync commits all that it has.
+        """
+        if len(leadership.replicas) == 1:
+            partition.lead(leadership.leader_epoch, None)
+            return
+        log, now_ms = partition.log, self._now_ms()
+        election = Election(
+            self._broker_id, leadership.replicas, frozenset(leadership.isr), leadership.leader_epoch,
+            leadership.partition_epoch, log.log_end_offset, high_watermark, leadership.adding,
+        )  # fmt: skip
+        in_sync = InSyncReplicas(
+            election, log.config.min_insync_replicas, self._lag_time_max_ms, self._eligible, now_ms
+        )
+        in_sync.appended(log.log_end_offset, now_ms)
+        partition.lead(leadership.leader_epoch, in_sync)
+
+    def appended(self, partition: Partition) -> bool:
+        """Notes that the log of a partition has grown."""
+        in_sync = partition.in_sync
+        if in_sync is None:
+            return True
+        return self._carry_out(partition, in_sync, in_sync.appended(partition.log.log_end_offset, self._now_ms()))
+
+    def fetched(
+        self, partition: Partition, follower: int, offset: int, log_start_offset: int, broker_epoch: int
+    ) -> bool:
+        """Notes where a follower's log ends and begins. NotLeaderError for a broker that has no replica."""
+        if partition.in_sync is None:
+            raise NotLeaderError(f"broker {follower} has no replica of {partition.log.topic_partition}")
+        in_sync = partition.in_sync
+        decision = in_sync.fetched(follower, offset, self._now_ms(), log_start_offset, broker_epoch)
+        return self._carry_out(partition, in_sync, decision)
+
+    def reconfigured(self, partition: Partition) -> bool:
+        """Takes the `min.insync.replicas` that the log of a partition has now."""
+        in_sync = partition.in_sync
+        if in_sync is None:
+            return False
+        wanted = partition.log.config.min_insync_replicas
+        return self._carry_out(partition, in_sync, in_sync.reconfigured(wanted, self._now_ms()))
+
+    def answered(self, partition: Partition, proposal: Proposal, outcome: Accepted | ErrorCode) -> bool:
+        """Takes the controller's answer to a proposal; one that is too late changes nothing."""
+        in_sync = partition.in_sync
+        if in_sync is None:
+            return False
+        if isinstance(outcome, Accepted):
+            before = len(in_sync.committed)
+            decision = in_sync.accepted(*outcome, self._now_ms())
+            self.counts.expands += len(in_sync.committed) > before
+            self.counts.shrinks += len(in_sync.committed) < before
+        else:
+            decision = in_sync.refused(proposal, outcome, self._now_ms())
+            self.counts.failed += 1
+        return self._carry_out(partition, in_sync, decision)
+
+    def take_live_brokers(self, brokers: Iterable[int], partitions: Iterable[Partition]) -> list[Partition]:
+        """Takes the brokers that are alive and not shutting down; returns partitions whose watermarks may move."""
+        eligible = frozenset(brokers)
+        if eligible == self._eligible:
+            return []
+        self._eligible = eligible
+        return [
+            partition
+            for partition in partitions
+            if (in_sync := partition.in_sync) is not None
+            and self._carry_out(partition, in_sync, in_sync.eligible(eligible, self._now_ms()))
+        ]
+
+    def check(self, partitions: Iterable[Partition]) -> None:
+        """Proposes to the controller that followers which lag too long leave; done every half of that time."""
+        for partition in partitions:
+            in_sync = partition.in_sync
+            if in_sync is not None:
+                self._carry_out(partition, in_sync, in_sync.check(self._now_ms()))
+
+    def _carry_out(self, partition: Partition, in_sync: InSyncReplicas, decision: Decision) -> bool:
+        if decision.moves_high_watermark:
+            partition.follow_in_sync(in_sync)
+        if decision.proposal is not None:
+            self._isr_changes.propose(
+                partition.log.topic_partition, partition.topic_id, partition.leader_epoch, decision.proposal
+            )
+        return decision.moves_high_watermark or decision.moves_low_watermark

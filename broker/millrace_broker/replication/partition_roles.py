@@ -1,0 +1,268 @@
+"""Makes this broker the leader or a follower of partitions, or neither, and tells the coordinators.
+
+    LeaderAndIsr, StopReplica, or the view of a standalone broker
+        → the tables of `roles`            what each partition becomes, or its error
+        → logs made, or later deleted      on a worker thread; requests are answered meanwhile
+        → `ReplicaManager`                 leads, follows, stops
+        → coordinators, fetchers           serve what is led; fetch what is followed
+
+Requests are done one at a time, in the order of their arrival, and to the end, whether the controller waits for the
+answer or not. A partition that fails has its error in the answer, and the others go on.
+
+Runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from millrace.errors import ErrorCode, MillraceError, StorageError, UnknownTopicIdError
+from millrace_broker.replication.replica_fetchers import ReplicaFetchers
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.roles import (
+    NO_LEADER,
+    Hosted,
+    Leadership,
+    PartitionState,
+    Role,
+    StopState,
+    new_role,
+    stop_refusal,
+)
+from millrace_broker.storage import NewLog, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+CHANGED_AT_ONCE = 500  # partitions, before other requests have their turn
+
+Outcome = TypeVar("Outcome")
+Outcomes = dict[TopicPartition, ErrorCode]
+
+
+class LeadershipListener(Protocol):
+    """Does more with partitions of some topics that are led here."""
+
+    def elected(self, topic_partition: TopicPartition) -> None:
+        """Begins to serve a partition that is led now; it may be led already, in an older epoch."""
+
+    def resigned(self, topic_partition: TopicPartition) -> None:
+        """Stops serving a partition that is led no longer, if it is served."""
+
+
+class PartitionRoles:
+    """The roles of one broker.
+
+    Args:
+        broker_id: the id of this broker.
+        replicas: has the partitions that are led and followed.
+        fetchers: fetch what is followed.
+        listeners: are told of partitions that are led, or led no longer.
+        topic_config: returns the properties of a topic, none for an unknown one.
+        topic_id: returns the id of the topic that has a name now, None if there is none; a worker thread calls it.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: ReplicaManager,
+        fetchers: ReplicaFetchers,
+        listeners: Sequence[LeadershipListener],
+        topic_config: Callable[[str], Mapping[str, str]],
+        *,
+        topic_id: Callable[[str], UUID | None] = lambda _: None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._fetchers = fetchers
+        self._listeners = listeners
+        self._topic_config = topic_config
+        self._topic_id = topic_id
+        self._turn = asyncio.Lock()
+        self._at_work: set[asyncio.Task[Any]] = set()
+
+    def in_turn(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> asyncio.Future[Outcome]:
+        """Does work when all that was given before is done; to cancel the future does not end it half-way."""
+        task = asyncio.get_running_loop().create_task(self._alone(work))
+        self._at_work.add(task)
+        task.add_done_callback(self._at_work.discard)
+        return asyncio.shield(task)
+
+    def resize_fetchers(self, fetchers_per_source: int) -> None:
+        """Has another number of fetchers ask each broker."""
+        self._fetchers.resize(fetchers_per_source)
+
+    async def close(self) -> None:
+        """Returns when all work is done and nothing is fetched any more; new work must not come."""
+        await asyncio.gather(*self._at_work, return_exceptions=True)
+        await self._fetchers.close()
+
+    async def become(self, states: Sequence[PartitionState]) -> Outcomes:
+        """Leads and follows as LeaderAndIsr says; returns the error of each partition. To be called in turn."""
+        outcomes: Outcomes = {}
+        roles: dict[TopicPartition, tuple[PartitionState, Role]] = {}
+        for state in states:
+            topic_partition = state.topic_partition
+            hosted = self._replicas.hosted(topic_partition)
+            role = new_role(state, self._broker_id, hosted)
+            if isinstance(role, Role):
+                roles[topic_partition] = state._replace(topic_id=state.topic_id or hosted.topic_id), role
+            else:
+                outcomes[topic_partition] = role
+                self._tell_of_another_topic(state, hosted, role)
+                self._leave_failed(state, hosted)
+        await self._make_logs([state for state, _ in roles.values()])
+        for count, (topic_partition, (state, role)) in enumerate(roles.items(), 1):
+            outcomes[topic_partition] = self._change(state, role)
+            if count % CHANGED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return outcomes
+
+    async def set_aside_others(self, states: Sequence[PartitionState]) -> None:
+        """Keeps the logs of other topics under other names, so that these of the same names can be made.
+
+        For a broker that decides about topics itself. To be called in turn.
+        """
+        others = [
+            state.topic_partition
+            for state in states
+            if self._replicas.hosted(state.topic_partition).topic_id not in {None, state.topic_id}
+        ]
+        if not others:
+            return
+        try:
+            await asyncio.to_thread(self._replicas.set_aside, others)
+        except StorageError:
+            logger.exception("not every log of another topic makes way")
+
+    async def stop(self, states: Sequence[StopState]) -> Outcomes:
+        """Stops replicas, and deletes their logs, as StopReplica says; returns as `become`. To be called in turn.
+
+        StopReplica names no topic ids: a log that has no role, and belongs to a former topic of the name, is left as it
+        is, which counts as done. ZooKeeperError where it is not known which topic has the name now.
+        """
+        outcomes: Outcomes = {}
+        former = await self._former_logs([topic_partition for topic_partition, _, deletes in states if deletes])
+        deleted: list[TopicPartition] = []
+        for topic_partition, leader_epoch, deletes in states:
+            state = StopState(topic_partition, leader_epoch, deletes)
+            outcomes[topic_partition] = stop_refusal(state, self._replicas.hosted(topic_partition))
+            if outcomes[topic_partition] is not ErrorCode.NONE or topic_partition in former:
+                continue
+            if deletes:
+                self.leave(topic_partition)
+                deleted.append(topic_partition)
+            else:
+                self._end_service(topic_partition)
+                self._replicas.stop(topic_partition)
+        if deleted:
+            outcomes |= await self._delete_logs(deleted)
+        return outcomes
+
+    async def _former_logs(self, topic_partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
+        """Returns those of the partitions whose logs belong to former topics of their names."""
+        held = {
+            one: hosted.topic_id
+            for one in topic_partitions
+            if self._replicas.replica(one) is None and (hosted := self._replicas.hosted(one)).topic_id is not None
+        }
+        names = {one.topic for one in held}
+        known = await asyncio.to_thread(lambda: {name: self._topic_id(name) for name in names}) if names else {}
+        former = {one for one, topic_id in held.items() if known[one.topic] not in (None, topic_id)}
+        for one in sorted(former):
+            logger.warning("%s is left as it is: its log is that of a former topic of this name", one)
+        return former
+
+    def lead(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: Mapping[str, str], leadership: Leadership
+    ) -> None:
+        """Leads a partition and has the coordinators serve it. Raises as `ReplicaManager.lead`."""
+        self._unfollow(topic_partition)
+        self._replicas.lead(topic_partition, topic_id, config, leadership)
+        for listener in self._listeners:
+            listener.elected(topic_partition)
+
+    def leave(self, topic_partition: TopicPartition) -> None:
+        """Leads or follows a partition no longer, as its log is to be deleted."""
+        self._end_service(topic_partition)
+        self._replicas.forget(topic_partition)
+
+    async def _alone(self, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        async with self._turn:
+            return await work()
+
+    def _tell_of_another_topic(self, state: PartitionState, hosted: Hosted, outcome: ErrorCode) -> None:
+        """Says why a partition is not served here; only StopReplica deletes a log."""
+        if outcome is ErrorCode.INCONSISTENT_TOPIC_ID:
+            logger.error(
+                "%s of the topic with id %s is not served: there is the log of the topic of this name with id %s, which"
+                " is left as it is",
+                state.topic_partition,
+                state.topic_id,
+                hosted.topic_id,
+            )
+
+    def _leave_failed(self, state: PartitionState, hosted: Hosted) -> None:
+        """Leaves a partition whose log has failed to another leader, which the request tells of."""
+        if hosted.is_offline and state.leader_epoch > hosted.leader_epoch:
+            self.leave(state.topic_partition)
+            self._replicas.offline.add(state.topic_partition)
+
+    async def _make_logs(self, states: Sequence[PartitionState]) -> None:
+        wanted = [
+            NewLog(state.topic_partition, state.topic_id, self._topic_config(state.topic_partition.topic))
+            for state in states
+            if state.topic_id is not None
+        ]
+        if not self._replicas.has_logs(wanted):
+            await asyncio.to_thread(self._replicas.make_logs, wanted)
+
+    def _change(self, state: PartitionState, role: Role) -> ErrorCode:
+        topic_partition = state.topic_partition
+        try:
+            if state.topic_id is None:
+                raise UnknownTopicIdError(f"{topic_partition} has no topic id")
+            config = self._topic_config(topic_partition.topic)
+            if role is Role.LEADER:
+                leadership = Leadership(
+                    state.leader_epoch, state.partition_epoch, state.replicas, state.isr, state.adding
+                )
+                self.lead(topic_partition, state.topic_id, config, leadership)
+            else:
+                self._follow(state, state.topic_id, config)
+        except MillraceError as error:
+            logger.exception("%s can't become %s", topic_partition, role.value)
+            return error.code
+        return ErrorCode.NONE
+
+    def _follow(self, state: PartitionState, topic_id: UUID, config: Mapping[str, str]) -> None:
+        self._end_service(state.topic_partition)
+        leader = state.leader if state.leader >= 0 else NO_LEADER
+        followed = self._replicas.follow(
+            state.topic_partition, topic_id, config, leader=leader, leader_epoch=state.leader_epoch
+        )
+        self._fetchers.follow(followed)
+
+    def _end_service(self, topic_partition: TopicPartition) -> None:
+        """Ends what coordinators and fetchers do for a partition."""
+        if topic_partition in self._replicas.partitions:
+            for listener in self._listeners:
+                listener.resigned(topic_partition)
+        self._unfollow(topic_partition)
+
+    def _unfollow(self, topic_partition: TopicPartition) -> None:
+        followed = self._replicas.followed.get(topic_partition)
+        if followed is not None:
+            self._fetchers.unfollow(followed)
+
+    async def _delete_logs(self, topic_partitions: Sequence[TopicPartition]) -> Outcomes:
+        """Deletes logs and returns the errors of those that are still there."""
+        try:
+            await asyncio.to_thread(self._replicas.delete_logs, topic_partitions)
+        except StorageError as error:
+            logger.exception("not every log that is to go can be deleted")
+            return {one: error.code for one in topic_partitions if self._replicas.has_log(one)}
+        return {}

@@ -1,0 +1,141 @@
+"""A replica of a partition that this broker has, led or followed: its log, and up to where readers may see that.
+
+    log start offset ≤ last stable offset ≤ high watermark ≤ log end offset
+
+The last stable offset is the first offset of the oldest open transaction in the log; where none is open, it is the high
+watermark. Consumers read from the leader, and from followers too (KIP-392), up to what the follower knows as committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from millrace.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
+from millrace.records.batch import NO_LEADER_EPOCH, walk
+from millrace.wire.encoder import Part, contents
+from millrace_broker.replication.epoch_ends import UNKNOWN, Entries, end_of_epoch, epoch_of_offset
+from millrace_broker.storage import AbortedTransaction, Log
+
+READ_AT_ONCE_BYTES = 64 << 10
+
+
+class Isolation(Enum):
+    """Up to where a reader may see the log: a replica all of it, a consumer what is committed."""
+
+    LOG_END = "log end"
+    READ_UNCOMMITTED = "high watermark"
+    READ_COMMITTED = "last stable offset"
+
+
+class PartitionRead(NamedTuple):
+    """What a reader gets; large records stay in the file until the socket takes them.
+
+    `aborted` has the aborted transactions as (producer id, first offset), for `read_committed` readers only.
+    """
+
+    records: Part
+    aborted: list[tuple[int, int]] | None = None
+
+
+class Replica:
+    """What a leader and a follower have in common. `appended_bytes` counts the bytes appended since this role began."""
+
+    __slots__ = ("appended_bytes", "config", "leader_epoch", "log", "topic_id")
+
+    def __init__(self, log: Log, topic_id: UUID, leader_epoch: int, config: Mapping[str, str]) -> None:
+        self.log = log
+        self.topic_id = topic_id
+        self.leader_epoch = leader_epoch
+        self.config = config
+        self.appended_bytes = 0
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which all is committed, as far as this broker knows."""
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset up to which a `read_committed` reader may see the log."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def visible_end(self, isolation: Isolation) -> int:
+        """Returns the offset up to which a reader may see the log."""
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return self.high_watermark
+        return self.log.log_end_offset if isolation is Isolation.LOG_END else self.last_stable_offset
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> PartitionRead:
+        """Returns whole batches from `offset` on, up to what the reader may see. Raises as `Log.read` does.
+
+        Where nothing fits, the offset is checked without a read of the disk.
+        """
+        end = self.visible_end(isolation) if max_bytes or at_least_one else offset
+        records: Part = self.log.read_or_find(
+            offset, max_bytes, up_to_offset=end, at_least_one=at_least_one, read_at_once_bytes=READ_AT_ONCE_BYTES
+        )
+        if isolation is not Isolation.READ_COMMITTED:
+            return PartitionRead(records)
+        aborted = self.log.aborted_transactions(offset, end) if len(records) else []
+        return PartitionRead(records, _aborted_in(records, aborted) if aborted else [])
+
+    def size_between(self, offset: int, end_offset: int, max_bytes: int) -> int:
+        """Returns the size of the batches between two offsets, up to the end of their segment or about `max_bytes`.
+
+        They are not read. Raises as `Log.read` does.
+        """
+        return len(
+            self.log.read_or_find(offset, max_bytes, up_to_offset=end_offset, at_least_one=True, read_at_once_bytes=0)
+        )
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raises FencedLeaderEpochError for an older epoch, UnknownLeaderEpochError for a newer one (KIP-320)."""
+        if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
+            return
+        message = f"leader epoch is {self.leader_epoch}, the request says {current_leader_epoch}"
+        if current_leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpochError(message)
+        raise UnknownLeaderEpochError(message)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Returns (epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where it is not known."""
+        return end_of_epoch(self._epochs, epoch, self.log.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """Returns the leader epoch in which an offset was written; -1 where that is not known."""
+        return epoch_of_offset(self._epochs, offset)
+
+    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """Returns (epoch, end offset) where a reader's log diverges from this one; None where it does not (KIP-595).
+
+        OffsetOutOfRangeError where that is not known, and below the log start offset.
+        """
+        if last_fetched_epoch == NO_LEADER_EPOCH:
+            return None
+        epoch, end = self.end_of_epoch(last_fetched_epoch)
+        if (epoch, end) == UNKNOWN:
+            raise OffsetOutOfRangeError(f"the end of epoch {last_fetched_epoch} is not known")
+        if fetch_offset < self.log.log_start_offset:
+            raise OffsetOutOfRangeError(f"offset {fetch_offset} is below {self.log.log_start_offset}")
+        return (epoch, end) if epoch < last_fetched_epoch or end < fetch_offset else None
+
+    @property
+    def _epochs(self) -> Entries:
+        """The leader epochs of the log with their first offsets."""
+        return self.log.leader_epochs.entries
+
+
+def _aborted_in(records: Part, found: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
+    """Returns the transactions that begin in the records or before, as (producer id, first offset)."""
+    end = max((header.next_offset for _, header in walk(contents(records))), default=0)
+    return [(one.producer_id, one.first_offset) for one in found if one.first_offset < end]

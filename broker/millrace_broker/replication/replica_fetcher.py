@@ -1,0 +1,360 @@
+"""Fetches from one broker partitions that this broker follows there, in a loop.
+
+    Fetch v17, one in flight ──► each partition: append, cut, start again, wait, or stop ──► the next Fetch
+
+| the answer for a partition | what follows |
+|---|---|
+| batches, high watermark, log start | they are taken (`followed_partition`) |
+| a diverging epoch (KIP-595) | the log is cut; the next fetch tells whether further |
+| OFFSET_OUT_OF_RANGE | ListOffsets tells: a log that ends above the leader's is cut where that ends, and one that |
+| | ends below the leader's start is emptied and begins there |
+| FENCED_LEADER_EPOCH | nothing until LeaderAndIsr tells of a newer epoch |
+| any other error, batches that break a rule, a full disk | again after `backoff_ms` |
+
+A partition that is throttled (`replication_quota`) and not in sync is fetched again after `backoff_ms`, once the quota
+allows that.
+
+A broker that can't be reached, hangs, refuses the whole request or answers nonsense is asked again after `backoff_ms`.
+The leader answers for those partitions that have news (KIP-227, `follower_session`).
+
+An answer counts only for a partition that is still followed in the epoch in which it was asked for (KAFKA-6880).
+
+Runs on the event loop, and lets others have their turn between the partitions of an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.addresses import Address
+from millrace.error_sentences import error_sentence
+from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MalformedRequestError, MillraceError
+from millrace.wire.api import ApiKey
+from millrace.wire.fetch import PartitionFetched
+from millrace.wire.fetch_answer import FetchAnswer, decode_fetch_answer
+from millrace.wire.fetch_request import PartitionKey
+from millrace.wire.messages import FETCH
+from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.follower_logs import FollowerLogs, WhenTold
+from millrace_broker.replication.follower_session import Asked, FollowerSession, SessionRequest
+from millrace_broker.replication.leader_offsets import EARLIEST, LATEST, LeaderOffset, leader_offsets
+from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.storage import LogManager
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from millrace.wire.messages.fetch import FetchPartitionFields, FetchRequestFields, ForgottenTopicFields
+
+logger = logging.getLogger(__name__)
+
+FETCH_VERSION = 17
+LONG_APPEND_BYTES = 64 << 10
+MAX_RESPONSE_BYTES = 1 << 30  # a batch comes whole, however large it is
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class FetchSettings(NamedTuple):
+    """The properties `replica.fetch.*` and `replica.socket.timeout.ms`, with Kafka's defaults.
+
+    `max_bytes` are for one partition, `response_max_bytes` for a whole answer; a first batch above them comes whole.
+    """
+
+    min_bytes: int = 1
+    wait_max_ms: int = 500
+    max_bytes: int = 1 << 20
+    response_max_bytes: int = 10 << 20
+    backoff_ms: int = 1000
+    socket_timeout_ms: int = 30_000
+
+
+class FollowingBroker(NamedTuple):
+    """The broker that follows, and the doors of its fetchers.
+
+    `epoch` returns the broker's epoch, -1 where it has none. `address_of` returns where a broker listens, None where
+    that is not known at the time. `quota` is what is throttled as follower.
+    """
+
+    broker_id: int
+    epoch: Callable[[], int]
+    address_of: Callable[[int], Address | None]
+    logs: LogManager
+    when_offline: WhenTold
+    when_committed: WhenTold
+    quota: ReplicationQuota
+
+
+class ReplicaFetcher:
+    """Partitions that are followed at one broker, `source`; `run` fetches them. `number` tells its fetchers apart."""
+
+    def __init__(self, source: int, number: int, settings: FetchSettings, broker: FollowingBroker) -> None:
+        self.source = source
+        self._number = number
+        self._settings = settings
+        self._broker = broker
+        self._logs = FollowerLogs(broker.logs, self._pause, broker.when_offline, broker.when_committed)
+        self._partitions: dict[PartitionKey, FollowedPartition] = {}
+        self._asked: dict[PartitionKey, Asked] = {}  # those that have got records last come last
+        self._stale: set[PartitionKey] = set()  # whose position has to be looked at again
+        self._paused: deque[FollowedPartition] = deque()  # those that are due first come first
+        self._session = FollowerSession()
+        self._link: BrokerLink | None = None
+        self._changed = asyncio.Event()
+        self._is_failing = False
+        self._now_s = asyncio.get_running_loop().time
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def partitions(self) -> list[FollowedPartition]:
+        """All partitions that it fetches."""
+        return list(self._partitions.values())
+
+    def follow(self, followed: FollowedPartition) -> None:
+        """Fetches a partition from now on, without the pause that another fetcher may have set."""
+        followed.retry_at_s = 0.0
+        self._partitions[followed.key] = followed
+        self._asked.pop(followed.key, None)
+        self._stale.add(followed.key)
+        self._changed.set()
+
+    def unfollow(self, followed: FollowedPartition) -> None:
+        """Fetches a partition no longer; an answer that is on its way is dropped."""
+        if self._partitions.get(followed.key) is followed:
+            del self._partitions[followed.key]
+            self._asked.pop(followed.key, None)
+
+    async def run(self) -> None:
+        """Fetches until it is cancelled."""
+        try:
+            while True:
+                self._look_at_stale()
+                self._hold_back_throttled()
+                if self._asked:
+                    await self._fetch_or_back_off()
+                elif not self._stale:
+                    await self._until_one_is_due()
+        finally:
+            self._disconnect()
+
+    # What is asked for.
+
+    def _look_at_stale(self) -> None:
+        """Brings up to date what is asked for; the thousands of partitions that had no news are not looked at."""
+        now_s = self._now_s()
+        while self._paused and self._paused[0].retry_at_s <= now_s:
+            self._stale.add(self._paused.popleft().key)
+        stale, self._stale = self._stale, set()
+        for key in stale:
+            self._asked.pop(key, None)
+            followed = self._partitions.get(key)
+            if followed is not None and followed.failure is None and followed.retry_at_s <= now_s:
+                self._ask_for(followed)
+
+    def _ask_for(self, followed: FollowedPartition) -> None:
+        position = followed.asked()
+        if position.fetch_offset < followed.log.log_end_offset:
+            self._logs.truncate({followed: position.fetch_offset})
+            self._stale.add(followed.key)  # the log may have failed
+        else:
+            self._asked[followed.key] = position
+
+    def _hold_back_throttled(self) -> None:
+        if not self._broker.quota.is_exceeded:
+            return
+        for followed in [self._partitions[key] for key in self._asked]:
+            if not followed.is_in_sync and self._is_listed(followed):
+                del self._asked[followed.key]
+                self._pause(followed)
+
+    def _is_listed(self, followed: FollowedPartition) -> bool:
+        listed = followed.log.config.follower_replication_throttled_replicas
+        return self._broker.quota.lists(listed, followed.key.partition)
+
+    async def _until_one_is_due(self) -> None:
+        """Waits until a pause ends or there is another partition."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout_at(self._paused[0].retry_at_s if self._paused else None):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _pause(self, followed: FollowedPartition) -> None:
+        followed.retry_at_s = self._now_s() + self._settings.backoff_ms / 1000
+        self._paused.append(followed)
+
+    # The request.
+
+    async def _fetch_or_back_off(self) -> None:
+        try:
+            await self._fetch()
+            self._is_failing = False
+        except MillraceError as error:
+            if not self._is_failing:
+                logger.warning("broker %d is asked again until it can be followed: %s", self.source, error)
+            await self._back_off()
+        except Exception:  # the other partitions are to be followed on
+            logger.exception("an answer of broker %d could not be taken", self.source)
+            self._disconnect()
+            await self._back_off()
+
+    async def _back_off(self) -> None:
+        self._session.failed()
+        self._is_failing = True
+        await asyncio.sleep(self._settings.backoff_ms / 1000)
+
+    async def _fetch(self) -> None:
+        link = await self._connected()
+        message = FETCH.encode_request(FETCH_VERSION, self._fields(self._session.request(self._asked)))
+        body = await link.exchange(ApiKey.FETCH, FETCH_VERSION, message, wait_s=self._settings.wait_max_ms / 1000)
+        try:
+            answer = decode_fetch_answer(body)
+        except MalformedRequestError:
+            self._disconnect()
+            raise
+        if answer.error_code == ErrorCode.NONE:
+            self._session.answered(answer.session_id)
+            await self._take(link, answer)
+        elif answer.error_code in SESSION_ERRORS and self._session.is_established:
+            self._session.failed(answer.error_code)
+        else:
+            self._session.failed(answer.error_code)
+            raise BrokerError(answer.error_code, error_sentence(answer.error_code))
+
+    async def _connected(self) -> BrokerLink:
+        if self._link is None or self._link.is_closed:
+            self._session.failed()
+            address = self._broker.address_of(self.source)
+            if address is None:
+                raise BrokerUnreachableError(f"it is not known where broker {self.source} listens")
+            self._link = await BrokerLink.connect(
+                address,
+                client_id=f"broker-{self._broker.broker_id}-fetcher-{self._number}",  # as Kafka's brokers have it
+                timeout_s=self._settings.socket_timeout_ms / 1000,
+                max_response_bytes=MAX_RESPONSE_BYTES,
+            )
+        return self._link
+
+    def _disconnect(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+    def _fields(self, request: SessionRequest) -> FetchRequestFields:
+        settings = self._settings
+        topics: dict[UUID, list[FetchPartitionFields]] = {}
+        for key, one in request.asked.items():
+            topics.setdefault(_topic_id(key), []).append(
+                {
+                    "partition": key.partition,
+                    "current_leader_epoch": one.leader_epoch,
+                    "fetch_offset": one.fetch_offset,
+                    "last_fetched_epoch": one.last_fetched_epoch,
+                    "log_start_offset": one.log_start_offset,
+                    "partition_max_bytes": settings.max_bytes,
+                }
+            )
+        return {
+            "max_wait": settings.wait_max_ms,
+            "min_bytes": settings.min_bytes,
+            "max_bytes": settings.response_max_bytes,
+            "session_id": request.session_id,
+            "session_epoch": request.session_epoch,
+            "topics": [{"topic_id": topic_id, "partitions": one} for topic_id, one in topics.items()],
+            "forgotten_topics_data": _forgotten(request.forgotten),
+            "replica_state": {"replica_id": self._broker.broker_id, "replica_epoch": self._broker.epoch()},
+        }
+
+    # The answer.
+
+    async def _take(self, link: BrokerLink, answer: FetchAnswer) -> None:
+        diverging: dict[FollowedPartition, tuple[int, int]] = {}
+        out_of_range: list[FollowedPartition] = []
+        for key, fetched in answer.fetched.items():
+            if key not in self._asked:
+                continue
+            followed = self._partitions[key]
+            self._stale.add(key)
+            if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                out_of_range.append(followed)
+            elif fetched.error_code != ErrorCode.NONE:
+                self._refused(followed, fetched.error_code)
+            elif fetched.diverging_epoch is not None:
+                diverging[followed] = fetched.diverging_epoch
+            else:
+                self._logs.append(followed, fetched)
+                if len(fetched.records) and self._is_listed(followed):
+                    self._broker.quota.record(len(fetched.records))
+                await _let_others(fetched)
+        self._logs.cut({one: end for one, end in diverging.items() if self._follows(one)})
+        if out_of_range:
+            await self._reset(link, out_of_range)
+
+    def _follows(self, followed: FollowedPartition) -> bool:
+        return self._partitions.get(followed.key) is followed
+
+    def _refused(self, followed: FollowedPartition, code: int) -> None:
+        if code == ErrorCode.FENCED_LEADER_EPOCH:
+            followed.failure = error_sentence(code)
+            logger.info("%s waits for the controller: %s", followed.topic_partition, followed.failure)
+            return
+        logger.debug("%s is asked for again: %s", followed.topic_partition, error_sentence(code))
+        self._pause(followed)
+
+    async def _reset(self, link: BrokerLink, out_of_range: Sequence[FollowedPartition]) -> None:
+        """Brings logs back into the range of their leaders' logs."""
+        ends = await self._listed(link, out_of_range, LATEST)
+        shorter = [one for one, end in ends.items() if end.offset < one.log.log_end_offset]
+        self._logs.truncate({one: ends[one].offset for one in shorter})
+        others = [one for one in ends if one not in shorter]
+        starts = await self._listed(link, others, EARLIEST) if others else {}
+        for followed, start in starts.items():
+            if start.offset > followed.log.log_end_offset:
+                self._logs.start_again(followed, start.offset)
+            else:
+                self._pause(followed)  # the leader has appended meanwhile, or contradicts itself
+
+    async def _listed(
+        self, link: BrokerLink, partitions: Sequence[FollowedPartition], timestamp: int
+    ) -> dict[FollowedPartition, LeaderOffset]:
+        """Returns the leader's offsets of partitions that are still followed."""
+        listed = await leader_offsets(link, self._broker.broker_id, partitions, timestamp)
+        found: dict[FollowedPartition, LeaderOffset] = {}
+        for followed, answer in listed.items():
+            if not self._follows(followed):
+                continue
+            if answer.error_code == ErrorCode.NONE and answer.offset >= 0:
+                found[followed] = answer
+            else:
+                self._refused(followed, answer.error_code)
+        return found
+
+
+async def _let_others(fetched: PartitionFetched) -> None:
+    """Lets others have their turn on the event loop after a long append."""
+    if len(fetched.records) >= LONG_APPEND_BYTES:
+        await asyncio.sleep(0)
+
+
+def _forgotten(keys: Sequence[PartitionKey]) -> list[ForgottenTopicFields]:
+    topics: dict[UUID, list[int]] = {}
+    for key in keys:
+        topics.setdefault(_topic_id(key), []).append(key.partition)
+    return [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics.items()]
+
+
+def _topic_id(key: PartitionKey) -> UUID:
+    assert not isinstance(key.topic, str), "a followed partition is named by the id of its topic"
+    return key.topic

@@ -1,0 +1,109 @@
+"""Limits the bytes per second of replication (KIP-73): a broker has one quota as leader and another one as follower.
+
+    rate of the broker          leader.replication.throttled.rate, follower.replication.throttled.rate
+    replicas of a topic         leader.replication.throttled.replicas, follower.replication.throttled.replicas
+
+A topic lists its throttled replicas as PARTITION:BROKER,… or * for all. The brokers that are listed for leaders send
+slowly, and those that are listed for followers fetch slowly. All bytes of a listed replica are counted. While they
+exceed the rate, only a replica that is in sync goes on, so that a throttle takes no replica out of the ISR.
+
+The measured rate is that of Kafka's SimpleRate: all bytes of the last windows, by the time since the first of these
+windows began. That time is at least one window, so the first bytes after a pause do not count as a burst.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from millrace.clock import Clock
+from millrace.config import MAX_LONG
+
+ALL_REPLICAS = "*"
+
+
+class QuotaWindows(NamedTuple):
+    """How many windows are measured, and how long one is (`replication.quota.window.num` and `.size.seconds`)."""
+
+    number: int = 11
+    window_ms: int = 1_000
+
+
+DEFAULT_WINDOWS = QuotaWindows()
+
+
+@dataclass(slots=True)
+class _Window:
+    """The bytes that were counted since `start_ms`, most recently at `last_ms`."""
+
+    start_ms: int
+    last_ms: int
+    size_bytes: int = 0
+
+
+@lru_cache(maxsize=1024)
+def _partitions_of(throttled_replicas: str, broker_id: int) -> frozenset[int] | None:
+    """Returns the partitions of which a broker's replica is listed; None for all."""
+    listed = [one.strip() for one in throttled_replicas.split(",") if one.strip()]
+    if ALL_REPLICAS in listed:
+        return None
+    pairs = [one.split(":") for one in listed]
+    return frozenset(int(partition) for partition, broker in pairs if int(broker) == broker_id)
+
+
+class ReplicationQuota:
+    """The quota of one broker, as leader or as follower.
+
+    Args:
+        broker_id: the id of the broker.
+        clock: measures the windows.
+        rate: returns the bytes per second that are allowed at the time.
+        windows: the span of the measurement.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        clock: Clock,
+        rate: Callable[[], int] = lambda: MAX_LONG,
+        windows: QuotaWindows = DEFAULT_WINDOWS,
+    ) -> None:
+        self._broker_id = broker_id
+        self._now_ms = clock.monotonic_ms
+        self._rate = rate
+        self._settings = windows
+        self._windows: deque[_Window] = deque()
+
+    def lists(self, throttled_replicas: str, partition: int) -> bool:
+        """Returns whether a topic's throttled replicas include this broker's replica of a partition."""
+        if not throttled_replicas:
+            return False
+        partitions = _partitions_of(throttled_replicas, self._broker_id)
+        return partitions is None or partition in partitions
+
+    def record(self, size_bytes: int) -> None:
+        """Counts bytes of a listed replica, whether the quota is exceeded or not."""
+        now_ms = self._now_ms()
+        if not self._windows or now_ms - self._windows[-1].start_ms >= self._settings.window_ms:
+            self._windows.append(_Window(now_ms, now_ms))
+        window = self._windows[-1]
+        window.size_bytes += size_bytes
+        window.last_ms = now_ms
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether listed replicas that are not in sync have to wait."""
+        return bool(self._windows) and self.bytes_per_second() > self._rate()
+
+    def bytes_per_second(self) -> float:
+        """Returns the measured rate."""
+        now_ms, (number, window_ms) = self._now_ms(), self._settings
+        while self._windows and now_ms - self._windows[0].last_ms >= number * window_ms:
+            self._windows.popleft()
+        if not self._windows:
+            return 0.0
+        elapsed_ms = max(now_ms - self._windows[0].start_ms, window_ms)
+        return sum(window.size_bytes for window in self._windows) * 1000 / elapsed_ms

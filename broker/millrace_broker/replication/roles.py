@@ -1,0 +1,138 @@
+"""What LeaderAndIsr and StopReplica do to one partition of this broker, as tables without clock, disk or socket.
+
+A whole request is looked at first:
+
+| broker epoch of the request | controller epoch | answer |
+|---|---|---|
+| lower than this broker's: meant for a former registration (KIP-380) | any | STALE_BROKER_EPOCH |
+| not lower, or -1 | lower than the highest that was seen: a former controller | STALE_CONTROLLER_EPOCH |
+| not lower, or -1 | not lower | the request is done |
+
+LeaderAndIsr, for each of its partitions:
+
+| what this broker has | the request says | what follows |
+|---|---|---|
+| any | a name that no partition can have | INVALID_TOPIC_EXCEPTION |
+| a log whose data directory is offline | any | KAFKA_STORAGE_ERROR |
+| another topic id | any | INCONSISTENT_TOPIC_ID |
+| a newer leader epoch, or the same one | any | STALE_CONTROLLER_EPOCH |
+| an older leader epoch, or nothing | this broker is no replica | UNKNOWN_TOPIC_OR_PARTITION |
+| an older leader epoch, or nothing | this broker leads | it leads |
+| an older leader epoch, or nothing | another broker leads, or none | it follows |
+
+StopReplica, for each of its partitions:
+
+| what this broker has | leader epoch of the request | what follows |
+|---|---|---|
+| a log whose data directory is offline | any | KAFKA_STORAGE_ERROR |
+| the log of a former topic of the name, and so no role | any | the log is left as it is |
+| no role in the partition | any | a log is deleted if that is asked for and there is one |
+| an older leader epoch, or the same one | any | it stops |
+| a newer leader epoch | -2, when the topic is deleted, or -1, of a controller before KIP-570 | it stops |
+| a newer leader epoch | any other | FENCED_LEADER_EPOCH |
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, Self
+from uuid import UUID
+
+from millrace.errors import ErrorCode
+from millrace_broker.storage import TopicPartition
+from millrace_broker.storage.filenames import is_partition_name
+
+NO_LEADER = -1
+NO_EPOCH = -1
+EPOCH_DURING_DELETE = -2
+
+
+class Role(Enum):
+    """What a broker is to a partition of which it has a replica."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class PartitionState(NamedTuple):
+    """What LeaderAndIsr says of one partition. `topic_id` is None where the version has none."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID | None
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+
+
+class Leadership(NamedTuple):
+    """What a controller tells the leader of a partition: its epochs, all replicas, and those that are in sync.
+
+    `adding` are those of the replicas that a reassignment adds.
+    """
+
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+
+    @classmethod
+    def alone(cls, broker_id: int, leader_epoch: int = 0) -> Self:
+        """Returns that of a broker which has the only replica."""
+        return cls(leader_epoch, 0, (broker_id,), (broker_id,))
+
+
+class StopState(NamedTuple):
+    """What StopReplica says of one partition."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    deletes: bool
+
+
+class Hosted(NamedTuple):
+    """What a broker has of a partition: the newest leader epoch that it was told, -1 if none, and the topic's id."""
+
+    leader_epoch: int = NO_EPOCH
+    topic_id: UUID | None = None
+    is_offline: bool = False
+
+
+def refusal(controller_epoch: int, broker_epoch: int, newest_controller_epoch: int, own_broker_epoch: int) -> ErrorCode:
+    """Returns the error that answers a whole request of a controller; NONE where it is to be done.
+
+    A broker epoch above this broker's own passes: the controller may hear of a new registration first.
+    """
+    if NO_EPOCH < broker_epoch < own_broker_epoch:
+        return ErrorCode.STALE_BROKER_EPOCH
+    if controller_epoch < newest_controller_epoch:
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+    return ErrorCode.NONE
+
+
+def new_role(state: PartitionState, broker_id: int, hosted: Hosted) -> Role | ErrorCode:
+    """Returns what the broker becomes, or the error that answers for the partition."""
+    if not is_partition_name(state.topic_partition):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if hosted.is_offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if None not in (state.topic_id, hosted.topic_id) and state.topic_id != hosted.topic_id:
+        return ErrorCode.INCONSISTENT_TOPIC_ID
+    if state.leader_epoch <= hosted.leader_epoch:
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+    if broker_id not in state.replicas:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return Role.LEADER if state.leader == broker_id else Role.FOLLOWER
+
+
+def stop_refusal(state: StopState, hosted: Hosted) -> ErrorCode:
+    """Returns the error that answers for the partition; NONE where the replica is to stop."""
+    if hosted.is_offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    is_unconditional = state.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
+    if not is_unconditional and state.leader_epoch < hosted.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.NONE

@@ -1,0 +1,58 @@
+"""Two brokers of Apache Kafka 4.1, of which one is the controller (KRaft): our commands move replicas there, too."""
+
+import json
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.records.record import NewRecord
+from millrace.testing.kafka import KafkaBroker
+from millrace_support.await_brokers import await_brokers
+
+TIMEOUT_S = 240
+
+
+@pytest.fixture
+def bootstrap(find_peer, tmp_path):
+    kafka = find_peer("4.1")
+    small = replace(kafka, java_flags=(*(flag for flag in kafka.java_flags if not flag.startswith("-Xmx")), "-Xmx256m"))
+    with (
+        KafkaBroker(small, tmp_path / "1") as first,
+        KafkaBroker(small, tmp_path / "2", broker_id=2, beside=first) as second,
+    ):
+        await_brokers({1, 2}, first, second)
+        yield f"{first.bootstrap},{second.bootstrap}"
+        second.kill()  # a broker waits for its controller, which ends the first
+
+
+@pytest.fixture
+def millrace(warm_millrace, bootstrap):
+    def run(*arguments, status=0):
+        command = [warm_millrace, *arguments, "--bootstrap", bootstrap]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == status, done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    return run
+
+
+def test_a_topic_grows_and_shrinks_and_a_broker_leaves(bootstrap, millrace):
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).create_topic("t", 2)
+        SyncProducer(cluster).send("t", 0, [NewRecord(b"x" * 10_000)])
+    assert "moved" in millrace("topics", "reassign", "t", "--replication-factor", "2", "--throttle", "100000000")
+    described = json.loads(millrace("topics", "describe", "t", "--json"))
+    assert [sorted(one["isr"]) for one in described["partitions"]] == [[1, 2], [1, 2]]
+    assert sorted(one["leader"] for one in described["partitions"]) == [1, 2]
+    assert "throttled" not in millrace("configs", "describe", "--topic", "t")
+    assert "throttled" not in millrace("configs", "describe", "--broker", "2")
+    assert "its 2 replica(s) need as many brokers" in millrace("brokers", "drain", "2", status=1)
+    elected = json.loads(millrace("brokers", "elect", "--topic", "t", "--json"))
+    assert {one["result"] for one in elected} == {"not needed"}
+
+    millrace("topics", "reassign", "t", "--replication-factor", "1")
+    assert "it can be stopped for good" in millrace("brokers", "drain", "2")
+    listed = {one["broker"]: one for one in json.loads(millrace("brokers", "list", "--json"))}
+    assert (listed[1]["leaders"], listed[2]["replicas"]) == (2, 0)

@@ -1,0 +1,58 @@
+"""Something that is done beside a history again and again: it may fail where no broker answers in time, and goes on.
+
+It must not say that the topic, or the end of a log, is gone: nothing is lost, however leaders change.
+"""
+
+import logging
+import threading
+from collections import Counter
+
+from millrace.client.answers import is_retriable
+from millrace.errors import MillraceError
+
+logger = logging.getLogger(__name__)
+PAUSE_S = 1.0
+FALSE_ALARMS = ("Truncated", "Recreated", "OffsetsLost", "does not exist")  # in what a task has said, too
+
+
+class AgainAndAgain(threading.Thread):
+    """Calls `do_once` until it is stopped: `ends` counts how that ended, `alarms` are errors that it may not have.
+
+    It is a context manager that leaves nothing running.
+    """
+
+    def __init__(self, name):
+        super().__init__(name=name, daemon=True)
+        self.stopping, self.ends, self.alarms = threading.Event(), Counter(), []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        if self.is_alive():
+            self.join()
+
+    def run(self):
+        while not self.stopping.wait(PAUSE_S):
+            try:
+                self.do_once()
+            except MillraceError as error:
+                self.note(error)
+            except BaseException as error:
+                self.alarms.append(repr(error))
+                raise
+
+    def note(self, error):
+        said = f"{type(error).__name__}: {error}"
+        logger.info("%s failed: %s", self.name, said)
+        self.ends[f"{self.name} failed by {type(error).__name__}"] += 1
+        if not is_retriable(error) or any(alarm in said for alarm in FALSE_ALARMS):
+            self.alarms.append(said)
+
+    def do_last(self):
+        """Stops, and does it once more, when nothing may fail."""
+        self.stopping.set()
+        self.join()
+        assert self.alarms == []
+        self.do_once()

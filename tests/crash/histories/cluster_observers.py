@@ -1,0 +1,109 @@
+"""What is done to a cluster, and seen of it, beside a workload: partitions are moved, and leaders are noted."""
+
+import random
+import threading
+from collections import Counter, defaultdict
+
+from millrace.client import Cluster
+from millrace.client.reassignments import Reassignments
+from millrace.errors import MillraceError
+from millrace_support.broker_clusters import awaited
+
+REQUEST_TIMEOUT_S = 5.0
+PAUSE_S = 0.1
+MOST_S = 8.0  # of a move, before it is cancelled
+
+
+class Mover(threading.Thread):
+    """Reassigns one partition of a topic after the other, to two or all brokers in any order; one in four is cancelled.
+
+    A cluster in which a broker is away refuses moves, or does not end them; both are as good.
+    """
+
+    def __init__(self, cluster, topic, partitions):
+        super().__init__(name="mover", daemon=True)
+        self.cluster, self.keys = cluster, [(topic, index) for index in range(partitions)]
+        self.stopping, self.outcomes = threading.Event(), Counter()
+
+    def run(self):
+        while not self.stopping.wait(PAUSE_S):
+            try:
+                self.outcomes[self.move(random.choice(self.keys))] += 1
+            except MillraceError:
+                self.outcomes["moves without an answer"] += 1
+
+    def move(self, key):
+        """How the move of a partition ends."""
+        brokers = list(self.cluster.brokers)
+        target = random.sample(brokers, random.choice((2, len(brokers))))
+        with Cluster(self.cluster.bootstrap, timeout_s=REQUEST_TIMEOUT_S) as cluster:
+            moves = Reassignments(cluster)
+            if moves.alter({key: target}):
+                return "moves refused"
+            if random.random() < 0.25:
+                moves.cancel([key])
+                return "moves cancelled"
+            for _ in range(int(MOST_S / PAUSE_S)):
+                if key not in moves.list() or self.stopping.wait(PAUSE_S):
+                    return "moves"
+            moves.cancel([key])
+            return "moves cancelled"
+
+    def stop(self):
+        """Ends with all partitions on all brokers."""
+        self.stopping.set()
+        self.join()
+        awaited(self.restored, "all partitions are on all brokers again")
+
+    def restored(self):
+        """True once no move is under way and all brokers have all partitions; else None, and moves begin."""
+        everywhere = sorted(self.cluster.brokers)
+        try:
+            with Cluster(self.cluster.bootstrap, timeout_s=REQUEST_TIMEOUT_S) as cluster:
+                moves = Reassignments(cluster)
+                wanted = [key for key in self.keys if sorted(self.replicas(cluster, key)) != everywhere]
+                if not moves.list() and not wanted:
+                    return True
+                if wanted:
+                    moves.alter(dict.fromkeys(wanted, everywhere))
+        except MillraceError:  # a broker that starts
+            pass
+        return None
+
+    def replicas(self, cluster, key):
+        return cluster.metadata([key[0]]).topic(key[0]).partitions[key[1]].replicas
+
+
+class LeaderWatch(threading.Thread):
+    """Asks one broker all the time who leads; `leaders` has the ids by partition and leader epoch."""
+
+    def __init__(self, broker, topic):
+        super().__init__(name="leader-watch", daemon=True)
+        self.broker, self.topic = broker, topic
+        self.stopping, self.leaders = threading.Event(), defaultdict(set)
+
+    def run(self):
+        while not self.stopping.wait(PAUSE_S):
+            try:
+                self.look()
+            except (MillraceError, LookupError):  # a broker that starts knows nothing yet
+                continue
+
+    def look(self):
+        with Cluster(self.broker.bootstrap, timeout_s=REQUEST_TIMEOUT_S) as cluster:
+            for index, one in cluster.metadata([self.topic]).topic(self.topic).partitions.items():
+                if one.leader >= 0:
+                    self.leaders[index, one.leader_epoch].add(one.leader)
+
+    def stop(self):
+        self.stopping.set()
+        self.join()
+
+
+def leaders_by_epoch(watches):
+    """What all of them have seen."""
+    found = defaultdict(set)
+    for watch in watches:
+        for key, leaders in watch.leaders.items():
+            found[key] |= leaders
+    return found

@@ -1,0 +1,97 @@
+"""A group that ZooKeeper coordinates beside a history of brokers: its members come and are killed, and all is judged.
+
+Of the history, what was sent and what transactors read goes together with what the members tell of themselves. The
+commits of other groups are left out: a history has one group.
+"""
+
+import bisect
+import itertools
+import math
+from collections import defaultdict
+
+from with_connector import Group, merged
+
+from millrace_ops.histories.check import check
+from millrace_ops.histories.events import Action, Outcome, read_history
+from millrace_ops.histories.finding import Anomaly
+from millrace_support.broker_clusters import awaited
+
+SENDERS = ("confluent-sender", "aiokafka-sender", "confluent-transactor", "aiokafka-transactor", "confluent-usurped")
+MEMBERS = 2
+
+
+class GroupBeside(Group):
+    """Two members, one of which is killed now and then, while another one joins."""
+
+    def begin(self):
+        """Once it returns, the members have all partitions."""
+        self.await_shares(*(self.join() for _ in range(MEMBERS)))
+
+    def replace_oldest(self):
+        """Waits for nobody: brokers may be away."""
+        self.living()[0].kill()
+        self.join()
+
+    def catch_up(self, file):
+        """Waits until all is handed out that was acknowledged, and ends the group; AssertionError for a dead member."""
+        file.seek(0)
+        sent = {send.value for one in read_history(file) if one.outcome is Outcome.OK for send in one.sends()}
+        awaited(lambda: sent <= self.handed() or None, "all that was acknowledged is handed out")
+        assert [member.process.poll() for member in self.living()] == [None] * MEMBERS
+        for member in self.living():
+            member.leave()
+
+    def operations(self, file):
+        """The history of the senders and of the group."""
+        file.seek(0)
+        sent = (line for line in file if is_senders(line))
+        return read_history(merged(sent, self.history_lines()))
+
+
+def is_senders(line):
+    return any(f'"process": "{role}' in line for role in SENDERS)
+
+
+def group_findings(operations):
+    """What is wrong with the group's history, a line each."""
+    return [*map(str, check(operations, allowed={Anomaly.WRITE_CYCLE})), *commits_ahead(operations)]
+
+
+def commits_ahead(operations):
+    """Commits below which an acknowledged record lies that nobody had been handed by then, a line each."""
+    handed = times_of_hand_outs(operations)
+    acknowledged = {
+        partition: [(offset, handed.get((partition, offset), math.inf)) for offset in sorted(offsets)]
+        for partition, offsets in acknowledged_offsets(operations).items()
+    }
+    latest = {
+        partition: list(itertools.accumulate((time_ns for _, time_ns in each), max))
+        for partition, each in acknowledged.items()
+    }
+    for operation in operations:
+        for step in operation.ownings():
+            if step.action is Action.COMMIT and operation.outcome is Outcome.OK:
+                below = bisect.bisect_left(acknowledged.get(step.partition, []), (step.offset,))
+                if below and latest[step.partition][below - 1] > operation.completed_ns:
+                    yield f"{operation} commits {step.offset} of {step.partition}, and not all below was handed out"
+
+
+def acknowledged_offsets(operations):
+    """By partition, the offsets of what was sent and acknowledged, or committed."""
+    offsets = defaultdict(set)
+    for operation in operations:
+        for send in operation.sends():
+            if operation.outcome is Outcome.OK and send.offset is not None:
+                offsets[send.partition].add(send.offset)
+    return offsets
+
+
+def times_of_hand_outs(operations):
+    """When each offset was handed out first."""
+    times = {}
+    for operation in operations:
+        for step in operation.ownings():
+            if step.action is Action.HAND_OUT:
+                key = step.partition, step.offset
+                times[key] = min(times.get(key, operation.invoked_ns), operation.invoked_ns)
+    return times

@@ -1,0 +1,130 @@
+"""Histories of three brokers, two of which must be in sync, while everything happens to them: no anomaly.
+
+Brokers are killed, bounced and paused, networks between them and to ZooKeeper are cut, sessions expire, and partitions
+are moved all the time. Each fault happens to a leader or to the controller. The clients are those of
+`test_histories_under_faults.py`. In the end all replicas are in sync, and have the same bytes.
+
+Beside them the topic is loaded into a table again and again, and two groups that ZooKeeper coordinates consume it: one
+tells what its members are handed, the other one feeds a downstream job.
+"""
+
+import contextlib
+import itertools
+import logging
+from collections import Counter
+
+import pytest
+from cluster_faults import PLAN
+from cluster_observers import LeaderWatch, Mover, leaders_by_epoch
+from group_beside import GroupBeside, group_findings
+from job_beside import JobBeside
+from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, ROLES, TOPIC, history_of, playing
+from table_beside import TableBeside, differences
+
+from millrace_ops.histories.check import check
+from millrace_ops.histories.events import Action, Outcome
+from millrace_ops.histories.finding import Anomaly
+from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_support.relayed_clusters import relayed_cluster
+
+logger = logging.getLogger(__name__)
+BETWEEN = {Action.SEND: 8, Action.TRANSACTION: 4, Action.POLL: 20}
+# A coordinator that is cut off tells what it knows, as Apache Kafka's does: it is asked at the end.
+PLAYERS = [role for role in ROLES if role != "watcher"]
+MOST_FAULTS = 200
+FAULTS_OF_A_MEMBER = 3
+
+
+@contextlib.contextmanager
+def observed(cluster, file):
+    """While clients play and partitions move: the recorder, the mover and the watches. All have ended after it."""
+    watches = [LeaderWatch(broker, TOPIC) for broker in cluster.brokers.values()]
+    with playing(cluster, file, PLAYERS, replication_factor=3) as recorder:
+        mover = Mover(cluster, TOPIC, PARTITIONS)
+        for each in (mover, *watches):
+            each.start()
+        yield recorder, mover, watches
+        for each in (mover, *watches):
+            each.stop()
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.soak(rounds=5, minutes=30)
+def test_the_history_of_a_cluster_shows_no_anomaly(zookeeper, tmp_path, rounds, record_property):
+    faults = Counter()
+    with (
+        spark_session("beside", local_master(2)) as spark,
+        relayed_cluster(tmp_path, zookeeper.address, properties=CLUSTER_PROPERTIES) as cluster,
+        (tmp_path / "history").open("w+") as file,
+        logs_kept(cluster, tmp_path),
+        TableBeside(cluster.bootstrap, TOPIC, tmp_path / "table", spark) as table,
+        JobBeside(cluster, tmp_path / "output") as job,
+        JobBeside(cluster, tmp_path / "output") as same_job,
+        GroupBeside(cluster.zookeeper, TOPIC, PARTITIONS) as group,
+    ):
+        with observed(cluster, file) as (recorder, mover, watches):
+            group.begin()
+            for _, (victim, fault) in zip(rounds, itertools.islice(itertools.cycle(PLAN), MOST_FAULTS), strict=False):
+                assert recorder.await_done(BETWEEN, PATIENCE_S), f"no progress after {faults}"
+                happen(cluster, victim, fault, faults)
+                happen_beside((table, job, same_job), group, faults)
+            assert recorder.await_done(BETWEEN, PATIENCE_S), f"no progress after {faults}"
+        assert_whole(cluster)
+        for each in (table, job, same_job):
+            each.do_last()
+        group.catch_up(file)
+        operations, of_group = history_of(file), group.operations(file)
+        assert table.audited() == []
+        rows, output = list(table.rows()), list(job.rows())
+    leaders = leaders_by_epoch(watches)
+    assert {key: found for key, found in leaders.items() if len(found) > 1} == {}
+    assert_none(check(operations, allowed={Anomaly.WRITE_CYCLE}))
+    assert_none(differences(operations, rows))
+    assert_none(differences(operations, output))
+    assert_none(group_findings(of_group))
+    outcomes = Counter(f"{operation.action} {operation.outcome}" for operation in operations)
+    assert outcomes[f"{Action.TRANSACTION} {Outcome.OK}"]
+    assert outcomes[f"{Action.SEND} {Outcome.OK}"]
+    owned = Counter(f"group's {step.action}s" for operation in of_group for step in operation.ownings())
+    for counted in (outcomes, faults, mover.outcomes, table.ends, job.ends + same_job.ends, owned):
+        for name, number in sorted(counted.items()):
+            record_property(name, number)
+    record_property("leader epochs", len(leaders))
+    record_property("rows of the table", len(rows))
+    record_property("rows of the job", len(output))
+
+
+def happen(cluster, victim, fault, faults):
+    broker = victim(cluster)
+    logger.info("fault %d: %s %s, broker %d", faults.total(), victim.__name__, fault.__name__, broker)
+    fault(cluster, broker)
+    faults[f"{victim.__name__} {fault.__name__}"] += 1
+
+
+def happen_beside(repeated, group, faults):
+    """Loads and runs of the job begin behind the first fault, and now and then a member of the group is killed."""
+    if faults.total() == 1:
+        for each in repeated:
+            each.start()
+    if faults.total() % FAULTS_OF_A_MEMBER == 0:
+        group.replace_oldest()
+
+
+def assert_none(findings):
+    assert not findings, "\n".join(map(str, findings[:20]))
+
+
+@contextlib.contextmanager
+def logs_kept(cluster, folder):
+    """What the brokers have said stays in files."""
+    try:
+        yield
+    finally:
+        for each, broker in cluster.brokers.items():
+            (folder / f"{each}.log").write_text(broker.read_log())
+
+
+def assert_whole(cluster):
+    """All replicas come to be in sync, and have the same bytes."""
+    for topic, index in cluster.all_in_sync():
+        cluster.equal_logs(topic, index)

@@ -1,0 +1,164 @@
+"""Three real brokers and topics with a replica on each: records outlive a broker, and brokers come back."""
+
+import shutil
+import signal
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from millrace.client import Admin, Cluster
+from millrace_support.broker_clusters import awaited, broker_cluster
+
+EVENTS = "events"
+ALL = (1, 2, 3)
+
+
+@pytest.fixture
+def brokers(tmp_path, zookeeper):
+    with broker_cluster(tmp_path, zookeeper.address, properties={"min.insync.replicas": "2"}) as started:
+        yield started
+
+
+def create(brokers, name=EVENTS, partitions=1):
+    with Cluster(brokers.bootstrap) as cluster:
+        Admin(cluster).create_topic(name, partitions, replication_factor=3)
+    for index in range(partitions):
+        brokers.until(lambda one: len(one.isr) == 3, name, index)
+
+
+def produce(brokers, first, count, topic=EVENTS, partition=0):
+    """Sends numbers with acks=all, and returns those that were acknowledged; all of them, in this test."""
+    producer = Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all", "enable.idempotence": True})
+    failed = []
+    for number in range(first, first + count):
+        producer.produce(
+            topic, b"%d" % number, partition=partition, on_delivery=lambda error, _: error and failed.append(error)
+        )
+    assert producer.flush(120) == 0
+    assert failed == []
+
+
+def consume(brokers, count, topic=EVENTS, partition=0):
+    consumer = Consumer(
+        {
+            "bootstrap.servers": brokers.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    found = []
+
+    def look():
+        for message in consumer.consume(count, 0.2):
+            if message.error():
+                raise KafkaException(message.error())
+            found.append(int(message.value()))
+        return found if len(found) >= count else None
+
+    awaited(look, f"{count} records are read")
+    consumer.close()
+    return found
+
+
+def test_every_replica_has_the_same_bytes(brokers):
+    create(brokers)
+    produce(brokers, 0, 2000)
+    assert consume(brokers, 2000) == list(range(2000))
+    assert len(brokers.equal_logs(EVENTS)) > 2000
+
+
+def test_records_outlive_the_leader_which_comes_back_as_a_follower(brokers):
+    create(brokers)
+    produce(brokers, 0, 500)
+    first = brokers.partition(EVENTS).leader
+    brokers.brokers[first].kill()
+    elected = brokers.until(lambda one: one.leader not in (first, -1), EVENTS)
+    produce(brokers, 500, 500)
+    assert consume(brokers, 1000) == list(range(1000))
+    brokers.brokers[first].start()
+    back = brokers.until(lambda one: len(one.isr) == 3, EVENTS)
+    assert back.leader_epoch >= elected.leader_epoch
+    brokers.equal_logs(EVENTS)
+
+
+def test_a_broker_that_stops_hands_its_partitions_over(brokers):
+    create(brokers, partitions=3)
+    produce(brokers, 0, 100)
+    stopped = brokers.partition(EVENTS).leader
+    assert brokers.brokers[stopped].stop() == 0
+    assert brokers.until(lambda one: one.leader not in (stopped, -1), EVENTS).isr != ()
+    produce(brokers, 100, 100)
+    assert consume(brokers, 200) == list(range(200))
+
+
+def test_brokers_that_all_stop_do_not_wait_for_one_another(tmp_path, zookeeper):
+    properties = {"controlled.shutdown.retry.backoff.ms": "600000"}
+    with broker_cluster(tmp_path, zookeeper.address, properties=properties) as brokers:
+        create(brokers, partitions=3)
+        for each in brokers.brokers.values():
+            each.send_signal(signal.SIGTERM)
+        assert [each.stop() for each in brokers.brokers.values()] == [0, 0, 0]
+
+
+def test_the_controller_dies_and_another_broker_goes_on(brokers):
+    create(brokers)
+    controller = brokers.controller()
+    brokers.brokers[controller].kill()
+    awaited(lambda: True if brokers.controller() != controller else None, "another controller")
+    brokers.until(lambda one: one.leader not in (controller, -1), EVENTS)
+    produce(brokers, 0, 100)
+    with Cluster(brokers.bootstrap) as cluster:
+        Admin(cluster).create_topic("later", 4, replication_factor=2)
+    assert consume(brokers, 100) == list(range(100))
+
+
+def test_too_few_in_sync_replicas_refuse_and_take_records_again(brokers):
+    create(brokers)
+    leader = brokers.partition(EVENTS).leader
+    others = [each for each in ALL if each != leader]
+    for each in others:
+        brokers.brokers[each].kill()
+    brokers.until(lambda one: one.isr == (leader,), EVENTS)
+    producer = Producer(
+        {"bootstrap.servers": brokers.brokers[leader].bootstrap, "acks": "all", "message.timeout.ms": 3000}
+    )
+    errors = []
+    producer.produce(EVENTS, b"lost", partition=0, on_delivery=lambda error, _: errors.append(error))
+    producer.flush(30)
+    assert errors[0] is not None
+    brokers.brokers[others[0]].start()
+    brokers.until(lambda one: len(one.isr) == 2, EVENTS)
+    produce(brokers, 0, 50)
+    assert consume(brokers, 50) == list(range(50))
+
+
+def test_a_deleted_topic_goes_from_every_broker(brokers):
+    create(brokers, partitions=2)
+    produce(brokers, 0, 10)
+    with Cluster(brokers.bootstrap) as cluster:
+        Admin(cluster).delete_topic(EVENTS)
+
+    def gone():
+        left = [
+            one
+            for each in brokers.brokers.values()
+            for one in each.data_dir.glob(f"{EVENTS}-*")
+            if "delete" not in one.name
+        ]
+        return True if not left else None
+
+    assert awaited(gone, "no broker has a folder of the topic")
+
+
+def test_a_wiped_replica_is_filled_again(brokers):
+    create(brokers)
+    produce(brokers, 0, 1000)
+    follower = next(each for each in ALL if each != brokers.partition(EVENTS).leader)
+    brokers.brokers[follower].kill()
+    shutil.rmtree(brokers.brokers[follower].data_dir)
+    brokers.brokers[follower].start()
+    brokers.until(lambda one: len(one.isr) == 3, EVENTS)
+    brokers.equal_logs(EVENTS)
+    assert consume(brokers, 1000) == list(range(1000))

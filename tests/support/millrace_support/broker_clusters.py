@@ -1,0 +1,137 @@
+"""Several real brokers of one cluster, for tests of what they do together."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+from uuid import uuid4
+
+from millrace.client import Cluster
+from millrace.client.metadata import Partition, PartitionMetadata
+from millrace.errors import MillraceError
+from millrace.testing.broker import BrokerProcess
+from millrace_support.await_brokers import Serving, await_brokers
+
+T = TypeVar("T")
+B = TypeVar("B", bound="ServingFromDisk")
+DEADLINE_S = 90.0
+PAUSE_S = 0.02
+SESSION_TIMEOUT_MS = 4000
+QUICK = {
+    "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "replica.lag.time.max.ms": "3000",
+    "replica.fetch.wait.max.ms": "100",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+
+
+class ServingFromDisk(Serving, Protocol):
+    """A broker whose logs a test may read."""
+
+    data_dir: Path
+
+
+def awaited(look: Callable[[], T | None], what: str) -> T:
+    """Returns what `look` returns once that is not None. AssertionError, which says `what` has not come, in the end."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (found := look()) is None:
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(PAUSE_S)
+    return found
+
+
+class BrokerCluster(Generic[B]):
+    """Brokers by id, under one ZooKeeper; a broker that a test kills is started again by `brokers[id].start()`."""
+
+    def __init__(self, brokers: Mapping[int, B]) -> None:
+        self.brokers = dict(brokers)
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, for any client."""
+        return ",".join(each.bootstrap for each in self.brokers.values())
+
+    def partition(self, topic: str, index: int = 0) -> PartitionMetadata:
+        """Returns a partition as the first broker that answers describes it."""
+        with Cluster(self.bootstrap) as cluster:
+            return cluster.metadata([topic]).topic(topic).partitions[index]
+
+    def until(self, holds: Callable[[PartitionMetadata], bool], topic: str, index: int = 0) -> PartitionMetadata:
+        """Waits until a partition is as it should be, and returns it."""
+
+        def look() -> PartitionMetadata | None:
+            with contextlib.suppress(MillraceError, LookupError):
+                found = self.partition(topic, index)
+                return found if holds(found) else None
+            return None
+
+        return awaited(look, f"{topic}-{index} becomes as it should be")
+
+    def all_in_sync(self) -> list[Partition]:
+        """Waits until every replica of every partition is in sync, and returns the partitions."""
+        return awaited(self._all_in_sync, "all replicas are in sync")
+
+    def _all_in_sync(self) -> list[Partition] | None:
+        with contextlib.suppress(MillraceError), Cluster(self.bootstrap) as cluster:
+            topics = cluster.metadata().topics.values()
+            found = {(topic.name, index): one for topic in topics for index, one in topic.partitions.items()}
+            return list(found) if all(set(one.isr) == set(one.replicas) for one in found.values()) else None
+        return None
+
+    def log_bytes(self, broker_id: int, topic: str, index: int = 0) -> bytes:
+        """Returns all bytes of a broker's log."""
+        folder = self.brokers[broker_id].data_dir / f"{topic}-{index}"
+        return b"".join(file.read_bytes() for file in sorted(folder.glob("*.log")))
+
+    def equal_logs(self, topic: str, index: int = 0) -> bytes:
+        """Waits until all brokers have the same log of a partition, and returns its bytes."""
+
+        def look() -> bytes | None:
+            contents = {self.log_bytes(each, topic, index) for each in self.brokers}
+            return contents.pop() if len(contents) == 1 else None
+
+        return awaited(look, f"all replicas of {topic}-{index} have the same bytes")
+
+    def controller(self) -> int:
+        """Returns the id of the controller, once there is one."""
+        return awaited(self._controller, "there is a controller")
+
+    def _controller(self) -> int | None:
+        with contextlib.suppress(MillraceError), Cluster(self.bootstrap) as cluster:
+            found = cluster.metadata([]).controller_id
+            return found if found in self.brokers else None
+        return None
+
+
+def end(broker: BrokerProcess) -> None:
+    """Kills a broker for good: the last ones of a cluster have no other broker to hand their partitions to."""
+    broker.kill()
+    broker.close()
+
+
+@contextlib.contextmanager
+def broker_cluster(
+    folder: Path, zookeeper: str, ids: Sequence[int] = (1, 2, 3), properties: Mapping[str, str] | None = None
+) -> Iterator[BrokerCluster[BrokerProcess]]:
+    """Starts brokers in a chroot of their own, at the same time, and yields once each knows of all others.
+
+    Broker 1 is in the rack rack-1, and so on.
+    """
+    chroot = f"{zookeeper}/{uuid4().hex}"
+    settings = {**QUICK, **(properties or {})}
+
+    def start(broker_id: int) -> BrokerProcess:
+        own = {**settings, "broker.rack": f"rack-{broker_id}"}
+        return BrokerProcess(folder / str(broker_id), zookeeper=chroot, broker_id=broker_id, properties=own)
+
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(ids)) as starting:
+        brokers = dict(zip(ids, starting.map(start, ids), strict=True))
+        for each in brokers.values():
+            stack.callback(end, each)
+        await_brokers(set(ids), *brokers.values())
+        yield BrokerCluster(brokers)

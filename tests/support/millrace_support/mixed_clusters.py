@@ -1,0 +1,115 @@
+"""Clusters whose brokers are Apache Kafka 3.9 or Millrace, and become the other one on the same folder and address."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from uuid import uuid4
+
+from millrace.ports import LOOPBACK, free_port
+from millrace.testing.broker import BrokerProcess
+from millrace.testing.kafka import Kafka, KafkaBroker
+from millrace_support.await_brokers import await_brokers
+from millrace_support.broker_clusters import QUICK, BrokerCluster
+
+HEAP = "-Xmx256m"
+SETTINGS = {
+    **QUICK,
+    "zookeeper.session.timeout.ms": "6000",
+    "replica.lag.time.max.ms": "5000",
+    "auto.leader.rebalance.enable": "false",
+    "log.cleaner.enable": "false",  # brokers compact at different times, and logs are compared byte for byte
+    "controlled.shutdown.retry.backoff.ms": "200",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class Software(Enum):
+    """What a broker runs."""
+
+    KAFKA = "Apache Kafka"
+    MILLRACE = "Millrace"
+
+
+class MixedBroker:
+    """A broker with its id, folder and address, which runs one software at a time.
+
+    Args:
+        kafka: The version of Apache Kafka.
+        data_dir: The folder of the logs.
+        zookeeper: `HOST:PORT/chroot`.
+        broker_id: The broker's id in the cluster.
+        properties: Properties for both, by Kafka's names.
+    """
+
+    def __init__(
+        self, kafka: Kafka, data_dir: Path, zookeeper: str, broker_id: int, properties: Mapping[str, str]
+    ) -> None:
+        self.data_dir = data_dir
+        self.bootstrap = f"{LOOPBACK}:{free_port()}"
+        self._kafka = kafka
+        self._zookeeper = zookeeper
+        self._id = broker_id
+        self._properties = properties
+        self._process: KafkaBroker | BrokerProcess | None = None
+
+    @property
+    def process(self) -> KafkaBroker | BrokerProcess:
+        """The process that runs now, or ran last."""
+        assert self._process is not None, "it was started"
+        return self._process
+
+    def start(self, software: Software) -> None:
+        """Starts the broker with this software; it must not be running."""
+        if software is Software.KAFKA:
+            self._process = KafkaBroker(
+                self._kafka,
+                self.data_dir,
+                zookeeper=self._zookeeper,
+                broker_id=self._id,
+                properties=self._properties,
+                listen=self.bootstrap,
+            )
+        else:
+            self._process = BrokerProcess(
+                self.data_dir,
+                zookeeper=self._zookeeper,
+                broker_id=self._id,
+                properties=self._properties,
+                listen=self.bootstrap,
+            )
+
+    def stop(self) -> None:
+        """Stops the broker, unless it has ended; AssertionError where it does not end cleanly."""
+        assert self.process.stop() in (0, 143), self.process.read_log()[-4000:]
+
+    def close(self) -> None:
+        """Ends the broker, whatever runs."""
+        if self._process is not None:
+            self._process.stop()
+
+
+def kafka_of_256_mb(kafka: Kafka) -> Kafka:
+    """Returns the version with a small heap, for several brokers at once."""
+    flags = (flag for flag in kafka.java_flags if not flag.startswith("-Xmx"))
+    return replace(kafka, java_flags=(*flags, HEAP))
+
+
+@contextlib.contextmanager
+def mixed_cluster(
+    kafka: Kafka, folder: Path, zookeeper: str, brokers: Mapping[int, Software], properties: Mapping[str, str]
+) -> Iterator[BrokerCluster[MixedBroker]]:
+    """Starts brokers one after the other, so that the first is the controller, and yields once all know of all."""
+    chroot = f"{zookeeper}/{uuid4().hex}"
+    settings = {**SETTINGS, **properties}
+    small = kafka_of_256_mb(kafka)
+    made = {each: MixedBroker(small, folder / str(each), chroot, each, settings) for each in brokers}
+    with contextlib.ExitStack() as stack:
+        for each, software in brokers.items():
+            stack.callback(made[each].close)
+            made[each].start(software)
+        await_brokers(set(brokers), *made.values())
+        yield BrokerCluster(made)

@@ -1,0 +1,112 @@
+"""What must hold in a simulated cluster, whatever fails; each violation is an anomaly in plain words.
+
+- A leader epoch of a partition has one leader.
+- The high watermark of a leader does not go back in its epoch.
+- What lies below the high watermark of any leader lies at the same offsets on all later ones: readers may have it.
+- What was acknowledged with acks=all is on two replicas then, and at its offset at the end, and wherever it is below a
+  high watermark.
+- In the end all replicas have the same log, and all are in sync.
+
+Logs are compared batch by batch, as bytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from millrace.records.batch import walk
+from millrace.wire.encoder import contents
+from millrace_broker.replication.partition import Partition
+from millrace_broker.storage import Log, TopicPartition
+
+MIN_INSYNC_REPLICAS = 2
+READ_BYTES = 1 << 20
+AFTER_CRC = 21  # what of a batch the leader does not change: attributes and all that follows
+
+
+class Judge:
+    """Looks at brokers while they run, and at the end."""
+
+    def __init__(self) -> None:
+        self.anomalies: list[str] = []
+        self.acknowledged: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._committed: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        self._high_watermarks: dict[tuple[TopicPartition, int, int, int], int] = {}
+
+    def anomaly(self, text: str) -> None:
+        """Notes a violation once."""
+        if text not in self.anomalies:
+            self.anomalies.append(text)
+
+    def acknowledges(self, key: TopicPartition, offset: int, batch: bytes, replicas: Iterable[Log | None]) -> None:
+        """Notes an answer to a write with acks=all; as many replicas as min.insync.replicas asks for must have it.
+
+        A replica whose log is closed is None, and may have it.
+        """
+        payload = batch[AFTER_CRC:]
+        holders = sum(log is None or _payload_at(log, offset) == payload for log in replicas)
+        if holders < MIN_INSYNC_REPLICAS:
+            self.anomaly(f"{key}: offset {offset} is acknowledged, and {holders} replicas have it")
+        if self.acknowledged[key].setdefault(offset, payload) != payload:
+            self.anomaly(f"{key}: offset {offset} is acknowledged twice, for different records")
+        committed = self._committed[key].get(offset)
+        if committed is not None and committed[AFTER_CRC:] != payload:
+            self.anomaly(f"{key}: offset {offset} is acknowledged, but readers have other records there")
+
+    def look_at_leader(self, broker_id: int, start: int, key: TopicPartition, partition: Partition) -> None:
+        """Looks at a partition that a broker leads, in the process that it has started as its `start`-th one."""
+        epoch, high_watermark = partition.leader_epoch, partition.high_watermark
+        leader = self._leaders.setdefault((key, epoch), broker_id)
+        if leader != broker_id:
+            self.anomaly(f"{key}: brokers {leader} and {broker_id} both lead in epoch {epoch}")
+        before = self._high_watermarks.get((key, broker_id, start, epoch), 0)
+        if high_watermark < before:
+            self.anomaly(
+                f"{key}: the high watermark of broker {broker_id} goes back in epoch {epoch}, to {high_watermark}"
+            )
+        if high_watermark > before:
+            self._read(key, broker_id, partition.log, before, high_watermark)
+        self._high_watermarks[key, broker_id, start, epoch] = high_watermark
+
+    def _read(self, key: TopicPartition, broker_id: int, log: Log, begin: int, end: int) -> None:
+        committed = self._committed[key]
+        for offset, batch in batches(log, begin, end):
+            if committed.setdefault(offset, batch) != batch:
+                self.anomaly(f"{key}: readers get other records at offset {offset} from broker {broker_id}")
+
+    def compare(self, key: TopicPartition, replicas: dict[int, Log]) -> None:
+        """Compares the logs of a partition once everything is in sync again."""
+        logs = {
+            broker: dict(batches(log, log.log_start_offset, log.log_end_offset)) for broker, log in replicas.items()
+        }
+        first = next(iter(logs.values()))
+        for broker, found in logs.items():
+            if found != first:
+                self.anomaly(f"{key}: broker {broker} has another log than broker {next(iter(logs))}")
+            if replicas[broker].verify().findings:
+                self.anomaly(f"{key}: the log of broker {broker} is damaged: {replicas[broker].verify().findings}")
+        for offset, payload in self.acknowledged[key].items():
+            if first.get(offset, b"")[AFTER_CRC:] != payload:
+                self.anomaly(f"{key}: what was acknowledged at offset {offset} is lost")
+        for offset, batch in self._committed[key].items():
+            if first.get(offset) != batch:
+                self.anomaly(f"{key}: what readers had at offset {offset} is lost")
+
+
+def _payload_at(log: Log, offset: int) -> bytes:
+    return dict(batches(log, offset, offset + 1)).get(offset, b"")[AFTER_CRC:]
+
+
+def batches(log: Log, begin: int, end: int) -> Iterable[tuple[int, bytes]]:
+    """Yields the base offset and the bytes of the batches of a log that begin from `begin` on and before `end`."""
+    offset, log_end = begin, log.log_end_offset
+    while offset < min(end, log_end):
+        data = bytes(contents(log.read(offset, READ_BYTES, up_to_offset=log_end)))
+        if not data:
+            return
+        for position, header in walk(data):
+            if begin <= header.base_offset < end:
+                yield header.base_offset, data[position : position + header.size_bytes]
+            offset = header.next_offset

@@ -1,0 +1,364 @@
+"""A broker of a simulation: the real tables, logs, fetchers, handlers and controller, on doors that fail.
+
+Its disk is a `CrashFileSystem`, its network and its ZooKeeper are models. `die` leaves what its disk keeps, and `start`
+begins another process with that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+from millrace.addresses import Address
+from millrace.errors import ErrorCode, MillraceError, StorageError
+from millrace.wire.api import ApiKey
+from millrace.wire.messages import UPDATE_METADATA
+from millrace.zk import codec, controller_codec, paths
+from millrace.zk.operations import Create
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo
+from millrace_broker.handlers import (
+    k00_produce,
+    k01_fetch,
+    k02_list_offsets,
+    k04_leader_and_isr,
+    k05_stop_replica,
+    k18_api_versions,
+    k56_alter_partition,
+)
+from millrace_broker.handlers.api import Reply, Request, Services
+from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.replication.controller_fence import ControllerFence
+from millrace_broker.replication.fetch_sessions import FetchSessions
+from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
+from millrace_broker.replication.isr_tables import IsrTables
+from millrace_broker.replication.partition_roles import PartitionRoles
+from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
+from millrace_broker.replication.replica_fetchers import ReplicaFetchers
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.storage import Log, LogManager, TopicPartition
+from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
+from millrace_support.simulation.broker_server import BrokerServer
+from millrace_support.simulation.network import Network
+from millrace_support.simulation.simulated_controller import SimulatedController
+from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
+
+CLUSTER_ID = "simulation-cluster-id0"
+DATA_DIR = "/data"
+LAG_TIME_MAX_MS = 8_000
+SESSION_TIMEOUT_S = 6.0
+FETCH = FetchSettings(wait_max_ms=3_000, max_bytes=1, backoff_ms=1_000, socket_timeout_ms=4_000)  # batch by batch
+LONGEST_NEWS_S = 0.2
+LONGEST_SHUTDOWN_S = 2.0
+CHECKPOINT_S = 2.0
+
+
+class World(NamedTuple):
+    """What all brokers of a simulation share."""
+
+    loop: VirtualTimeLoop
+    clock: VirtualClock
+    chance: Random
+    network: Network
+    zookeeper: ModelZooKeeper
+    log_defaults: Mapping[str, str]
+    brokers: dict[int, SimulatedBroker]
+    look_at: Callable[[SimulatedBroker], None]
+    anomaly: Callable[[str], None]
+
+
+class SimulatedBroker:
+    """One broker. `is_running` says whether its process runs; `is_paused`, that it sleeps."""
+
+    def __init__(self, world: World, broker_id: int) -> None:
+        self.id = broker_id
+        self.world = world
+        self.fs = CrashFileSystem()
+        self.is_running = self.is_paused = self.is_closed = False
+        self.starts = 0
+        self.epoch = -1
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.logs: LogManager
+        self.replicas: ReplicaManager
+        self.session: ModelSession
+        self.controller: SimulatedController
+
+    # Life and death.
+
+    def start(self) -> None:
+        """Starts a process with what the disk has, which serves once it is registered, as no former one is any more."""
+        world = self.world
+        self.is_running, self.is_closed, self.epoch = True, False, -1
+        self.starts += 1
+        self.logs = LogManager(self.fs, world.clock, [DATA_DIR], world.log_defaults, CLUSTER_ID, self.id)
+        self.logs.start()
+        self._wire()
+        self.spawn(self._register())
+        self.spawn(self._chores())
+
+    def die(self, *, power_cut: bool = False, wipe: bool = False) -> None:
+        """Ends the process; with `power_cut` also the machine, and with `wipe` the disk. The session ends later."""
+        self._end_process()
+        self.session.disconnect()
+        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire, self.session)
+        if wipe:
+            self.fs = CrashFileSystem()
+        else:
+            self.fs = self.fs.after_cut(self.world.chance) if power_cut else self.fs.after_kill()
+
+    async def shut_down(self) -> None:
+        """Stops in order: leaders move, logs are closed, the session ends. Goes on where the controller fails."""
+        starts, controller = self.starts, self._controller()
+        if self.epoch >= 0 and controller is not None and self.world.network.passes(self.id, controller.id):
+            moved = asyncio.wrap_future(controller.controller.shut_down(self.id, self.epoch))
+            with suppress(MillraceError, TimeoutError):
+                await asyncio.wait_for(moved, LONGEST_SHUTDOWN_S)
+        if self.is_running and not self.is_paused and self.starts == starts:
+            self._end_process()
+            with suppress(StorageError):  # the disk is full, and the next start recovers the logs
+                self.logs.checkpoints.write_high_watermarks(self.replicas.high_watermarks())
+                self.logs.close(epochs_are_raised=True)
+            self.is_closed = True
+            self.session.close()
+            self.fs = self.fs.after_kill()
+
+    def _end_process(self) -> None:
+        self.is_running = self.is_paused = False
+        self.world.network.die(self.id)
+        for task in self._tasks:
+            task.cancel()
+        for running in self._fetchers._running.values():  # noqa: SLF001  a kill asks no one
+            running.task.cancel()
+        for task in self._roles._at_work:  # noqa: SLF001
+            task.cancel()
+        self.controller.die()
+
+    def pause(self) -> None:
+        """Lets the process sleep; its session may end meanwhile."""
+        self.is_paused = True
+        self.world.network.pause(self.id)
+        self.controller.pause()
+        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire_if_paused, self.session, self.starts)
+
+    def resume(self) -> None:
+        """Wakes the process, which finds out a moment later that its session has ended."""
+        self.is_paused = False
+        self.world.network.resume(self.id)
+        self.controller.resume()
+        self.world.loop.call_later(self.world.chance.uniform(0, 0.5), self.reconnect, self.session)
+
+    def lose_zookeeper(self) -> None:
+        """Cuts the broker off from ZooKeeper, which ends the session in time."""
+        self.session.disconnect()
+        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire_if_lost, self.session)
+
+    def reconnect(self, session: ModelSession) -> None:
+        """Lets the process find ZooKeeper again."""
+        if self.is_running and session is self.session:
+            session.connect()
+
+    def _expire(self, session: ModelSession) -> None:
+        if not session.is_expired:
+            self.world.zookeeper.expire(session)
+
+    def _expire_if_lost(self, session: ModelSession) -> None:
+        if session.is_lost:
+            self._expire(session)
+
+    def _expire_if_paused(self, session: ModelSession, starts: int) -> None:
+        if self.is_paused and self.starts == starts and session is self.session:
+            self._expire(session)
+
+    # The parts.
+
+    def _wire(self) -> None:
+        world, loop = self.world, self.world.loop
+        self._isr_changes = IsrChangeSender(lambda: Sender(self.id, self.epoch), self._controllers_address)
+        self.replicas = ReplicaManager(
+            self.logs,
+            Purgatory(loop.call_later),
+            IsrTables(self.id, world.clock, LAG_TIME_MAX_MS, self._isr_changes),
+        )
+        self.spawn(self._isr_changes._run(self.replicas.isr_answered))  # noqa: SLF001  ends as all its tasks do
+        quota = ReplicationQuota(self.id, world.clock)
+        self._fetchers = ReplicaFetchers(
+            FETCH,
+            FollowingBroker(
+                self.id,
+                lambda: self.epoch,
+                partial(world.network.address, self.id),
+                self.logs,
+                self._went_offline,
+                self.replicas.purgatory.check,
+                quota,
+            ),
+        )
+        self._roles = PartitionRoles(self.id, self.replicas, self._fetchers, (), _topic_config)
+        self.session = ModelSession(world.zookeeper, None, self._zookeeper_changed, self._soon)
+        address_of = partial(world.network.address, self.id)
+        self.controller = SimulatedController(
+            self.session, self.id, address_of, world.clock, world.chance, world.anomaly
+        )
+        session_id = partial(world.chance.randrange, 1, 1 << 30)
+        self._services = cast(
+            "Services",
+            SimpleNamespace(
+                config=BrokerConfig(),
+                clock=world.clock,
+                metadata=MetadataCache(ClusterView(CLUSTER_ID, -1, {}, {})),
+                replicas=self.replicas,
+                broker_id=self.id,
+                fetch_sessions=FetchSessions(100, session_id, self.replicas.changes),
+                errors=Counter(),
+                fence=ControllerFence(lambda: self.epoch),
+                roles=self._roles,
+                leader_quota=quota,
+                controller=self.controller,
+                apis={ApiKey.ALTER_PARTITION: k56_alter_partition.API},
+            ),
+        )
+
+    def open_log(self, key: TopicPartition) -> Log | None:
+        """Returns the log of a partition, also one that a kill has left; None where there is none, or it is closed."""
+        return None if self.is_closed else self.logs.logs().get(key)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a task of the process."""
+        task = self.world.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.world.anomaly(f"broker {self.id}: {task.exception()!r}")
+
+    def _soon(self, tell: Callable[[], None]) -> None:
+        self.world.loop.call_later(self.world.chance.uniform(0, LONGEST_NEWS_S), self._tell, self.starts, tell)
+
+    def _tell(self, starts: int, tell: Callable[[], None]) -> None:
+        if self.is_running and self.starts == starts:
+            if self.is_paused:
+                self._soon(tell)
+                return
+            try:
+                tell()
+            except MillraceError:
+                self._soon(lambda: self._zookeeper_changed(None))
+
+    def _zookeeper_changed(self, changed: frozenset[str] | None) -> None:
+        self.controller.zookeeper_changed(changed)
+
+    async def _register(self) -> None:
+        registration = codec.BrokerRegistration(
+            host=f"broker-{self.id}", port=9092, rack=None, timestamp_ms=self.world.clock.now_ms()
+        )
+        data = codec.encode_broker(registration)
+        while True:
+            try:
+                if (
+                    self.session.register(paths.broker(self.id), data, wait_ms=0, on_registered=self._registered)
+                    is None
+                ):
+                    break
+            except MillraceError:  # cut off from ZooKeeper
+                pass
+            await asyncio.sleep(0.3)
+        self.world.network.listen(self.id, partial(BrokerServer, self._services, HANDLERS, self._look))
+        self.controller.start()
+
+    def _registered(self, czxid: int) -> None:
+        self.epoch = czxid
+
+    def _went_offline(self, topic_partition: TopicPartition) -> None:
+        self.world.anomaly(f"broker {self.id}: {topic_partition} went offline")
+
+    async def _chores(self) -> None:
+        elapsed_s = 0.0
+        while True:
+            await asyncio.sleep(CHECKPOINT_S)
+            elapsed_s += CHECKPOINT_S
+            with suppress(StorageError):  # the disk is full
+                self.logs.checkpoints.write_high_watermarks(self.replicas.high_watermarks())
+            if elapsed_s >= LAG_TIME_MAX_MS / 2000:
+                elapsed_s = 0.0
+                self.replicas.check_in_sync_replicas()
+                self._ask_for_refused_roles()
+
+    def _ask_for_refused_roles(self) -> None:
+        """Does what `ClusterMember` does, without its threads."""
+        if self.replicas.has_refused_roles:
+            event = Create(paths.log_dir_event(), controller_codec.encode_log_dir_failure(self.id), sequential=True)
+            with suppress(MillraceError):  # cut off from ZooKeeper
+                self.session.multi([event])
+
+    def _look(self) -> None:
+        if self.is_running:
+            self.world.look_at(self)
+
+    # What it asks the controller.
+
+    def _controller(self) -> SimulatedBroker | None:
+        """Returns the controller as ZooKeeper names it."""
+        node = self.world.zookeeper.nodes.get(paths.CONTROLLER)
+        return None if node is None else self.world.brokers[controller_codec.decode_controller(node.data).broker_id]
+
+    def _controllers_address(self) -> Address | None:
+        """Returns where the controller listens that the newest metadata names."""
+        controller = self._services.metadata.view.controller_id
+        return self.world.network.address(self.id, controller) if controller in self.world.brokers else None
+
+
+def _topic_config(_: str) -> Mapping[str, str]:
+    return {}
+
+
+def _update_metadata(services: Services, request: Request) -> Reply:
+    """Takes what the controller says of brokers and partitions, as the real handler does."""
+    message = UPDATE_METADATA.decode_request(request.version, request.body)
+    try:
+        services.fence.check(message.controller_epoch, message.broker_epoch)
+    except MillraceError as error:
+        return [UPDATE_METADATA.encode_response(request.version, {"error_code": error.code})]
+    topics = dict(services.metadata.view.topics)
+    for topic in message.topic_states:
+        known = topics.get(topic.topic_name)
+        partitions = {} if known is None else {one.index: one for one in known.partitions}
+        for one in topic.partition_states:
+            partitions[one.partition_index] = PartitionInfo(
+                one.partition_index, one.leader, one.leader_epoch, one.replicas, one.isr
+            )
+        in_order = tuple(partitions[index] for index in sorted(partitions))
+        topics[topic.topic_name] = TopicInfo(topic.topic_name, cast("UUID", topic.topic_id), in_order, {})
+    services.metadata.update(ClusterView(CLUSTER_ID, message.controller_id, {}, topics))
+    services.replicas.take_live_brokers(one.id for one in message.live_brokers)
+    return [UPDATE_METADATA.encode_response(request.version, {"error_code": ErrorCode.NONE})]
+
+
+def _produce(services: Services, request: Request) -> Reply:
+    (reply,) = k00_produce.handle_all(services, [request])
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.FETCH: k01_fetch.handle,
+    ApiKey.LIST_OFFSETS: k02_list_offsets.handle,
+    ApiKey.LEADER_AND_ISR: k04_leader_and_isr.handle,
+    ApiKey.STOP_REPLICA: k05_stop_replica.handle,
+    ApiKey.UPDATE_METADATA: _update_metadata,
+    ApiKey.API_VERSIONS: k18_api_versions.handle,
+    ApiKey.ALTER_PARTITION: k56_alter_partition.handle,
+}

@@ -1,0 +1,193 @@
+"""A simulated broker's controller: the real one, whose events are done on the event loop instead of its own thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+
+from millrace.addresses import Address
+from millrace.clock import Clock
+from millrace.errors import MillraceError
+from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from millrace_broker.controller.active_controller import Channels, ControllerConfig
+from millrace_broker.controller.broker_answers import Answer, role_outcomes, stop_outcomes
+from millrace_broker.controller.broker_channels import OnAnswer
+from millrace_broker.controller.cluster_state import LiveBroker
+from millrace_broker.controller.control_requests import (
+    ControlRequest,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from millrace_broker.controller.controller import Controller, Event
+from millrace_broker.replication.broker_link import BrokerLink
+from millrace_support.model_zookeeper import ModelSession
+
+LONGEST_TURN_S = 0.05
+RETRY_PAUSE_S = 0.3
+TIMEOUT_S = 5.0
+MAX_RESPONSE_BYTES = 1 << 20
+
+AddressOf = Callable[[int], Address]
+
+
+class SimulatedChannels:
+    """Sends control requests to each broker in order, again until it answers or is gone (`BrokerChannels`)."""
+
+    def __init__(self, address_of: AddressOf, on_answer: OnAnswer) -> None:
+        self._address_of = address_of
+        self._on_answer = on_answer
+        self._waiting: dict[int, asyncio.Queue[ControlRequest]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def open(self, broker: LiveBroker) -> None:
+        """Begins to send to a broker that has come."""
+        self._waiting[broker.id] = asyncio.Queue()
+        self._tasks[broker.id] = asyncio.get_running_loop().create_task(self._run(broker, self._waiting[broker.id]))
+
+    def close(self, broker: int) -> None:
+        """Ends what is sent to a broker that has gone."""
+        self._waiting.pop(broker, None)
+        task = self._tasks.pop(broker, None)
+        if task is not None:
+            task.cancel()
+
+    def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
+        """Sends requests after those that were given before."""
+        for request in requests:
+            self._waiting[broker].put_nowait(request)
+
+    def close_all(self) -> None:
+        """Ends everything, as the process dies."""
+        for broker in list(self._tasks):
+            self.close(broker)
+
+    async def _run(self, broker: LiveBroker, waiting: asyncio.Queue[ControlRequest]) -> None:
+        link: BrokerLink | None = None
+        while True:
+            request = await waiting.get()
+            while True:
+                try:
+                    link = await self._linked(broker, link)
+                    self._on_answer(await _exchange(link, broker, request))
+                    break
+                except MillraceError:
+                    await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _linked(self, broker: LiveBroker, link: BrokerLink | None) -> BrokerLink:
+        if link is not None and not link.is_closed:
+            return link
+        return await BrokerLink.connect(
+            self._address_of(broker.id), client_id="", timeout_s=TIMEOUT_S, max_response_bytes=MAX_RESPONSE_BYTES
+        )
+
+
+async def _exchange(link: BrokerLink, broker: LiveBroker, request: ControlRequest) -> Answer:
+    id_, epoch = broker.id, broker.epoch
+    match request:
+        case LeaderAndIsrRequest(roles):
+            taken = await link.request(LEADER_AND_ISR, 7, roles)
+            return Answer(id_, epoch, request, taken.error_code, role_outcomes(request, taken))
+        case UpdateMetadataRequest(metadata):
+            told = await link.request(UPDATE_METADATA, 8, metadata)
+            return Answer(id_, epoch, request, told.error_code, {})
+        case StopReplicaRequest(stops):
+            stopped = await link.request(STOP_REPLICA, 4, stops)
+            return Answer(id_, epoch, request, stopped.error_code, stop_outcomes(stopped))
+
+
+class _Events:
+    """Stands where the controller's queue is: each event is done a moment later, in order."""
+
+    def __init__(self, do: Callable[[Event], None], chance: Random) -> None:
+        self._do = do
+        self._chance = chance
+        self._waiting: deque[Event] = deque()
+        self._is_held = self._is_due = False
+
+    def put(self, event: Event | None) -> None:
+        if event is not None:
+            self._waiting.append(event)
+            self._schedule()
+
+    def hold(self) -> None:
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._is_due and not self._is_held:
+            self._is_due = True
+            asyncio.get_running_loop().call_later(self._chance.uniform(0, LONGEST_TURN_S), self._turn)
+
+    def _turn(self) -> None:
+        self._is_due = False
+        if not self._is_held:
+            self._do(self._waiting.popleft())
+            self._schedule()
+
+
+class SimulatedController(Controller):
+    """The controller of one simulated broker."""
+
+    def __init__(  # noqa: PLR0917  the wiring of a broker, once
+        self,
+        session: ModelSession,
+        broker_id: int,
+        address_of: AddressOf,
+        clock: Clock,
+        chance: Random,
+        anomaly: Callable[[str], None],
+    ) -> None:
+        super().__init__(session, broker_id, ControllerConfig(), _no_connection, clock)  # type: ignore[arg-type]
+        self._address_of = address_of
+        self._anomaly = anomaly
+        self._simulated_events = _Events(self._do, chance)
+        self._events = self._simulated_events  # type: ignore[assignment]
+        self._all_channels: list[SimulatedChannels] = []
+
+    def start(self) -> None:
+        """Begins to claim the role."""
+        self._events.put(self._claim_role)
+
+    def pause(self) -> None:
+        """Sleeps: what is to be done waits."""
+        self._simulated_events.hold()
+
+    def resume(self) -> None:
+        """Wakes up, and goes on with what it was about to do."""
+        self._simulated_events.release()
+
+    def die(self) -> None:
+        """Ends with its process."""
+        self._simulated_events.hold()
+        for channels in self._all_channels:
+            channels.close_all()
+
+    def _do(self, event: Event) -> None:
+        super()._do(lambda: self._observed(event))
+
+    def _observed(self, event: Event) -> None:
+        try:
+            event()
+        except MillraceError:
+            raise
+        except Exception as error:
+            self._anomaly(f"controller {self._broker_id} fails: {error!r}")
+            raise
+
+    def _new_channels(self, on_answer: OnAnswer) -> Channels:
+        channels = SimulatedChannels(self._address_of, on_answer)
+        self._all_channels.append(channels)
+        return channels
+
+    def _pause(self) -> None:
+        """Does not wait: events have pauses between them."""
+
+
+def _no_connection(address: Address) -> object:
+    raise AssertionError(f"channels of a simulation connect to {address} themselves")

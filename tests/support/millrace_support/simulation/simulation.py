@@ -1,0 +1,417 @@
+"""A cluster of five brokers under random faults: `play(seed)` returns its history and what was wrong.
+
+Two partitions of three replicas each, min.insync.replicas=2, elections only of replicas in sync. Producers write with
+acks=all and acks=1, without retries and with distinct values. For a while brokers are killed, sleep, lose ZooKeeper,
+each other, their disks' contents or their power; then everything heals, and the cluster has to come back into sync.
+
+The power goes only where every write is flushed: with an unflushed log, the last replica in sync may lose what it had
+acknowledged, which ZooKeeper mode can't prevent (KIP-966). For the same reason a disk is wiped only while all else is
+well, and nothing else fails before its broker is out of the in-sync replicas.
+
+    PYTHONPATH=tests/support .venv/bin/python -m millrace_support.simulation.simulation 4711 [info]
+
+prints the history of a seed, and with a level also what is logged (docs/simulation.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from millrace.client.producer.link import encode_produce_head, encode_topics
+from millrace.errors import ErrorCode, MillraceError
+from millrace.records.record import NewRecord, encode_batch
+from millrace.wire.api import ApiKey
+from millrace.wire.messages import PRODUCE
+from millrace.zk import codec, paths
+from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.storage import TopicPartition
+from millrace_support.model_zookeeper import ModelZooKeeper
+from millrace_support.simulation.judge import Judge
+from millrace_support.simulation.light_processes import light_processes
+from millrace_support.simulation.network import Network
+from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, SimulatedBroker, World
+from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
+
+TOPIC, TOPIC_ID = "t", UUID(int=7)
+ASSIGNMENT = ((1, 2, 3), (3, 4, 5))
+PARTITIONS = tuple(TopicPartition(TOPIC, index) for index in range(len(ASSIGNMENT)))
+FAULTS_S = 20.0
+WRITTEN_ON_S = 2.5  # once everything works again
+HEALED_WITHIN_S = 60.0
+IN_SYNC_AGAIN_S = 15.0  # a wiped replica may have left and come back, without being seen outside
+PRODUCERS = 2
+LOOKS, LOOKS_AGAIN_S, LONGEST_AIM_S = 50, 0.1, 0.5  # of a fault that waits for a leader's news
+SLOWEST_S = (0.02, 0.3, 1.0)  # of a network; where it is slow, replicas are rarely the same
+PRODUCE_VERSION = 8
+PRODUCE_TIMEOUT_S, PRODUCE_WAIT_MS = 4.0, 3000
+LOG = {
+    "min.insync.replicas": "2", "log.segment.bytes": "2000", "log.index.interval.bytes": "500",
+    "log.retention.ms": "-1",
+}  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """What a simulation has shown; `acknowledged` counts the writes that were answered with success."""
+
+    seed: int
+    anomalies: list[str]
+    history: list[str]
+    acknowledged: int
+
+
+class Simulation:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)  # noqa: S311  it decides faults, no secrets
+        self.loop = VirtualTimeLoop(self.chance)
+        self.clock = VirtualClock(self.loop)
+        self.judge = Judge()
+        self.history: list[str] = []
+        self.zookeeper = ModelZooKeeper()
+        self.network = Network(self.loop, self.chance, slowest_s=self.chance.choice(SLOWEST_S))
+        self.is_flushing = self.chance.random() < 0.5
+        brokers: dict[int, SimulatedBroker] = {}
+        log_defaults = LOG | ({"log.flush.interval.messages": "1"} if self.is_flushing else {})
+        self.world = World(
+            self.loop, self.clock, self.chance, self.network, self.zookeeper, log_defaults, brokers,
+            self._look_at, self.judge.anomaly,
+        )  # fmt: skip
+        for broker in range(1, 6):
+            brokers[broker] = SimulatedBroker(self.world, broker)
+        self.brokers = brokers
+        self._is_over = False
+        self._written = self._acknowledged = 0
+
+    def run(self) -> None:
+        """Plays the whole history."""
+        self.loop.set_exception_handler(self._unexpected)
+        asyncio.set_event_loop(None)
+        try:
+            self.loop.run_until_complete(self._play())
+        finally:
+            self.loop.run_until_complete(_end_tasks())
+            self.loop.close()
+
+    async def _play(self) -> None:
+        for path in paths.PERSISTENT:
+            self.zookeeper.put(path, b"")
+        assignment = codec.TopicAssignment(topic_id=TOPIC_ID, replicas=ASSIGNMENT)
+        self.zookeeper.put(paths.topic(TOPIC), codec.encode_topic(assignment))
+        for broker in self.brokers.values():
+            broker.start()
+        await asyncio.sleep(2)
+        clients = [self.loop.create_task(self._produce(100 + number)) for number in range(PRODUCERS)]
+        await Faults(self).play(FAULTS_S)
+        self.note("all heals")
+        await self._heal()
+        self._is_over = True
+        await asyncio.gather(*clients)
+        if await self._is_in_sync():
+            for index, key in enumerate(PARTITIONS):
+                self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in ASSIGNMENT[index]})
+
+    def note(self, text: str) -> None:
+        """Adds a line to the history."""
+        self.history.append(f"{self.loop.time():8.3f}  {text}")
+
+    def state_of(self, index: int) -> codec.PartitionState | None:
+        """Returns the state of a partition as ZooKeeper has it."""
+        node = self.zookeeper.nodes.get(paths.partition_state(TOPIC, index))
+        return None if node is None else codec.decode_partition_state(node.data)
+
+    def version_of(self, index: int) -> int | None:
+        """Returns the version of a partition's state in ZooKeeper, which each change raises."""
+        node = self.zookeeper.nodes.get(paths.partition_state(TOPIC, index))
+        return None if node is None else node.version
+
+    def _look_at(self, broker: SimulatedBroker) -> None:
+        for key, partition in broker.replicas.partitions.items():
+            self.judge.look_at_leader(broker.id, broker.starts, key, partition)
+
+    def _unexpected(self, _: object, context: dict[str, Any]) -> None:
+        if "exception" in context:  # a task that a dead process has left behind is none
+            self.judge.anomaly(f"{context['message']}: {context['exception']!r}")
+
+    # Clients.
+
+    async def _produce(self, machine: int) -> None:
+        """Writes until the faults are over."""
+        links: dict[int, BrokerLink] = {}
+        self.network.listen(machine, asyncio.Protocol)
+        while not self._is_over:
+            index = self.chance.randrange(len(PARTITIONS))
+            state = self.state_of(index)
+            if state is not None and state.leader >= 0:
+                await self._write(machine, links, index, state.leader)
+            await asyncio.sleep(self.chance.choice((0.05, 0.5, 1.5)))
+
+    async def _write(self, machine: int, links: dict[int, BrokerLink], index: int, leader: int) -> None:
+        self._written += 1
+        value = self._written
+        acks = self.chance.choice([-1, -1, -1, 1])
+        records = [NewRecord(b"%d" % value)] * self.chance.randint(1, 3)
+        batch = encode_batch(records)
+        written = [(TOPIC, index, batch)]
+        message = encode_produce_head(acks, PRODUCE_WAIT_MS, written) + b"".join(encode_topics(written))
+        try:
+            link = links.get(leader)
+            if link is None or link.is_closed:
+                address = self.network.address(machine, leader)
+                links[leader] = link = await BrokerLink.connect(
+                    address, client_id="", timeout_s=PRODUCE_TIMEOUT_S, max_response_bytes=1 << 20
+                )
+            body = await link.exchange(ApiKey.PRODUCE, PRODUCE_VERSION, message)
+        except MillraceError:
+            return
+        (produced,) = PRODUCE.decode_response(PRODUCE_VERSION, body).responses[0].partition_responses
+        answer = ErrorCode(produced.error_code).name
+        self.note(f"value {value} to {index} at {leader}, acks {acks}: {answer}, offset {produced.base_offset}")
+        if produced.error_code == ErrorCode.NONE and acks == -1:
+            self._acknowledged += 1
+            key = PARTITIONS[index]
+            logs = [self.brokers[one].open_log(key) for one in ASSIGNMENT[index]]
+            self.judge.acknowledges(key, produced.base_offset, batch, logs)
+
+    # The end.
+
+    async def _heal(self) -> None:
+        self.network.heal_all()
+        await asyncio.sleep(LONGEST_SHUTDOWN_S + 0.5)
+        for broker in self.brokers.values():
+            broker.fs.capacity_bytes = None
+            if not broker.is_running:
+                broker.start()
+            elif broker.is_paused:
+                broker.resume()
+            else:
+                broker.reconnect(broker.session)
+        await asyncio.sleep(WRITTEN_ON_S)
+
+    async def _is_in_sync(self) -> bool:
+        """Waits until all replicas are in sync, and returns whether they are in time."""
+        deadline = self.loop.time() + HEALED_WITHIN_S
+        while self.loop.time() < deadline:
+            if all(self._is_whole(index) for index in range(len(PARTITIONS))):
+                self.note("in sync again")
+                return True
+            await asyncio.sleep(1)
+        states = [self.state_of(index) for index in range(len(PARTITIONS))]
+        self.judge.anomaly(f"not in sync again {HEALED_WITHIN_S:.0f} s after the faults have ended: {states}")
+        return False
+
+    def _is_whole(self, index: int) -> bool:
+        state, key = self.state_of(index), PARTITIONS[index]
+        if state is None or state.leader < 0 or set(state.isr) != set(ASSIGNMENT[index]):
+            return False
+        leader = self.brokers[state.leader].replicas.partitions.get(key)
+        logs = [self.brokers[one].logs.logs().get(key) for one in ASSIGNMENT[index]]
+        ends = {-1 if log is None else log.log_end_offset for log in logs}
+        return leader is not None and ends == {leader.high_watermark}
+
+
+class Faults:
+    """Breaks things by chance, each for a while."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._chance = simulation.chance
+        self._network = simulation.network
+        self._brokers = simulation.brokers
+        self._under_way = 0
+        self._is_over = False
+
+    async def play(self, duration_s: float) -> None:
+        """Lets faults begin for so long, and does not wait for their ends."""
+        loop = self._simulation.loop
+        end = loop.time() + duration_s
+        kinds: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self._kill, self._kill_leader, self._strike, self._strike, self._shut_down, self._pause, self._cut,
+            self._isolate, self._lose_zookeeper, self._break, self._fill, self._wipe,
+        ]  # fmt: skip
+        while loop.time() < end:
+            await asyncio.sleep(self._chance.uniform(0.2, 2.5))
+            fault = self._chance.choice(kinds)
+            if fault == self._wipe:
+                await fault()
+            else:
+                self._under_way += 1
+                loop.create_task(fault()).add_done_callback(self._ended)
+        await asyncio.sleep(0)
+        self._is_over = True
+
+    def _ended(self, _: object) -> None:
+        self._under_way -= 1
+
+    async def _lasts(self, longest_s: float = 12.0) -> bool:
+        """Waits a while; returns whether the fault is to be mended then, as not everything has healed already."""
+        await asyncio.sleep(self._chance.uniform(0.3, longest_s))
+        return not self._is_over
+
+    def _one(self) -> SimulatedBroker | None:
+        well = [one for one in self._brokers.values() if one.is_running and not one.is_paused]
+        return self._chance.choice(well) if well else None
+
+    async def _kill_leader(self) -> None:
+        await self._end_leader(self._chance.randrange(len(PARTITIONS)))
+
+    async def _end_leader(self, index: int) -> None:
+        state = self._simulation.state_of(index)
+        leader = None if state is None else self._brokers.get(state.leader)
+        if leader is not None and leader.is_running and not leader.is_paused:
+            await self._end(leader)
+
+    async def _strike(self) -> None:
+        """Kills a leader soon after there is another one, or others are in sync; after a while in any case."""
+        index = self._chance.randrange(len(PARTITIONS))
+        before = self._simulation.version_of(index)
+        for _ in range(LOOKS):
+            await asyncio.sleep(LOOKS_AGAIN_S)
+            if self._simulation.version_of(index) != before:
+                await asyncio.sleep(self._chance.uniform(0, LONGEST_AIM_S))
+                break
+        if not self._is_over:
+            await self._end_leader(index)
+
+    async def _kill(self) -> None:
+        broker = self._one()
+        if broker is not None:
+            await self._end(broker)
+
+    async def _end(self, broker: SimulatedBroker) -> None:
+        power_cut = self._simulation.is_flushing and self._chance.random() < 0.5
+        self._simulation.note(f"broker {broker.id} {'loses power' if power_cut else 'is killed'}")
+        broker.die(power_cut=power_cut)
+        if await self._lasts() and not broker.is_running:
+            self._simulation.note(f"broker {broker.id} starts")
+            broker.start()
+
+    async def _shut_down(self) -> None:
+        broker = self._one()
+        if broker is None:
+            return
+        self._simulation.note(f"broker {broker.id} shuts down")
+        await broker.shut_down()
+        if await self._lasts() and not broker.is_running:
+            self._simulation.note(f"broker {broker.id} starts")
+            broker.start()
+
+    async def _fill(self) -> None:
+        broker = self._one()
+        if broker is None:
+            return
+        self._simulation.note(f"the disk of broker {broker.id} is full")
+        broker.fs.capacity_bytes = broker.fs.used_bytes + self._chance.randrange(500)
+        if await self._lasts():
+            self._simulation.note(f"the disk of broker {broker.id} has room again")
+            broker.fs.capacity_bytes = None
+
+    async def _pause(self) -> None:
+        broker = self._one()
+        if broker is None:
+            return
+        starts = broker.starts
+        self._simulation.note(f"broker {broker.id} sleeps")
+        broker.pause()
+        if await self._lasts() and broker.is_paused and broker.starts == starts:
+            self._simulation.note(f"broker {broker.id} wakes up")
+            broker.resume()
+
+    async def _cut(self) -> None:
+        one, other = self._chance.sample(sorted(self._brokers), 2)
+        await self._cut_off([(one, other)])
+
+    async def _isolate(self) -> None:
+        one = self._chance.choice(sorted(self._brokers))
+        await self._cut_off([(one, other) for other in self._brokers if other != one])
+
+    async def _cut_off(self, pairs: list[tuple[int, int]]) -> None:
+        self._simulation.note(f"cut off: {pairs}")
+        for pair in pairs:
+            self._network.cut(*pair)
+        if await self._lasts():
+            self._simulation.note(f"connected again: {pairs}")
+            for pair in pairs:
+                self._network.heal(*pair)
+
+    async def _lose_zookeeper(self) -> None:
+        broker = self._one()
+        if broker is None:
+            return
+        session = broker.session
+        self._simulation.note(f"broker {broker.id} loses ZooKeeper")
+        broker.lose_zookeeper()
+        if await self._lasts():
+            self._simulation.note(f"broker {broker.id} has ZooKeeper again")
+            broker.reconnect(session)
+
+    async def _break(self) -> None:
+        self._simulation.note("a connection breaks")
+        self._network.break_one()
+
+    async def _wipe(self) -> None:
+        """Wipes a disk, and has nothing else fail before its broker is out of the in-sync replicas."""
+        broker = self._one()
+        states = [self._simulation.state_of(index) for index in range(len(PARTITIONS))]
+        if broker is None or self._under_way or any(state is None or len(state.isr) < 3 for state in states):
+            return
+        self._simulation.note(f"broker {broker.id} loses its disk")
+        broker.die(wipe=True)
+        await asyncio.sleep(self._chance.uniform(0.3, 10))
+        broker.start()
+        out_by = self._simulation.loop.time() + IN_SYNC_AGAIN_S
+        while self._simulation.loop.time() < out_by and self._is_in_sync(broker.id):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
+    def _is_in_sync(self, broker: int) -> bool:
+        states = map(self._simulation.state_of, range(len(PARTITIONS)))
+        return any(state is not None and broker in state.isr for state in states)
+
+
+async def _end_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Trace(logging.Handler):
+    """Adds what brokers and controllers log to the history of a simulation."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self._simulation = simulation
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._simulation.note(f"    {record.module}: {record.getMessage()}")
+
+
+def play(seed: int, level: int | None = None) -> Outcome:
+    """Plays the history of a seed; with a level of `logging`, what is logged from that level on is in the history."""
+    simulation = Simulation(seed)
+    root, trace = logging.getLogger(), _Trace(simulation)
+    level_before = root.level
+    if level is None:
+        logging.disable()
+    else:
+        root.setLevel(level)
+        root.addHandler(trace)
+    try:
+        with light_processes():
+            simulation.run()
+    finally:
+        logging.disable(logging.NOTSET)
+        root.removeHandler(trace)
+        root.setLevel(level_before)
+    return Outcome(seed, simulation.judge.anomalies, simulation.history, simulation._acknowledged)  # noqa: SLF001
+
+
+if __name__ == "__main__":
+    shown = play(int(sys.argv[1]), logging.getLevelNamesMapping()[sys.argv[2].upper()] if sys.argv[2:] else None)
+    print(*shown.history, *shown.anomalies, sep="\n")  # noqa: T201

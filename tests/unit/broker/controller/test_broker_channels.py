@@ -1,0 +1,60 @@
+"""A channel of the controller: what fails is sent again, whatever the failure is, and in order."""
+
+import queue
+from typing import NamedTuple
+
+import pytest
+
+from millrace.addresses import Address
+from millrace.errors import AnswerLostError
+from millrace.zk.controller_codec import Endpoint
+from millrace_broker.controller.broker_channels import BrokerChannels
+from millrace_broker.controller.cluster_state import LiveBroker
+from millrace_broker.controller.control_requests import UpdateMetadataRequest
+
+WAIT_S = 60
+BROKER = LiveBroker(7, 100, (Endpoint("PLAINTEXT", "PLAINTEXT", "host", 9092),))
+
+
+class Taken(NamedTuple):
+    error_code: int = 0
+
+
+class Connections:
+    """Connections that fail in turn as they are told to; then each request is answered."""
+
+    def __init__(self, *failures):
+        self.failures = list(failures)
+        self.made = 0
+        self.sent = []
+
+    def connect(self, address):
+        assert address == Address("host", 9092)
+        self.made += 1
+        return self
+
+    def request(self, api, fields):
+        self.sent.append(fields["controller_epoch"])
+        if self.failures:
+            raise self.failures.pop(0)
+        return Taken()
+
+    def close(self):
+        """Closes nothing."""
+
+
+def update(number):
+    return UpdateMetadataRequest({"controller_id": 1, "controller_epoch": number, "live_brokers": []})
+
+
+@pytest.mark.parametrize("failure", [AnswerLostError("lost"), OSError("no route"), KeyError("a fault of the code")])
+def test_a_request_is_sent_again_on_another_connection_and_the_next_ones_follow(failure, caplog):
+    answers, connections = queue.Queue(), Connections(failure, failure)
+    channels = BrokerChannels(connections.connect, answers.put)
+    channels.open(BROKER)
+    channels.send(7, [update(1), update(2)])
+    assert [answers.get(timeout=WAIT_S).request for _ in range(2)] == [update(1), update(2)]
+    channels.close(7)
+    assert (connections.sent, connections.made) == ([1, 1, 1, 2], 3)
+    assert caplog.text.count("broker 7 is asked again and again") == 1
+    assert ("Traceback" in caplog.text) is not isinstance(failure, AnswerLostError)

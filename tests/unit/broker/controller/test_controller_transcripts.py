@@ -1,0 +1,399 @@
+"""Transcripts of a controller: events on lines that begin with `>`; what it tells the brokers is indented below.
+
+    > start 1 2 3                     these brokers are registered, and the controller starts
+    > up 4, > down 4, > bounce 4      a broker comes, goes, or has started again before the controller saw it go
+    > moves 4                         a broker changes its endpoints without a restart
+    > topic t 1,2,3 2,3,1             a topic is created, with the replicas of each partition
+    > partitions t 1,2,3 2,3,1 3,1,2  a topic gets partitions
+    > adopt t 2@105:2,1,3             a topic is adopted: of each partition the leader, its epoch, and the replicas
+    > delete t                        someone asks for a topic's deletion
+    > isr t-0 1,2                     the leader asks for these in-sync replicas; `by=2`, `epoch=3`, `version=4` lie
+    > written t-0 1,2                 the leader writes them to ZooKeeper itself, with a notification
+    > meddle t-0 1                    a state is written by others, without a notification
+    > shutdown 1                      a broker announces that it stops; `epoch=9` lies
+    > prefer t-0 t-1                  a tool asks for the election of preferred replicas
+    > elect t-0, > elect unclean t-0  a client asks for an election, and what it comes to
+    > rebalance                       the leaders' balance is checked
+    > move t-0=4,5 t-1=2,3            a tool writes a reassignment
+    > cancel t-0                      a client cancels one
+    > config t unclean                replicas of a topic may be elected that are not in sync
+    > answer 1 deleted                a broker has done what StopReplica asked for; `failed` says that it could not, and
+                                      `epoch=1` that it was an earlier registration of the broker
+    > disk 1 t-0                      a broker has lost the data directory of a replica, or without one has all again
+    > ids 1                           a broker asks for a block of producer ids
+    > another                         another broker becomes the controller
+    > restart 2 3                     this one becomes the controller again, and starts; so have these brokers before
+
+Partitions without a change in an event are not told of below it. The last lines of each event are the states of the
+partitions that have changed.
+"""
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from millrace.errors import ErrorCode, NotControllerError
+from millrace.zk import codec, controller_codec, paths
+from millrace.zk.operations import Create, Delete, Refused
+from millrace_broker.cluster.adopted_states import adopted_states
+from millrace_broker.cluster.controller_claim import claim_controller
+from millrace_broker.cluster.view import PartitionInfo, TopicInfo
+from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
+from millrace_broker.controller.alter_partition import IsrProposal, TopicIdPartition
+from millrace_broker.controller.broker_answers import Answer
+from millrace_broker.controller.cluster_state import LeaderAndIsr
+from millrace_broker.controller.control_requests import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from millrace_broker.controller.controller_store import ControllerStore
+from millrace_broker.metrics import ElectionCounts
+from millrace_broker.storage import TopicPartition
+from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
+
+TRANSCRIPTS = sorted((Path(__file__).parents[3] / "transcripts" / "controller").glob("*.txt"))
+CONTROLLER = 1
+NOW_MS = 1_700_000_000_000
+
+
+def ids(text):
+    return tuple(map(int, text.split(",")))
+
+
+def shown(brokers):
+    return ",".join(map(str, brokers)) or "none"
+
+
+def partition(text):
+    topic, _, index = text.rpartition("-")
+    return TopicPartition(topic, int(index))
+
+
+def role(topic, state):
+    moved = [
+        f"{word} {shown(state[name])}"
+        for word, name in (("adding", "adding_replicas"), ("removing", "removing_replicas"))
+        if state[name]
+    ]
+    flags = [*moved, *(["new"] if state["is_new"] else []), *(["recovering"] if state["leader_recovery_state"] else [])]
+    isr = f"isr {shown(state['isr'])} of {shown(state['replicas'])}"
+    facts = f"leader {state['leader']}, epoch {state['leader_epoch']}, {isr}"
+    return f"{topic}-{state['partition_index']} ({', '.join([facts, *flags])})"
+
+
+def metadata(topic, state):
+    offline = f", offline {shown(state['offline_replicas'])}" if state["offline_replicas"] else ""
+    return f"{topic}-{state['partition_index']} (leader {state['leader']}{offline})"
+
+
+def stop(topic, state):
+    delete = ", delete" if state["delete_partition"] else ""
+    return f"{topic}-{state['partition_index']} (epoch {state['leader_epoch']}{delete})"
+
+
+def asked(request):
+    """Returns the partitions that a request names."""
+    return [
+        TopicPartition(topic["topic_name"], state["partition_index"])
+        for topic in request.fields["topic_states"]
+        for state in topic["partition_states"]
+    ]
+
+
+def told(request):
+    one = {LeaderAndIsrRequest: role, UpdateMetadataRequest: metadata, StopReplicaRequest: stop}[type(request)]
+    topics = request.fields["topic_states"]
+    lines = [one(topic["topic_name"], state) for topic in topics for state in topic["partition_states"]]
+    if isinstance(request, UpdateMetadataRequest):
+        lines = [f"brokers {shown(each['id'] for each in request.fields['live_brokers'])}", *lines]
+    return f"{type(request).__name__.removesuffix('Request')} {' '.join(lines)}"
+
+
+class Channels:
+    def __init__(self):
+        self.open_to = {}
+        self.sent = []
+        self.round, self.last = 0, 0
+
+    def open(self, broker):
+        assert broker.id not in self.open_to
+        self.open_to[broker.id] = broker.epoch
+
+    def close(self, broker):
+        del self.open_to[broker]
+
+    def send(self, broker, requests):
+        self.round += broker <= self.last  # what is sent together goes to one broker after the other
+        self.last = broker
+        for request in requests:
+            assert request.fields["broker_epoch"] == self.open_to[broker]
+            self.sent.append((self.round, broker, request))
+
+
+class Stage:
+    """Plays one transcript."""
+
+    def __init__(self, config):
+        self.config = config
+        self.zookeeper = ModelZooKeeper()
+        self.session = ModelSession(self.zookeeper, CONTROLLER)
+        self.lines = []
+        self.stops = []
+        self.topics = 0
+
+    def play(self, line):
+        event, *words = line.split()
+        plain = [word for word in words if not re.match(r"(by|epoch|version)=", word)]
+        options = dict(word.split("=", 1) for word in words if word not in plain)
+        before = dict(self.active.cluster.leaders) if event != "start" else {}
+        try:
+            getattr(self, f"on_{event}")(*plain, **options)
+        except NotControllerError:
+            self.say("not the controller any more")
+        self.tell()
+        for key, state in sorted(self.active.cluster.leaders.items()):
+            if before.get(key) != state and event != "another":
+                (node,) = self.session.nodes([paths.partition_state(*key)])
+                assert node.version == state.partition_epoch
+                self.say(f"[{key} leader {state.leader}, epoch {state.leader_epoch}, isr {shown(state.isr)}]")
+        for key in sorted(before.keys() - self.active.cluster.leaders.keys()):
+            assert self.session.tree(paths.topic(key.topic)) == []
+            self.say(f"[{key} is gone]")
+
+    def say(self, text):
+        self.lines.append(f"    {text}")
+
+    def tell(self):
+        """Writes each request once, with all brokers that get it together; they come in their order."""
+        sent, self.channels.sent = self.channels.sent, []
+        brokers = {}
+        for sent_round, broker, request in sent:
+            brokers.setdefault((sent_round, told(request)), []).append(broker)
+            if isinstance(request, StopReplicaRequest):
+                self.stops.append((broker, request))
+        for (_, text), receivers in brokers.items():
+            self.say(f"{shown(receivers)} <- {text}")
+
+    def register(self, broker):
+        data = codec.encode_broker(codec.BrokerRegistration(host="h", port=9092, rack=None, timestamp_ms=NOW_MS))
+        self.zookeeper.put(paths.broker(broker), data, session_id=100 + broker)
+
+    def begin(self):
+        claim = claim_controller(self.session, CONTROLLER, NOW_MS)
+        self.channels = Channels()
+        self.active = ActiveController(
+            Role(CONTROLLER, claim.epoch),
+            self.config,
+            ControllerStore(self.session, claim),
+            self.channels,
+            ElectionCounts(),
+        )
+        self.active.start()
+
+    def on_start(self, *brokers):
+        for broker in brokers:
+            self.register(int(broker))
+        self.begin()
+
+    def on_another(self):
+        self.session.multi([Delete(paths.CONTROLLER)])
+        claim_controller(ModelSession(self.zookeeper, 2), 2, NOW_MS)
+
+    def on_restart(self, *bounced):
+        if self.session.exists(paths.CONTROLLER):
+            self.session.multi([Delete(paths.CONTROLLER)])
+        for broker in bounced:
+            self.zookeeper.delete(paths.broker(int(broker)))
+            self.register(int(broker))
+        self.begin()
+
+    def on_up(self, *brokers):
+        for broker in brokers:
+            self.register(int(broker))
+        self.active.read_brokers()
+
+    def on_down(self, *brokers):
+        for broker in brokers:
+            self.zookeeper.delete(paths.broker(int(broker)))
+        self.active.read_brokers()
+
+    def on_moves(self, broker):
+        path = paths.broker(int(broker))
+        self.zookeeper.put(path, self.zookeeper.nodes[path].data.replace(b"9092", b"9192"))
+        self.active.read_brokers()
+
+    def on_bounce(self, broker):
+        self.zookeeper.delete(paths.broker(int(broker)))
+        self.on_up(broker)
+
+    def write_topic(self, name, replicas):
+        (node,) = self.session.nodes([paths.topic(name)])
+        self.topics += node is None
+        topic_id = UUID(int=self.topics) if node is None else codec.decode_topic(node.data).topic_id
+        assignment = codec.TopicAssignment(topic_id=topic_id, replicas=tuple(map(ids, replicas)))
+        self.zookeeper.put(paths.topic(name), codec.encode_topic(assignment))
+
+    def on_topic(self, name, *replicas):
+        self.write_topic(name, replicas)
+        self.active.read_topics()
+
+    on_partitions = on_topic
+
+    def on_adopt(self, name, *words):
+        self.topics += 1
+        self.session.ensure(paths.TOPICS)
+        partitions = [
+            PartitionInfo(index, int(leader), int(epoch), ids(replicas), (int(leader),))
+            for index, word in enumerate(words)
+            for leader, epoch, replicas in [re.split("[@:]", word)]
+        ]
+        topic = TopicInfo(name, UUID(int=self.topics), tuple(partitions), {})
+        assignment = codec.TopicAssignment(
+            topic_id=topic.topic_id, replicas=tuple(one.replicas for one in topic.partitions)
+        )
+        (controller_epoch,) = self.session.nodes([paths.CONTROLLER_EPOCH])
+        creation = Create(paths.topic(name), codec.encode_topic(assignment))
+        assert not isinstance(self.session.multi([creation, *adopted_states(topic, controller_epoch)]), Refused)
+        self.active.read_topics()
+
+    def on_delete(self, *names):
+        for name in names:
+            self.zookeeper.put(paths.delete_topic(name), b"")
+        self.active.read_deletions()
+        left = self.session.children(paths.DELETE_TOPICS)
+        self.say(f"requests left: {' '.join(left) or 'none'}")
+
+    def on_isr(self, name, isr, by=None, epoch=None, version=None):
+        key = partition(name)
+        state = self.active.cluster.leaders.get(key, LeaderAndIsr(1, 0, ()))
+        leader = state.leader if by is None else int(by)
+        proposal = IsrProposal(
+            leader,
+            state.leader_epoch if epoch is None else int(epoch),
+            state.partition_epoch if version is None else int(version),
+            dict.fromkeys(ids(isr), -1),
+            0,
+        )
+        broker_epoch = self.active.cluster.brokers[leader].epoch
+        topic = self.active.cluster.topics.get(key.topic)
+        asked = TopicIdPartition(UUID(int=99) if topic is None else topic.topic_id, key.partition)
+        outcome = self.active.alter_partitions(leader, broker_epoch, {asked: proposal})[asked]
+        self.say(
+            outcome.name if isinstance(outcome, ErrorCode) else f"accepted in partition epoch {outcome.partition_epoch}"
+        )
+
+    def write_isr(self, key, isr):
+        (node,) = self.session.nodes([paths.partition_state(*key)])
+        fields = codec.decode_partition_state(node.data)
+        state = codec.PartitionState(leader=fields.leader, leader_epoch=fields.leader_epoch, isr=ids(isr))
+        self.zookeeper.put(paths.partition_state(*key), codec.encode_partition_state(state))
+
+    def on_written(self, name, isr):
+        key = partition(name)
+        self.write_isr(key, isr)
+        change = f"{paths.ISR_CHANGES}/isr_change_0000000000"
+        self.zookeeper.put(change, controller_codec.encode_partitions([tuple(key)]))
+        self.active.read_isr_changes()
+        assert not self.session.exists(change)
+
+    def on_meddle(self, name, isr):
+        self.write_isr(partition(name), isr)
+
+    def on_shutdown(self, broker, epoch=None):
+        epoch = self.active.cluster.brokers[int(broker)].epoch if epoch is None else int(epoch)
+        left = self.active.shut_down(int(broker), epoch)
+        self.say(left.name if isinstance(left, ErrorCode) else f"still leads {' '.join(map(str, left)) or 'nothing'}")
+
+    def on_prefer(self, *names):
+        keys = [tuple(partition(name)) for name in names]
+        self.zookeeper.put(paths.PREFERRED_ELECTION, controller_codec.encode_partitions(keys))
+        self.active.read_preferred_elections()
+        assert not self.session.exists(paths.PREFERRED_ELECTION)
+
+    def on_elect(self, *words):
+        names = [word for word in words if word != "unclean"]
+        outcomes = self.active.elect([partition(name) for name in names] or None, is_unclean="unclean" in words)
+        self.say(" ".join(f"{key}: {code.name}" for key, code in sorted(outcomes.items())))
+
+    def on_rebalance(self):
+        self.active.rebalance_leaders()
+
+    def on_move(self, *moves):
+        targets = dict(move.split("=") for move in moves)
+        data = controller_codec.encode_reassignment({tuple(partition(name)): ids(to) for name, to in targets.items()})
+        self.zookeeper.put(paths.REASSIGNMENT, data)
+        self.active.read_reassignments()
+        assert not self.session.exists(paths.REASSIGNMENT)
+        self.say_assignments(targets)
+
+    def on_cancel(self, *names):
+        outcomes = self.active.reassign({partition(name): None for name in names})
+        self.say(" ".join(outcome.name for outcome in outcomes.values()))
+        self.say_assignments(names)
+
+    def say_assignments(self, names):
+        for name in names:
+            topic = codec.decode_topic(self.session.get(paths.topic(partition(name).topic)))
+            index = partition(name).partition
+            adding, removing = topic.adding_replicas.get(index, ()), topic.removing_replicas.get(index, ())
+            self.say(f"{name} on {shown(topic.replicas[index])}, adding {shown(adding)}, removing {shown(removing)}")
+
+    def on_config(self, name, word):
+        assert word == "unclean"
+        config = codec.encode_config({"unclean.leader.election.enable": "true"})
+        self.zookeeper.put(paths.topic_config(name), config)
+
+    def on_answer(self, broker, word, epoch=None):
+        stops = [request for to, request in self.stops if to == int(broker)]
+        self.stops = [one for one in self.stops if one[0] != int(broker)]
+        epoch = self.active.cluster.brokers[int(broker)].epoch if epoch is None else int(epoch)
+        for request in stops:
+            error = ErrorCode.NONE if word == "deleted" else ErrorCode.KAFKA_STORAGE_ERROR
+            self.active.answered(Answer(int(broker), epoch, request, 0, dict.fromkeys(asked(request), error)))
+        left = self.session.children(paths.DELETE_TOPICS)
+        self.say(f"requests left: {' '.join(left) or 'none'}")
+
+    def on_disk(self, broker, *names):
+        event = f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000000"
+        self.zookeeper.put(event, controller_codec.encode_log_dir_failure(int(broker)))
+        self.active.read_log_dir_events()
+        assert not self.session.exists(event)
+        (request,) = [one for *_, one in self.channels.sent if isinstance(one, LeaderAndIsrRequest)]
+        self.tell()
+        outcomes = dict.fromkeys(asked(request), ErrorCode.NONE)
+        outcomes |= dict.fromkeys(map(partition, names), ErrorCode.KAFKA_STORAGE_ERROR)
+        epoch = self.active.cluster.brokers[int(broker)].epoch
+        self.active.answered(Answer(int(broker), epoch, request, 0, outcomes))
+
+    def on_ids(self, broker):
+        block = self.active.allocate_producer_ids(int(broker), self.active.cluster.brokers[int(broker)].epoch)
+        self.say(f"{block.start} to {block.stop - 1}")
+
+
+def played(text):
+    lines, stage = [], Stage(ControllerConfig())
+    for line in text.splitlines():
+        if line.startswith("set "):
+            stage = Stage(ControllerConfig(deletes_topics="delete=off" not in line))
+        if line.startswith(">"):
+            stage.lines = []
+            stage.play(line[1:])
+            lines += [line, *stage.lines]
+        elif not line.startswith("    "):
+            lines.append(line)
+    return "\n".join([*lines, ""])
+
+
+def test_there_are_transcripts():
+    assert TRANSCRIPTS
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_a_transcript_is_what_happens(path, pytestconfig):
+    text = path.read_text(encoding="utf-8")
+    if pytestconfig.getoption("--rewrite-transcripts"):
+        path.write_text(played(text), encoding="utf-8")
+    assert played(text) == path.read_text(encoding="utf-8")

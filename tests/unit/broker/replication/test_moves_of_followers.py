@@ -1,0 +1,151 @@
+"""Logs of followed partitions that move between data directories, while they are fetched, cut off and deleted."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.replication.isr_tables import IsrTables
+from millrace_broker.replication.log_dir_mover import LogDirMover
+from millrace_broker.replication.partition_roles import PartitionRoles
+from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
+from millrace_broker.replication.replica_fetchers import ReplicaFetchers
+from millrace_broker.replication.replica_manager import ReplicaManager
+from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.replication.roles import EPOCH_DURING_DELETE, PartitionState, StopState
+from millrace_broker.storage import LogManager, TopicPartition
+from millrace_support.clock import ManualClock
+from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.leading_broker import LeadingBroker, LedLog
+from millrace_support.scripted_broker import ScriptedBroker
+from millrace_support.until import until
+
+ME, OTHER, THIRD = 1, 2, 3
+TOPIC_ID = UUID(int=7)
+T0 = TopicPartition("t", 0)
+SMALL_SEGMENTS = {"segment.bytes": "500"}
+FAST = 1e12
+
+
+def logs_in(*folders):
+    logs = LogManager(CrashFileSystem(), ManualClock(), list(folders), {}, "c" * 22, ME)
+    logs.start()
+    return logs
+
+
+def appended(log, count, epoch):
+    for number in range(count):
+        log.append(encode_batch([NewRecord(b"%d of %d" % (number, epoch))]), leader_epoch=epoch)
+
+
+def content(log):
+    return b"".join(segment.read_at(0, segment.size_bytes) for segment in log.segments)
+
+
+class Broker:
+    """Follows in two data directories; moves wait for `may_copy`."""
+
+    def __init__(self):
+        self.logs = logs_in("/data", "/more")
+        self.replicas = ReplicaManager(
+            self.logs, Purgatory(asyncio.get_running_loop().call_later), IsrTables(ME, ManualClock())
+        )
+        self.addresses = {}
+        quota = ReplicationQuota(ME, ManualClock(), lambda: FAST)
+        following = FollowingBroker(
+            ME, lambda: -1, self.addresses.get, self.logs, self.replicas.offline.add, lambda _: None, quota
+        )
+        fetchers = ReplicaFetchers(FetchSettings(backoff_ms=1, wait_max_ms=10), following)
+        self.mover = LogDirMover(self.logs, self.replicas, lambda _old, _new: None, lambda: FAST)
+        self.roles = PartitionRoles(ME, self.replicas, fetchers, (self.mover,), lambda _: SMALL_SEGMENTS)
+
+    async def follow(self, leader, epoch):
+        state = PartitionState(T0, TOPIC_ID, leader, epoch, (leader,), epoch, (ME, OTHER, THIRD))
+        await self.roles.in_turn(lambda: self.roles.become([state]))
+
+    @property
+    def log(self):
+        return self.replicas.followed[T0].log
+
+    def move(self):
+        """Begins to move the log to the other folder; returns that."""
+        target = "/more" if self.log.directory.startswith("/data") else "/data"
+        self.mover.move(T0, target)
+        return target
+
+
+@asynccontextmanager
+async def leader_of(broker, broker_id, log, epoch):
+    async with ScriptedBroker(LeadingBroker([LedLog(log, TOPIC_ID, epoch)]).answer) as socket:
+        broker.addresses[broker_id] = socket.address
+        yield
+
+
+def played(scenario):
+    async def whole():
+        broker = Broker()
+        try:
+            await scenario(broker)
+        finally:
+            await broker.mover.close()
+            await broker.roles.close()
+
+    asyncio.run(asyncio.wait_for(whole(), 120))
+
+
+def test_a_followed_log_moves_and_is_fetched_further():
+    async def scenario(broker):
+        log = logs_in("/data").create(T0, TOPIC_ID, {})
+        appended(log, 40, epoch=1)
+        async with leader_of(broker, OTHER, log, 1):
+            await broker.follow(OTHER, 1)
+            await until(lambda: broker.log.log_end_offset == 40 == broker.log.high_watermark)
+            target = broker.move()
+            appended(log, 20, epoch=1)
+            await until(lambda: broker.log.directory.startswith(target))
+            assert broker.log.high_watermark >= 40
+            appended(log, 5, epoch=1)
+            await until(lambda: content(broker.log) == content(log))
+            assert broker.log.leader_epochs.entries == log.leader_epochs.entries
+            assert broker.mover.copies() == {}
+
+    played(scenario)
+
+
+def test_what_another_leader_has_cut_off_is_not_in_the_copy():
+    async def scenario(broker):
+        old, new = (logs_in("/data").create(T0, TOPIC_ID, {}) for _ in range(2))
+        for log in (old, new):
+            appended(log, 30, epoch=1)
+        appended(old, 30, epoch=2)
+        appended(new, 10, epoch=3)
+        async with leader_of(broker, OTHER, old, 2), leader_of(broker, THIRD, new, 3):
+            await broker.follow(OTHER, 2)
+            await until(lambda: broker.log.log_end_offset == 60)
+            async with broker.mover._turn:  # the copy has begun, and waits
+                target = broker.move()
+                (copy,) = broker.mover.copies().values()
+                await asyncio.to_thread(copy.catch_up, broker.log, FAST)
+                assert copy.end_offset == 60
+                await broker.follow(THIRD, 3)
+                await until(lambda: content(broker.log) == content(new))
+            await until(lambda: broker.log.directory.startswith(target))
+            assert content(broker.log) == content(new)
+            assert broker.log.leader_epochs.entries == new.leader_epochs.entries
+
+    played(scenario)
+
+
+def test_the_move_of_a_log_that_is_deleted_ends():
+    async def scenario(broker):
+        await broker.follow(OTHER, 1)
+        async with broker.mover._turn:
+            broker.move()
+            stop = StopState(T0, EPOCH_DURING_DELETE, deletes=True)
+            await broker.roles.in_turn(lambda: broker.roles.stop([stop]))
+            assert broker.mover.copies() == {}
+        await until(lambda: not broker.mover._tasks)
+        assert broker.logs.get(T0) is None
+
+    played(scenario)

@@ -1,0 +1,50 @@
+"""The replica from which a consumer reads: as Kafka's RackAwareReplicaSelector chooses."""
+
+import pytest
+
+from millrace_broker.replication.in_sync_replicas import Election, InSyncReplicas, ReadReplica
+from millrace_broker.replication.read_replica import in_rack
+
+RACKS = {1: "a", 2: "b", 3: "b", 4: None}
+LEADER = 1
+
+
+@pytest.mark.parametrize(
+    ("rack", "followers", "chosen"),
+    [
+        ("a", [ReadReplica(9, 9, 2)], None),
+        ("b", [ReadReplica(9, 9, 2)], 2),
+        ("c", [ReadReplica(9, 9, 2), ReadReplica(9, 9, 4)], None),
+        ("b", [], None),
+        ("b", [ReadReplica(9, 1, 2), ReadReplica(8, 9, 3)], 2),
+        ("b", [ReadReplica(9, 1, 2), ReadReplica(9, 2, 3)], 3),
+        ("b", [ReadReplica(9, 1, 3), ReadReplica(9, 1, 2), ReadReplica(99, 9, 4)], 3),
+        ("b", [ReadReplica(9, 1, 7), ReadReplica(1, 1, 2)], 2),
+    ],
+)
+def test_the_best_follower_in_the_consumers_rack_is_chosen(rack, followers, chosen):
+    assert in_rack(rack, LEADER, followers, RACKS.get) == chosen
+
+
+def test_followers_count_that_are_in_sync_and_have_the_offset():
+    election = Election(1, (1, 2, 3, 4), frozenset({1, 2, 3}), 5, 0, 100, 0)
+    table = InSyncReplicas(election, 1, 1000, {1, 2, 3, 4}, now_ms=0)
+    assert table.read_replicas(0) == [], "nothing is known of their logs"
+    table.fetched(2, 50, 10, log_start_offset=20)
+    table.fetched(3, 100, 20, log_start_offset=0)
+    table.fetched(4, 90, 20, log_start_offset=0)  # not in sync
+    having = {offset: [one.broker_id for one in table.read_replicas(offset)] for offset in (0, 20, 50, 51, 100, 101)}
+    assert having == {0: [3], 20: [2, 3], 50: [2, 3], 51: [3], 100: [3], 101: []}
+
+
+def test_the_low_watermark_is_that_of_live_followers():
+    election = Election(1, (1, 2, 3), frozenset({1, 2, 3}), 5, 0, 100, 0)
+    table = InSyncReplicas(election, 1, 1000, {1, 2, 3}, now_ms=0)
+    assert table.low_watermark(30) == -1
+    assert table.fetched(2, 100, 10, log_start_offset=20).moves_low_watermark
+    assert not table.fetched(2, 100, 10, log_start_offset=20).moves_low_watermark
+    table.fetched(3, 100, 10, log_start_offset=5)
+    assert table.low_watermark(30) == 5
+    table.eligible({1, 2}, 20)
+    assert table.low_watermark(30) == 20
+    assert table.low_watermark(10) == 10
