@@ -449,6 +449,9 @@ def test_offsets_by_command(cluster, where, topic, join, tmp_path):
         reset = json.loads(run(*arguments, *options).stdout)
         assert reset["is_executed"] is changed
         assert {(one["now"], one["new"]) for one in reset["partitions"]} == {(5, 2)}
+    mistyped = run("offsets", "import", f"{topic}-", str(exported), "--store", "zookeeper", *where)
+    assert str(mistyped.exception) == f"group {topic}- does not exist; --create makes one"
+    assert f"{topic}-" not in run("groups", "list", *where).stdout
     imported = run("offsets", "import", topic, str(exported), "--store", "zookeeper", *where)
     assert imported.exit_code == 0, imported.output
     back = run("offsets", "export", topic, "--store", "zookeeper", *where)

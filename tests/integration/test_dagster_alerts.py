@@ -10,7 +10,7 @@ from dagster._core.errors import DagsterUserCodeProcessError
 
 from millrace_pipelines.defs.alerts.sensor import alerts_sensor
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_support.declared import cluster_of, ticked
+from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of, ticked
 
 TABLE = dg.AssetKey(["millrace", "table", "flights"])
 
@@ -60,28 +60,35 @@ def instance(request, tmp_path):
         yield instance
 
 
-@pytest.fixture
-def tick(hook, instance):
-    """Runs a tick after the last one, and returns what it says."""
-    millrace = MillraceResource(
-        bootstrap="127.0.0.1:1",
-        admin_url="",
-        warehouse_dir="/nowhere",
-        schema_dir="",
-        master="",
-        dagster_url="http://dagster:3000",
-    )
-    sensor = alerts_sensor(cluster_of(""), hook.url)
+MILLRACE = MillraceResource(
+    bootstrap="127.0.0.1:1",
+    admin_url="",
+    warehouse_dir="/nowhere",
+    schema_dir="",
+    master="",
+    dagster_url="http://dagster:3000",
+)
+
+
+def first_tick(hook, instance, declared=""):
+    """Makes the first tick of a cluster's sensor, and returns what makes the next one and returns what it says."""
+    sensor = alerts_sensor(cluster_of(declared), hook.url)
     cursor = None
 
     def run():
         nonlocal cursor
-        result = ticked(sensor, instance, millrace, cursor)
+        result = ticked(sensor, instance, MILLRACE, cursor)
         cursor = result.cursor
         return result.skip_reason.skip_message
 
     assert run() == "alerts begin with what happens from now on"
     return run
+
+
+@pytest.fixture
+def tick(hook, instance):
+    """Runs a tick after the last one, and returns what it says."""
+    return first_tick(hook, instance)
 
 
 def load(instance, *, fails="", late="", key=TABLE, tags=None):
@@ -138,21 +145,47 @@ def test_what_another_cluster_does_is_not_told(hook, instance, tick):
     assert tick() == "0 alerts sent"
 
 
-def test_a_job_without_assets_is_the_clusters_by_its_name(hook, instance, tick):
+REPAIRS = ("reload", "backfill", "replay", "erase")
+
+
+def test_of_two_clusters_whose_names_begin_alike_each_tells_of_its_own_jobs(hook, instance):
+    clusters = [cluster_of(f"cluster: {name}\n{LOAD_ALL}", "flights") for name in ("a", "a_b")]
+    tick, tick_of_other = (first_tick(hook, instance, f"cluster: {one.name}") for one in clusters)
+    both = dg.Definitions.merge(*(definitions_of(one, MILLRACE) for one in clusters))
+    for number, cluster in enumerate(("a_b", "a")):
+        for repair in REPAIRS[number:]:
+            job = both.resolve_job_def(f"{cluster}_{repair}")
+            given = {"topics": ["whether"]} | ({"keys": ["UA"]} if repair == "erase" else {})
+            config = {"ops": {node.name: {"config": given} for node in job.nodes}}
+            job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+    assert (tick(), tick_of_other()) == ("3 alerts sent", "4 alerts sent")
+    assert [(sent["cluster"], sent["job"]) for sent in hook.taken] == [
+        *(("a", f"a_{repair}") for repair in REPAIRS[1:]),
+        *(("a_b", f"a_b_{repair}") for repair in REPAIRS),
+    ]
+    assert {sent["description"].split(": ")[-1] for sent in hook.taken} == {
+        "no topic of a that becomes a table",
+        "no topic of a_b that becomes a table",
+    }
+
+
+def test_a_job_of_ones_own_is_the_clusters_by_its_tag(hook, instance, tick):
     @dg.op
     def fail():
         raise ValueError("no such topic")
 
-    for name in ("millrace_reload", "other_reload"):
-        job = dg.GraphDefinition(name=name, node_defs=[fail]).to_job(name)
+    for name, cluster in (("one", "millrace"), ("two", "other"), ("millrace_three", None)):
+        tags = {} if cluster is None else {"millrace/cluster": cluster}
+        job = dg.GraphDefinition(name=name, node_defs=[fail]).to_job(name, tags=tags)
         job.execute_in_process(instance=instance, raise_on_error=False)
     assert tick() == "1 alert sent"
-    assert hook.taken[0]["text"].startswith("millrace: a run of millrace_reload failed: ValueError: no such topic\n")
+    assert hook.taken[0]["text"].startswith("millrace: a run of one failed: ValueError: no such topic\n")
 
 
 def end(instance, *, cancels):
     """Ends a run as Dagster's run monitoring does, or as a person."""
-    run = instance.create_run_for_job(dg.GraphDefinition(name="millrace_erase", node_defs=[]).to_job())
+    job = dg.GraphDefinition(name="erase", node_defs=[]).to_job()
+    run = instance.create_run_for_job(job, tags={"millrace/cluster": "millrace"})
     instance.report_run_canceling(run, message=cancels)
     instance.report_run_canceled(run)
 

@@ -18,7 +18,9 @@ from millrace_pipelines.defs.loads.history import table_history_sensor
 from millrace_pipelines.defs.loads.runs import RETRY_AFTER_MS, UNFINISHED, load_runs
 from millrace_pipelines.defs.loads.sensors import new_records_sensor, table_lag_sensor
 from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD
 from millrace_pipelines.warehouse import LoadOptions, load_topic
+from millrace_support.dagster_checks import counts_now
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of, ticked
 
 pytestmark = pytest.mark.usefixtures("warm_loads")
@@ -209,11 +211,14 @@ def test_what_is_shown_of_loads_by_dagster_and_by_hand(instance, millrace, send,
     options = LoadOptions(topic="events", table=millrace.table_dir("events"), bootstrap=millrace.bootstrap)
     load_topic(replace(options, master=millrace.master))
     found = ticked(table_history, instance, millrace)
-    [event] = found.asset_events
+    event, *checks = found.asset_events
     assert event.asset_key == EVENTS
     assert event.metadata["rows"].value == 2
     assert event.metadata["dagster/row_count"].value == 3
-    instance.report_runless_asset_event(event)
+    assert {check.check_name for check in checks if check.passed} == {check.value for check in AFTER_EACH_LOAD}
+    for reported in found.asset_events:
+        instance.report_runless_asset_event(reported)
+    assert all(counts_now(instance, EVENTS, check.value) for check in AFTER_EACH_LOAD)
     for cursor in (found.cursor, None):
         again = ticked(table_history, instance, millrace, cursor)
         assert isinstance(again, dg.SkipReason) or again.asset_events == []

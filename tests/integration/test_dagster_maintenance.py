@@ -11,10 +11,12 @@ import pytest
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
+from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 from millrace_pipelines.defs.compaction.assets import compaction_asset
 from millrace_pipelines.defs.recovery.assets import recovery_check_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.retention.assets import retention_asset
+from millrace_pipelines.http import ServiceUnreachableError
 from millrace_support.warm_python import cold_programs
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -263,6 +265,20 @@ def test_a_broker_that_is_killed_while_it_compacts_completes_the_next_request(tm
         assert metadata["bytes after"].value < metadata["bytes before"].value
         _, [check] = materialize(recovery_check, resource_of(broker))
         assert check.passed
+
+
+def test_several_brokers_are_asked_and_their_partitions_reported_together(tmp_path):
+    with BrokerProcess(tmp_path / "1") as first, BrokerProcess(tmp_path / "2") as second:
+        for broker, topic in ((first, "one"), (second, "two")):
+            with Cluster(broker.bootstrap) as cluster:
+                Admin(cluster).create_topic(topic, 1)
+        both = AdminEndpoint(f"{first.admin_url}, {second.admin_url}", "")
+        for topics, found in (([], ["one", "two"]), (["two"], ["two"]), (["t*", "one"], ["one", "two"])):
+            report = both.verify(topics, dry_run=False)
+            assert [one["topic"] for one in report["partitions"]] == found
+            assert report["seconds"] >= 0
+        with pytest.raises(ServiceUnreachableError, match="/maintenance/verify"):
+            AdminEndpoint(f"{first.admin_url},http://127.0.0.1:1", "").verify([], dry_run=True)
 
 
 @pytest.fixture

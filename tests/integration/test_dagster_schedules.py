@@ -33,7 +33,7 @@ def workspace(tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_PROJECT_DIR", str(tmp_path))
     monkeypatch.setenv("MILLRACE_BOOTSTRAP", "127.0.0.1:1")
     monkeypatch.setenv("MILLRACE_WAREHOUSE_DIR", str(tmp_path / "warehouse"))
-    write_instance(str(tmp_path / "dagster"), 4266)
+    write_instance(str(tmp_path / "dagster"), 4266, 4267)
     target = ModuleTarget("millrace_pipelines.definitions", None, str(tmp_path), "millrace")
     with (
         dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance,

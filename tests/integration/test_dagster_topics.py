@@ -13,6 +13,7 @@ from millrace.records.record import NewRecord
 from millrace_pipelines.declaration.state import read_topics, write_topics
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topics.sensors import topics_sensor
+from millrace_support.dagster_checks import counts_now
 from millrace_support.declared import cluster_of, definitions_of, ticked
 
 
@@ -173,6 +174,40 @@ def test_a_topic_that_is_not_as_declared_fails_its_check(cluster, instance, mill
         )
         [evaluation] = result.get_asset_check_evaluations()
         assert (evaluation.description, evaluation.passed) == (sentence, settings == fits)
+
+
+def test_the_check_of_a_declared_topic_counts_after_a_report_of_its_offsets(cluster, instance, millrace, tick):
+    declared = "tables: [{topic: flights, partitions: 2}, {topic: plain}]"
+    for name in ("flights", "plain"):
+        Admin(cluster).create_topic(name, 2)
+    topic = dg.AssetKey(["millrace", "topic", "flights"])
+    first = tick(declared=declared)
+    report(instance, first)
+    assert [check.check_name for check in first.asset_events if isinstance(check, dg.AssetCheckEvaluation)] == [
+        "as_declared"
+    ]
+    assert counts_now(instance, topic, "as_declared")
+
+    SyncProducer(cluster).send("flights", 0, [NewRecord(b"1")])
+    second = tick(first.cursor, declared)
+    assert [type(event) for event in second.asset_events] == [dg.AssetMaterialization]
+    report(instance, second)
+    assert counts_now(instance, topic, "as_declared"), "no run has made a check since, and none has reported offsets"
+
+    job = definitions_of(cluster_of(declared), millrace).resolve_implicit_global_asset_job_def()
+    selection = {dg.AssetCheckKey(topic, "as_declared")}
+    job.get_subset(asset_selection=set(), asset_check_selection=selection).execute_in_process(
+        instance=instance, resources={"millrace": millrace}
+    )
+    SyncProducer(cluster).send("flights", 0, [NewRecord(b"2")])
+    report(instance, tick(second.cursor, declared))
+    assert counts_now(instance, topic, "as_declared")
+
+
+def report(instance, result):
+    """Reports what a tick found, as the daemon does."""
+    for event in result.asset_events:
+        instance.report_runless_asset_event(event)
 
 
 def test_without_the_broker_the_tick_fails_with_one_sentence_and_no_topic_is_gone(broker, tick, millrace, state):

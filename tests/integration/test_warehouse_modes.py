@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from millrace.client import Admin, Cluster, SyncProducer
@@ -42,6 +43,7 @@ from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.upkeep.compact import compact
 from millrace_pipelines.warehouse.upkeep.policy import UpkeepPolicy, checkpoint, upkeep
 from millrace_pipelines.warehouse.upkeep.vacuum import vacuum
+from millrace_support.loads import Loads
 
 FS = OsFileSystem()
 SCHEMA = {"fields": [{"name": "name", "type": "string"}]}
@@ -243,6 +245,44 @@ def test_a_reload_replaces_a_range_in_one_commit(spark, events, tmp_path):
     assert read_ledger(options.table).partitions == before
     assert audit(options.table) == []
     assert load_topic(options, spark=spark).version is None
+
+
+def test_a_reload_mends_what_something_else_deleted_or_doubled(spark, events, tmp_path):
+    options = events.options(tmp_path / "t")
+    for _ in range(2):
+        events.send(*((key(n), b"%d" % n) for n in range(60)))
+        load_topic(options, spark=spark)
+    DeltaTable(options.table).delete("partition = 0 and offset in (3, 40)")
+    lost = "partition 0, offsets 0-29: 29 rows and dead letters, the loads say 30; not there: 3"
+    assert audit(options.table) == [lost, lost.replace("0-29", "30-59").replace(": 3", ": 40")]
+    reload_topic(options, Selection(from_offset=20, until_offset=50), spark=spark)
+    assert audit(options.table) == [lost]
+    reload_topic(options, Selection(partitions=(0,), until_offset=5), spark=spark)
+    assert audit(options.table) == []
+    Loads(options.table).add([7])
+    assert "partition 0: 1 offsets are doubled: 7" in audit(options.table)
+    reload_topic(options, Selection(until_offset=20), spark=spark)
+    assert audit(options.table) == []
+    assert offsets(options.table) == events.all_offsets()
+
+
+def test_a_reload_mends_what_was_deleted_of_a_table_with_letters_and_erased_keys(spark, events, tmp_path):
+    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "integer"}))
+    values = (b'{"n": 1}', b'{"n": 5000000000}', b"?")
+    events.send(*((key(n), values[n // 2 % 3]) for n in range(60)))
+    load_topic(options, spark=spark)
+    letters = dead_letters_dir(options.table)
+    before = offsets(options.table) + offsets(letters)
+    declared(tmp_path, {"name": "n", "type": "long"})
+    DeltaTable(options.table).delete("partition = 0 and offset = 9")
+    DeltaTable(letters).delete("partition = 1 and offset = 8")
+    assert len(audit(options.table)) == 2
+    reload_topic(options, Selection(from_offset=5, until_offset=20), spark=spark)
+    assert audit(options.table) == []
+    assert offsets(options.table) + offsets(letters) == before
+    assert erase(options.table, [key(6), key(7)], FS).rows == 2
+    reload_topic(options, Selection(from_offset=0), spark=spark)
+    assert audit(options.table) == []
 
 
 def test_partitioned_tables_keep_their_folders_and_replayed_letters_count_once(spark, events, tmp_path):

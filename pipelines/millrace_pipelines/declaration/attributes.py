@@ -193,7 +193,7 @@ class ClusterDeclaration(_Declared):
     Attributes:
         cluster: The first part of the asset keys; it tells the clusters of one Dagster instance apart.
         bootstrap: `HOST:PORT` of a broker; by default the environment variable MILLRACE_BOOTSTRAP.
-        admin_url: The broker's admin endpoint; by default MILLRACE_ADMIN_URL.
+        admin_url: The admin endpoint of each broker, with commas between; by default MILLRACE_ADMIN_URL.
         zookeeper: `HOST:PORT[,…][/chroot]`, for downstream jobs; by default MILLRACE_ZOOKEEPER.
         warehouse: The folder of the tables, or s3://bucket/path; by default MILLRACE_WAREHOUSE_DIR.
         master: Spark's master; by default MILLRACE_SPARK_MASTER.

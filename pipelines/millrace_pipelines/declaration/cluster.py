@@ -17,6 +17,7 @@ from millrace_pipelines.declaration.keys import AssetKeys, asset_keys
 
 RAW = TableDeclaration(pattern=".*")
 TOPIC = "{topic}"
+CLUSTER_TAG = "millrace/cluster"
 GROUP_END = re.compile(r"[._-]")
 NO_GROUP_CHARACTERS = re.compile(r"[^a-zA-Z0-9_]")
 
@@ -59,6 +60,11 @@ class DeclaredCluster:
     tables: tuple[DeclaredTable, ...]
     reload_since: date
     has_zookeeper: bool
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of its jobs that have no assets: other names may begin with the cluster's, too."""
+        return {CLUSTER_TAG: self.name}
 
     @property
     def loaded(self) -> tuple[DeclaredTable, ...]:

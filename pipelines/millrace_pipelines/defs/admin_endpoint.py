@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Literal, NamedTuple, TypedDict, cast
 
 from millrace.errors import PlatformError
@@ -12,6 +13,7 @@ from millrace_pipelines.http import ServiceUnreachableError, UnsuccessfulStatusE
 MAINTENANCE_TIMEOUT_S = 3600.0
 TOKEN_VARIABLE = "MILLRACE_ADMIN_TOKEN"  # noqa: S105 -- the name of the variable
 UNAUTHORIZED = 401
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 FIRST_SERVER_ERROR = 500
 
 
@@ -103,8 +105,11 @@ class VerifyReport(TypedDict):
 class AdminEndpoint(NamedTuple):
     """The endpoint at `url`, `http://HOST:PORT`, and the token that it asks for, "" for none.
 
+    Several brokers are several URLs with commas between. Each of them does what is asked, one after the other, and the
+    report has all their partitions.
+
     Each request names topics, or patterns of them, and none for all; a dry run reports what would be done. It raises
-    ServiceUnreachableError where the broker does not answer, MaintenanceRefusedError where it refuses.
+    ServiceUnreachableError where a broker does not answer, MaintenanceRefusedError where it refuses.
     """
 
     url: str
@@ -125,15 +130,19 @@ class AdminEndpoint(NamedTuple):
     def _maintain(
         self, action: Literal["retention", "compaction", "verify"], topics: list[str], **options: bool
     ) -> dict[str, Json]:
-        url = f"{self.url}/maintenance/{action}"
+        urls = [one.strip() for one in self.url.split(",")]
+        wanted: Json = [*topics] if len(urls) == 1 else [_pattern(one) for one in topics]
+        return _together([self._maintain_one(url, action, {"topics": wanted, **options}) for url in urls])
+
+    def _maintain_one(self, broker_url: str, action: str, body: dict[str, Json]) -> dict[str, Json]:
+        url = f"{broker_url}/maintenance/{action}"
         advice = "is the broker up, and is this the address of its admin endpoint (MILLRACE_ADMIN_URL)?"
-        body: Json = {"topics": [*topics], **options}
         try:
             report = post_json(url, body, timeout_s=MAINTENANCE_TIMEOUT_S, advice=advice, token=self._checked_token())
         except UnsuccessfulStatusError as error:
             if error.status >= FIRST_SERVER_ERROR:
                 raise
-            raise MaintenanceRefusedError(self._refusal(action, error)) from error
+            raise MaintenanceRefusedError(self._refusal(broker_url, action, error)) from error
         if not isinstance(report, dict):
             raise ServiceUnreachableError(f"{url}: the answer is no report: {str(report)[:200]}; {advice}")
         return report
@@ -146,16 +155,29 @@ class AdminEndpoint(NamedTuple):
             )
         return token
 
-    def _refusal(self, action: str, error: UnsuccessfulStatusError) -> str:
+    def _refusal(self, url: str, action: str, error: UnsuccessfulStatusError) -> str:
         if error.status == UNAUTHORIZED and not self.token.strip():
-            return f"the broker's admin endpoint {self.url} asks for a token, and {TOKEN_VARIABLE} is not set"
+            return f"the broker's admin endpoint {url} asks for a token, and {TOKEN_VARIABLE} is not set"
         if error.status == UNAUTHORIZED:
             return (
-                f"the broker's admin endpoint {self.url} refuses the token; {TOKEN_VARIABLE} must be what the broker's "
+                f"the broker's admin endpoint {url} refuses the token; {TOKEN_VARIABLE} must be what the broker's "
                 "property admin.token says"
             )
         reason = _error_of(error.content)
         return str(error) if reason is None else f"the broker refuses {action}: {reason}"
+
+
+def _pattern(topic: str) -> str:
+    """Returns a pattern for a name alone: a broker refuses names that it has no log of, which another one may have."""
+    return f"[{topic[:1]}]{topic[1:]}" if TOPIC_NAME.fullmatch(topic) else topic
+
+
+def _together(reports: list[dict[str, Json]]) -> dict[str, Json]:
+    """Returns the report of all brokers; "seconds" are those of all together."""
+    if len(reports) == 1:
+        return reports[0]
+    partitions = [partition for one in reports for partition in cast("list[Json]", one["partitions"])]
+    return {"seconds": sum(cast("float", one["seconds"]) for one in reports), "partitions": partitions}
 
 
 def _error_of(content: bytes) -> str | None:

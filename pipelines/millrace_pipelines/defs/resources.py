@@ -19,7 +19,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
 
     Attributes:
         bootstrap: `HOST:PORT` of a broker.
-        admin_url: The broker's admin endpoint, `http://HOST:PORT`.
+        admin_url: The broker's admin endpoint, `http://HOST:PORT`; those of several brokers with commas between.
         admin_token: The token of the admin endpoint; if empty, that of the environment variable MILLRACE_ADMIN_TOKEN,
             which keeps it out of all that Dagster shows.
         warehouse_dir: The folder of the tables, or s3://bucket/path.

@@ -25,7 +25,7 @@ from millrace_pipelines.downstream.job import MicroBatchJob
 from millrace_pipelines.downstream.limits import check_log, is_without_records
 from millrace_pipelines.downstream.output import Committed, Output, Span, again_when_stale
 from millrace_pipelines.downstream.pending import Pending
-from millrace_pipelines.spark.brokers import TopicSource, brokers_of, describe_topic, log_offsets
+from millrace_pipelines.spark.brokers import TopicSource, brokers_of, check_ends, describe_topic, log_offsets
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,9 @@ def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Cloc
     log = log_offsets(source, description.partitions)
     output = Output(options.output, job, description.topic_id, fs, clock)
     output.prepare(log)
-    lost = check_log(job, output.next_offsets(log), log, accept_lost_offsets=options.accept_lost_offsets)
+    reached = output.next_offsets(log)
+    log = check_ends(source, log, reached)
+    lost = check_log(job, reached, log, accept_lost_offsets=options.accept_lost_offsets)
     output.pass_over(lost)
     return output, {partition: offsets.end_offset for partition, offsets in log.items()}
 

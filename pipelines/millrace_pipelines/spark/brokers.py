@@ -16,6 +16,7 @@ from millrace.client.fetched import FetchedData, IsolationLevel
 from millrace.client.log_offsets import LogOffsets as LogOffsets  # noqa: PLC0414  part of this door
 from millrace.client.log_offsets import read_log_offsets
 from millrace.client.metadata import ClusterMetadata
+from millrace.errors import MillraceError
 from millrace.records.batch import walk
 from millrace_pipelines.spark.choices import Isolation
 
@@ -94,9 +95,26 @@ class Brokers:
             for (_, partition), offsets in found.items()
         }
 
+    def newest_log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
+        """Returns what `log_offsets` does, by the newest leaders that any broker knows; `epoch_end` asks these, too.
+
+        A broker that the others can't reach may take itself for a leader that it is no longer. ClientError where one of
+        the brokers can't answer, as it could know of a newer leader.
+        """
+        cluster = self._connected()
+        metadata = cluster.newest_metadata([topic])
+        wanted = [(topic, partition) for partition in partitions]
+        found = read_log_offsets(cluster, wanted, self._isolation, metadata=metadata)
+        return {partition: _offsets_or_raise(offsets) for (_, partition), offsets in found.items()}
+
     def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> int:
         """Returns where a leader epoch ends in a partition's log; -1 where the broker doesn't know it."""
         return self._consumer().epoch_end(topic, partition, leader_epoch).end_offset
+
+    def epoch_ends(self, topic: str, leader_epochs: Mapping[int, int]) -> dict[int, int]:
+        """Returns where each partition's log ends in its leader epoch, for those epochs that the brokers know."""
+        ends = {partition: self.epoch_end(topic, partition, epoch) for partition, epoch in leader_epochs.items()}
+        return {partition: end_offset for partition, end_offset in ends.items() if end_offset >= 0}
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """Returns the first offset whose record is not older than the time; None where all are older."""
@@ -120,11 +138,12 @@ class Brokers:
         )
 
     def _log_offsets_alone(self, topic: str, partition: int) -> LogOffsets:
-        consumer = self._consumer()
-        start_offset = consumer.earliest(topic, partition)
-        return LogOffsets(
-            start_offset, consumer.latest(topic, partition, self._isolation), consumer.latest(topic, partition)
-        )
+        cluster = self._connected()
+
+        def attempt() -> LogOffsets:
+            return _offsets_or_raise(*read_log_offsets(cluster, [(topic, partition)], self._isolation).values())
+
+        return cluster.until_it_passes(attempt)
 
     def _consumer(self) -> SimpleConsumer:
         return SimpleConsumer(self._connected())
@@ -133,6 +152,12 @@ class Brokers:
         if self._cluster is None:
             self._cluster = Cluster(self._bootstrap)
         return self._cluster
+
+
+def _offsets_or_raise(offsets: LogOffsets | MillraceError) -> LogOffsets:
+    if isinstance(offsets, MillraceError):
+        raise offsets
+    return offsets
 
 
 def brokers_of(source: TopicSource) -> Brokers:
@@ -152,14 +177,25 @@ def log_offsets(source: TopicSource, partitions: Iterable[int]) -> dict[int, Log
         return brokers.log_offsets(source.topic, partitions)
 
 
+def check_ends(source: TopicSource, log: Mapping[int, LogOffsets], reached: Mapping[int, int]) -> dict[int, LogOffsets]:
+    """Returns a topic's offsets again, as the newest leader tells them where a log ends below what was read of it.
+
+    Args:
+        source: The topic.
+        log: What its leaders have told.
+        reached: By partition, the offset up to which the log has been read.
+    """
+    short = [one for one, offsets in log.items() if offsets.log_end < reached.get(one, 0)]
+    if not short:
+        return dict(log)
+    with brokers_of(source) as brokers:
+        return {**log, **brokers.newest_log_offsets(source.topic, short)}
+
+
 def epoch_ends(source: TopicSource, leader_epochs: Mapping[int, int]) -> dict[int, int]:
     """Returns where each partition's log ends in the given leader epoch, for those epochs that the broker knows."""
     with brokers_of(source) as brokers:
-        ends = {
-            partition: brokers.epoch_end(source.topic, partition, leader_epoch)
-            for partition, leader_epoch in leader_epochs.items()
-        }
-        return {partition: end_offset for partition, end_offset in ends.items() if end_offset >= 0}
+        return brokers.epoch_ends(source.topic, leader_epochs)
 
 
 def offsets_for_time(source: TopicSource, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int | None]:

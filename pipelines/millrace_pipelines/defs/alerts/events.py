@@ -1,7 +1,7 @@
 """Reads from an instance what may be told: evaluations of a cluster's checks, and runs of it that failed.
 
 The event log numbers all events, so that one number says how far a look came. A run belongs to the cluster if one of
-its assets or checked assets does; a run without assets does if its job's name begins with the cluster's.
+its assets or checked assets does; a run without assets does if its tag `millrace/cluster` names the cluster.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dagster import DagsterEventType
 from dagster._core.events import JobFailureData
 from dagster_shared.error import SerializableErrorInfo
 
+from millrace_pipelines.declaration.cluster import CLUSTER_TAG
 from millrace_pipelines.defs.alerts.news import Evaluation, Event, FailedRun, Severity
 
 EVENTS_AT_ONCE = 1000
@@ -81,14 +82,14 @@ def _failed_run(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.E
     if run is None:
         return None
     assets, checked = _assets(instance, run.run_id)
-    named = run.job_name.removeprefix(JOB_OF_SCHEDULE)
     touched = assets | checked
-    is_mine = any(key.path[0] == cluster for key in touched) if touched else named.startswith(f"{cluster}_")
-    description = _why(instance, run, entry) if is_mine else None
+    clusters = {key.path[0] for key in touched} if touched else {run.tags.get(CLUSTER_TAG)}
+    description = _why(instance, run, entry) if cluster in clusters else None
     if description is None:
         return None
     asset = next(iter(assets)).to_user_string() if len(assets) == 1 else None
-    return FailedRun(position=at, run_id=run.run_id, job=named, asset=asset, description=description)
+    job = run.job_name.removeprefix(JOB_OF_SCHEDULE)
+    return FailedRun(position=at, run_id=run.run_id, job=job, asset=asset, description=description)
 
 
 def _assets(instance: dg.DagsterInstance, run_id: str) -> tuple[set[dg.AssetKey], set[dg.AssetKey]]:

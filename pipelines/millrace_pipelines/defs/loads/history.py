@@ -1,15 +1,20 @@
-"""The sensor that reports commits which no run of Dagster reported."""
+"""The sensor that reports commits which no run of Dagster reported, with the checks that follow a load."""
 
 from __future__ import annotations
 
 import dagster as dg
 
+from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.declaration.cluster import DeclaredCluster
-from millrace_pipelines.defs.resources import resource_of
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.defs.loads.checks import check_evaluations
+from millrace_pipelines.defs.resources import MillraceResource, resource_of
+from millrace_pipelines.defs.tables.checks.evaluate import AFTER_EACH_LOAD
 from millrace_pipelines.defs.tables.history import TableAsset, cursor_of, look, parse_cursor
 from millrace_pipelines.defs.tables.runs import InstanceRuns
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+
+CHECKED_AT_ONCE = 20  # tables; their checks read their newest files, and a tick has a minute
 
 
 def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
@@ -38,6 +43,20 @@ def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
             context.log.error("%s can't be read: %s", location, error)
         if not seen.events and seen.positions == positions:
             return dg.SkipReason("no table has a commit that is not reported")
-        return dg.SensorResult(asset_events=seen.events, cursor=cursor_of(seen.positions))
+        reported = {event.asset_key for event in seen.events}
+        tables = [table for table in cluster.loaded if table.keys.table in reported]
+        checks = [check for table in tables[:CHECKED_AT_ONCE] for check in _checks(context, table, millrace)]
+        return dg.SensorResult(asset_events=[*seen.events, *checks], cursor=cursor_of(seen.positions))
 
     return table_history
+
+
+def _checks(
+    context: dg.SensorEvaluationContext, table: DeclaredTable, millrace: MillraceResource
+) -> list[dg.AssetCheckEvaluation]:
+    """Returns the checks that follow a load; none where they can't be made, as where no broker answers."""
+    try:
+        return list(check_evaluations(table, millrace, AFTER_EACH_LOAD))
+    except MillraceError as error:
+        context.log.warning("the checks of the table %s can't be made: %s", table.topic, error)
+        return []

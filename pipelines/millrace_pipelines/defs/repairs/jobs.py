@@ -49,6 +49,7 @@ def _reload_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
     @dg.job(
         name=f"{cluster.name}_reload",
+        tags=cluster.tags,
         executor_def=dg.in_process_executor,
         description="Read a part of topics again, by offsets or times, and replace what their tables have of it.",
     )
@@ -66,6 +67,7 @@ def _backfill_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
     @dg.job(
         name=f"{cluster.name}_backfill",
+        tags=cluster.tags,
         executor_def=dg.in_process_executor,
         description="Load what lies below the first offsets of tables, such as logs that were imported later.",
     )
@@ -131,6 +133,7 @@ def _replay_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
     @dg.job(
         name=f"{cluster.name}_replay",
+        tags=cluster.tags,
         executor_def=dg.in_process_executor,
         description="Append dead letters that decode now to the rows of their tables, each exactly once.",
     )
@@ -161,6 +164,7 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
     @dg.job(
         name=f"{cluster.name}_erase",
+        tags=cluster.tags,
         executor_def=dg.in_process_executor,
         description="Erase all records of some keys from tables and their dead letters, and the files that had them. "
         "The topic keeps its records: send it a tombstone for each key.",

@@ -12,6 +12,7 @@ from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words
 from millrace_pipelines.defs.topics.assets import materializations
 from millrace_pipelines.defs.topics.changes import TopicChanges, cursor_of, seen_by, topic_changes
+from millrace_pipelines.defs.topics.checks import check_evaluations, checked_topics, stale_checks
 from millrace_pipelines.defs.topics.declared import Creation, create_missing
 from millrace_pipelines.defs.topics.discovery import reload_definitions, update_state
 from millrace_pipelines.defs.topics.offsets import Look, read_topic_offsets
@@ -41,15 +42,17 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
         with failing_in_words(), millrace.cluster() as client:
             look = read_topic_offsets(client)
             creation = create_missing(client, cluster.tables, look.topics.keys() | look.failed.keys())
+            changes = topic_changes(seen_by(context.cursor), look, read_topics(state))
+            moved = {topic.topic for topic in changes.moved}
+            checks = list(check_evaluations(client, stale_checks(context.instance, checked_topics(cluster), moved)))
         log_failed(context, look)
         for name, reason in creation.refused.items():
             context.log.error("topic %s can't be created: %s", name, reason)
-        changes = topic_changes(seen_by(context.cursor), look, read_topics(state))
         with failing_in_words():
             told = _told(context, cluster, millrace, update_state(state, changes.added, changes.gone))
         keys = {table.topic: table.keys.topic for table in cluster.tables}
         return dg.SensorResult(
-            asset_events=materializations(changes.moved, keys),
+            asset_events=[*materializations(changes.moved, keys), *checks],
             skip_reason=summary(look, changes) + created(creation) + told,
             cursor=cursor_of(changes.seen),
         )

@@ -19,11 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.completeness.claims import (
-    Claim,
     Stretch,
     absent_since,
     chain_findings,
-    claims_of,
     rows_by_key,
     stretches_of,
     sum_findings,
@@ -43,6 +41,7 @@ from millrace_pipelines.warehouse.completeness.topic import topic_findings
 from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.load.claims import Claim, claims_of
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of
 

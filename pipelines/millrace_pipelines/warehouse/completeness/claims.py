@@ -16,23 +16,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from millrace_pipelines.warehouse.delta.lineage import Lineage
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
+from millrace_pipelines.warehouse.load.claims import Claim, History
 from millrace_pipelines.warehouse.load.lineage import loads_of
 
 Kind: TypeAlias = Literal["rows", "dead_letters", "control", "aborted", "compacted", "absent"]
 KINDS: tuple[Kind, ...] = get_args(Kind)  # the last in older tables
-History: TypeAlias = Sequence[Lineage]
-
-
-class Claim(NamedTuple):
-    """Offsets of one partition; `records` of them gave a row or a dead letter, lost ones gave none."""
-
-    partition: int
-    from_offset: int
-    until_offset: int
-    records: int
-    dead_letters: int
 
 
 class Stretch(NamedTuple):
@@ -60,12 +49,6 @@ class Stretch(NamedTuple):
     def records(self) -> int:
         """The number of rows and dead letters that there should be."""
         return sum(claim.records for claim in self.claims)
-
-
-def claims_of(lineage: History, ledger: str) -> list[Claim]:
-    """Returns what the loads of one ledger claim, in the order of partitions and offsets."""
-    claims = [claim for load in loads_of(lineage, ledger) for claim in _claims(load)]
-    return sorted(claims, key=lambda claim: (claim.partition, claim.from_offset))
 
 
 def stretches_of(claims: Iterable[Claim]) -> list[Stretch]:
@@ -130,10 +113,3 @@ def _chain(partition: int, entry: LedgerEntry, claims: Iterable[Claim]) -> Itera
         position = max(position, claim.until_offset)
     if position != entry.next_offset:
         yield f"partition {partition}: the loads end at offset {position}, the ledger at {entry.next_offset}"
-
-
-def _claims(load: Lineage) -> Iterator[Claim]:
-    for span in (*load.get("ranges", ()), *load.get("lost", ())):
-        dead_letters = span.get("dead_letters", 0)
-        records = span.get("rows", 0) + dead_letters
-        yield Claim(span["partition"], span["from_offset"], span["until_offset"], records, dead_letters)

@@ -21,10 +21,8 @@ from urllib.parse import unquote
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.completeness.claims import (
-    Claim,
     Stretch,
     chain_findings,
-    claims_of,
     stretches_of,
     sum_findings,
 )
@@ -38,6 +36,7 @@ from millrace_pipelines.warehouse.delta.location import dead_letters_dir
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of, next_app_id
+from millrace_pipelines.warehouse.load.claims import Claim, claims_of
 from millrace_pipelines.warehouse.load.history import LOOKED_BACK, TableCommit, commits_since, newest_load
 from millrace_pipelines.warehouse.tables.choices import Mode
 from millrace_pipelines.warehouse.tables.mode import mode_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.errors import UnknownTopicError
-from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
+from millrace_pipelines.spark.brokers import TopicSource, check_ends, describe_topic, log_offsets
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
@@ -24,7 +24,8 @@ def topic_findings(ledger: Ledger, bootstrap: str) -> Iterator[str]:
             f"the table's {ledger.topic_id}"
         )
         return
-    logs = log_offsets(source, description.partitions)
+    reached = {partition: entry.next_offset for partition, entry in ledger.partitions.items()}
+    logs = check_ends(source, log_offsets(source, description.partitions), reached)
     for partition, entry in ledger.partitions.items():
         if partition not in logs:
             yield f"partition {partition}: in the table, but not in the topic"

@@ -59,6 +59,7 @@ class Lineage(TypedDict, total=False):
     topic: str
     topic_id: str
     ledger: str
+    isolation: str
     ranges: Sequence[LineageRange]
     replaced: Sequence[LineageRange]
     lost: Sequence[LineageRange]

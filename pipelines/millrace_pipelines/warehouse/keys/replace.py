@@ -21,7 +21,15 @@ from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, current_files
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erased import ErasedKeys
-from millrace_pipelines.warehouse.keys.removal import Mask, Removal, count_gone, files_with, write_remainders
+from millrace_pipelines.warehouse.keys.removal import (
+    FindRows,
+    Mask,
+    Removal,
+    count_gone,
+    every_row,
+    files_with,
+    write_remainders,
+)
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 
 
@@ -53,11 +61,16 @@ def replace_ranges(
     )
 
 
-def count_rows(table: Table, ranges: Sequence[OffsetRange]) -> int:
-    """Returns how many rows `replace_ranges` would remove if loads claim all of these ranges; writes nothing."""
+def count_rows(table: Table, ranges: Sequence[OffsetRange], is_counted: FindRows = every_row) -> Counter[int]:
+    """Returns how many rows of each partition lie in the ranges, of those that are counted; writes nothing.
+
+    These are those that `replace_ranges` would remove if loads claim all of the ranges.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        removals = _removals(_files_inside(table, ranges, pool), ranges, ranges)
-        return count_gone(table, removals, pool).total()
+        is_inside = partial(_inside, ranges)
+        touched = _files_inside(table, ranges, pool)
+        removals = [Removal(task, file, is_inside, is_counted) for task, file in enumerate(touched)]
+        return count_gone(table, removals, pool)
 
 
 def _files_inside(table: Table, ranges: Sequence[OffsetRange], pool: Executor) -> list[CurrentFile]:

@@ -57,8 +57,9 @@ def agreed_end(
 
     A leader of an older epoch than that of the last loaded batch has another log, as after a backup was restored: it
     agrees on nothing. If there is a newer epoch, or the log goes on past the end of that epoch, then the epoch's end is
-    where the log was cut. In the same epoch the place is not known, and the whole log is loaded again: rows of two
-    ledgers are better than none.
+    where the log was cut. In the same epoch the log itself ends there, perhaps above its high watermark, which a leader
+    without followers does not advance. Where a log is shorter in the same epoch, the place of the cut is not known, and
+    the whole log is loaded again: rows of two ledgers are better than none.
 
     Args:
         log: Where the log starts and ends.
@@ -70,7 +71,25 @@ def agreed_end(
         return AgreedEnd(log.start_offset, log.start_offset)
     if epoch_end is not None and (has_newer_epoch or epoch_end < log.log_end):
         return AgreedEnd(epoch_end, epoch_end)
-    return AgreedEnd(log.log_end, log.start_offset)
+    return AgreedEnd(log.log_end if epoch_end is None else epoch_end, log.start_offset)
+
+
+def cut_partitions(ledger: Ledger, agreed_ends: Mapping[int, AgreedEnd], ahead: Mapping[int, int]) -> dict[int, int]:
+    """Returns the partitions whose logs do not hold all that was loaded of them, and the offsets up to where it was.
+
+    Args:
+        ledger: The table's ledger.
+        agreed_ends: By partition, up to where its log may hold what was loaded of it.
+        ahead: The next offsets of the dead letters, which a crash may leave above the ledger's.
+    """
+    reached = {
+        partition: max(entry.next_offset, ahead.get(partition, 0)) for partition, entry in ledger.partitions.items()
+    }
+    return {
+        partition: next_offset
+        for partition, next_offset in reached.items()
+        if partition in agreed_ends and agreed_ends[partition].offset < next_offset
+    }
 
 
 class LedgerChange(NamedTuple):
@@ -109,14 +128,11 @@ def next_ledger(
         return _after_recreation(ledger, topic_id)
     for partition in ledger.partitions.keys() - agreed_ends.keys():
         raise LogTruncatedError(f"topic {ledger.topic}: partition {partition} is in the table but not in the topic")
-    reached = {
-        partition: max(entry.next_offset, ahead.get(partition, 0)) for partition, entry in ledger.partitions.items()
-    }
-    cut = [partition for partition, next_offset in reached.items() if agreed_ends[partition].offset < next_offset]
+    cut = cut_partitions(ledger, agreed_ends, ahead)
     if not cut:
         return None
     if not accept_truncated_log:
-        spans = [(partition, agreed_ends[partition].offset, reached[partition]) for partition in cut]
+        spans = [(partition, agreed_ends[partition].offset, next_offset) for partition, next_offset in cut.items()]
         raise LogTruncatedError(_truncated_message(ledger.topic, spans), Accept.TRUNCATED_LOG)
     return _after_truncation(ledger, {partition: agreed_ends[partition] for partition in cut})
 

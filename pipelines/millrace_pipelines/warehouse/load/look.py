@@ -2,8 +2,8 @@
 
     declared schema ─► topic ─► tables, and with them the ledger ─► ends of the logs
 
-The ledger is read before the logs' ends, so that a log that ends below it was truncated: it was not overtaken. Plans
-are made from this alone, those of a load and a reload as well as their dry runs.
+The ledger is read before the logs' ends, so that a log that ends below it was not overtaken: it was truncated, or a
+former leader tells of it. Plans are made from this alone, those of a load and a reload as well as their dry runs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from millrace.fs import FileSystem
 from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, describe_topic, log_offsets
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.ledger.ledger import Ledger
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables.open import FoundTables, LoadTable, look_at_tables
 
 
 class Found(NamedTuple):
-    """What a plan is made from: the topic, where its logs start and end, and the tables."""
+    """What a plan is made from: the topic, where its logs start and end, and the tables.
+
+    The description has the epochs of the leaders that told the offsets.
+    """
 
     description: TopicDescription
     log: Mapping[int, LogOffsets]
@@ -47,4 +51,14 @@ def look(options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load) 
         location, options.topic, description.topic_id, schema, fs,
         mode=options.mode, compression=options.compression, load=load,
     )  # fmt: skip
-    return Found(description, log_offsets(options.source, description.partitions), tables)
+    log = log_offsets(options.source, description.partitions)
+    return Found(description._replace(leader_epochs=_planned_epochs(log, tables.ledger)), log, tables)
+
+
+def _planned_epochs(log: Mapping[int, LogOffsets], ledger: Ledger) -> dict[int, int]:
+    """Returns the epochs of the leaders that told the offsets; none where the leader lacks what the table has."""
+    return {
+        partition: offsets.leader_epoch
+        for partition, offsets in log.items()
+        if (ledger.next_offset(partition) or 0) <= offsets.log_end
+    }

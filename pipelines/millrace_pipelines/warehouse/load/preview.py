@@ -47,5 +47,5 @@ def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem
         replaced=plan.replaced,
         backfilled=plan.backfill,
         lost=plan.lost,
-        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced),
+        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced).total(),
     )

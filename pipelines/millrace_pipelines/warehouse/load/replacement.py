@@ -2,12 +2,18 @@
 
 The ledger's ends stay where they are, so that a load beside it is not disturbed; its starts move to where a backfill
 begins. A partition that the ledger doesn't know is begun.
+
+The commit of rows says by how much the records of the ranges are fewer than the history claims (`absent`), so that an
+audit finds there what was read, whatever something else has removed or added before: the number that is claimed comes
+from the history, as far as that tells (`load.claims`), and else from what is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.dead_letters.marks import finish_replay
@@ -22,6 +28,7 @@ from millrace_pipelines.warehouse.keys.replace import replace_ranges
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of, start_app_id, swap
 from millrace_pipelines.warehouse.ledger.plan_reload import ReloadPlan
+from millrace_pipelines.warehouse.load.claimed_rows import claimed_rows
 from millrace_pipelines.warehouse.load.commit import Committed, commit_upsert
 from millrace_pipelines.warehouse.load.verify import Written, with_epochs
 from millrace_pipelines.warehouse.tables.choices import Mode
@@ -73,9 +80,15 @@ class Replacement:
         letters = {span.partition: span.dead_letters for span in self._replaced}
         replacing = _TableReplacement(self._plan, self._written.dead_letter_files, letters, self._fs)
 
+        lineage = {
+            "kind": "reload",
+            "isolation": self._lineage["isolation"],
+            "replaced": [span._asdict() for span in self._plan.ranges],
+        }
+
         def make(table: Table, operation_id: str) -> Rewrite | None:
             erased = ErasedKeys.of(Table.load(self._rows.location, self._fs).lineage())
-            made = replacing.make(table, operation_id, {"kind": "reload"}, erased)
+            made = replacing.make(table, operation_id, lineage, erased)
             return made if made.added or made.removed else None
 
         replacing.commit(dead_letters, make)
@@ -91,7 +104,8 @@ class Replacement:
         replacing = _TableReplacement(self._plan, self._written.files, written, self._fs)
 
         def make(table: Table, operation_id: str) -> Rewrite:
-            made = replacing.make(table, operation_id, lineage, ErasedKeys.of(table.lineage()))
+            claimed = partial(claimed_rows, table, self._plan.replaced, fs=self._fs)
+            made = replacing.make(table, operation_id, lineage, ErasedKeys.of(table.lineage()), claimed)
             return replace(made, expected=expected, transactions=transactions)
 
         return Committed(replacing.commit(self._rows, make), removed_rows=replacing.removed_rows)
@@ -136,16 +150,24 @@ class _TableReplacement:
         self._added: set[str] = set()
         self.removed_rows = 0
 
-    def make(self, table: Table, operation_id: str, lineage: WrittenLineage, erased: ErasedKeys) -> Rewrite:
-        """Writes the files of one attempt."""
+    def make(
+        self,
+        table: Table,
+        operation_id: str,
+        lineage: WrittenLineage,
+        erased: ErasedKeys,
+        claimed: Callable[[Counter[int]], Counter[int]] = lambda found: found,
+    ) -> Rewrite:
+        """Writes the files of one attempt; `claimed` says, of the rows found, how many the history claims."""
         done = replace_ranges(
             table, operation_id, self._fs, ranges=self._plan.ranges, claimed=self._plan.replaced,
             staged=self._staged, erased=erased,
         )  # fmt: skip
         self.removed_rows = done.removed_rows.total()
         self._added.update(file.name for file in done.added)
+        before = claimed(done.removed_rows)
         absent = {
-            partition: done.removed_rows[partition] + done.erased_rows[partition] - self._written.get(partition, 0)
+            partition: before[partition] + done.erased_rows[partition] - self._written.get(partition, 0)
             for partition in {span.partition for span in self._plan.ranges}
         }
         return Rewrite(

@@ -1,8 +1,12 @@
 """Whether a topic's logs are those that its table was loaded from, before a load and while it reads.
 
-The cluster is asked three things: the topic's id, the current leader epoch of each partition, and where the log ends in
-the leader epoch of the last batch that was loaded (KIP-101). A log that was cut and has grown again past the ledger
-gives itself away by the last one alone.
+The cluster is asked three things: the topic's id, the offsets of each partition with the epoch of the leader that tells
+them, and where the log ends in the leader epoch of the last batch that was loaded (KIP-101). A log that was cut and has
+grown again past the ledger gives itself away by the last one alone.
+
+A leader is judged by the epoch that goes with its offsets: metadata may name an older one, or a newer one. A former
+leader that has not heard of its successor lacks what the successor has taken, and was not cut for that. Before a log
+is said to be cut, all brokers are asked who leads it, and the newest leader is judged.
 """
 
 from __future__ import annotations
@@ -10,9 +14,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription, TopicSource, describe_topic, epoch_ends
+from millrace_pipelines.spark.brokers import (
+    Brokers,
+    LogOffsets,
+    TopicDescription,
+    TopicSource,
+    brokers_of,
+    describe_topic,
+    epoch_ends,
+)
 from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.warehouse.ledger.generation import AgreedEnd, LedgerChange, agreed_end, next_ledger
+from millrace_pipelines.warehouse.ledger.generation import (
+    AgreedEnd,
+    LedgerChange,
+    agreed_end,
+    cut_partitions,
+    next_ledger,
+)
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import RangePlan
 from millrace_pipelines.warehouse.load.options import AcceptOptions
@@ -31,35 +49,47 @@ def ledger_change(
     Raises:
         TopicRecreatedError: The topic was deleted and created again, and that is not accepted.
         LogTruncatedError: A log has less, or something else, than was loaded of it, and that is not accepted.
+        ClientError: A log seems to be cut, and not all brokers can be asked who leads it.
     """
     ledger = tables.ledger
+    letters = {} if tables.dead_letters is None else ledger_of(tables.dead_letters).partitions
+    ahead = {partition: entry.next_offset for partition, entry in letters.items()}
     is_same_topic = ledger.topic_id == description.topic_id
-    ahead = {} if tables.dead_letters is None else ledger_of(tables.dead_letters).partitions
     return next_ledger(
         ledger,
         description.topic_id,
-        _agreed_ends(source, ledger, log, description.leader_epochs) if is_same_topic else {},
-        ahead={partition: entry.next_offset for partition, entry in ahead.items()},
+        _checked_ends(source, ledger, log, ahead) if is_same_topic else {},
+        ahead=ahead,
         accept_recreated_topic=accepted.accept_recreated_topic,
         accept_truncated_log=accepted.accept_truncated_log,
     )
 
 
-def _agreed_ends(
-    source: TopicSource, ledger: Ledger, log: Mapping[int, LogOffsets], leader_epochs: Mapping[int, int]
+def _checked_ends(
+    source: TopicSource, ledger: Ledger, log: Mapping[int, LogOffsets], ahead: Mapping[int, int]
 ) -> dict[int, AgreedEnd]:
+    """Returns up to where each log agrees, by the leaders that were asked; by the newest ones where logs seem cut."""
+    with brokers_of(source) as brokers:
+        ends = _agreed_ends(brokers, source.topic, ledger, log)
+        cut = cut_partitions(ledger, ends, ahead)
+        if cut:
+            ends |= _agreed_ends(brokers, source.topic, ledger, brokers.newest_log_offsets(source.topic, cut))
+        return ends
+
+
+def _agreed_ends(brokers: Brokers, topic: str, ledger: Ledger, log: Mapping[int, LogOffsets]) -> dict[int, AgreedEnd]:
     known = {
         partition: entry.leader_epoch
         for partition, entry in ledger.partitions.items()
         if entry.leader_epoch != NO_LEADER_EPOCH and partition in log
     }
-    ends = epoch_ends(source, known) if known else {}
-    older = {  # the leader doesn't know the epoch either; metadata alone may lag
+    ends = brokers.epoch_ends(topic, known)
+    older = {  # the leader that knows no such epoch may be another one than the leader that told the offsets
         partition
         for partition, epoch in known.items()
-        if partition not in ends and NO_LEADER_EPOCH < leader_epochs.get(partition, epoch) < epoch
+        if partition not in ends and NO_LEADER_EPOCH < log[partition].leader_epoch < epoch
     }
-    newer = {partition for partition, epoch in known.items() if leader_epochs.get(partition, epoch) > epoch}
+    newer = {partition for partition, epoch in known.items() if log[partition].leader_epoch > epoch}
     return {
         partition: agreed_end(
             offsets, ends.get(partition), has_older_epoch=partition in older, has_newer_epoch=partition in newer
@@ -71,7 +101,8 @@ def _agreed_ends(
 def check_same_logs(source: TopicSource, planned: TopicDescription, plan: RangePlan) -> None:
     """Checks that the tasks read the topic, and the logs, that the plan was made for.
 
-    A log whose leader epoch has risen since may have been cut and have grown again while the tasks read it.
+    A log whose leader epoch has risen since its offsets were told may have been cut and have grown again while the
+    tasks read it.
 
     Raises:
         TopicRecreatedError: The topic was deleted and created again meanwhile.

@@ -18,16 +18,16 @@ import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.spark.envelope import ENVELOPE_COLUMNS
 from millrace_pipelines.warehouse.delta.compression import settled_compression
-from millrace_pipelines.warehouse.delta.data_file import DataFile, row_blocks
+from millrace_pipelines.warehouse.delta.data_file import DataFile
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
+from millrace_pipelines.warehouse.delta.rewrite import read_rows
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of, swap
 from millrace_pipelines.warehouse.payload.conform import conform
@@ -36,7 +36,6 @@ from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 
 PAYLOAD_SCHEMA_PROPERTY = "millrace.payloadSchema"
 SCHEMA_KIND = "schema"
-BATCH_ROWS = 65_536
 
 
 def payload_columns(table: Table) -> pa.Schema:
@@ -86,15 +85,12 @@ def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: File
 
 def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) -> Iterator[DataFile]:
     partitions, compression = table.partition_values(), settled_compression(table.configuration)
-    for number, (name, path) in enumerate(zip(table.file_names(), table.files(), strict=True)):
-        with (
-            DataFileWriter(
-                table.location, load_id, number, schema, fs, partition_values=partitions[name], compression=compression
-            ) as writer,
-            table.filesystem.open_input_file(path) as source,
-        ):
-            for batch in row_blocks(pq.ParquetFile(source), BATCH_ROWS):
-                rows, _ = conform(pa.table(batch), schema, ())
-                writer.write(rows)
+    for number, name in enumerate(table.file_names()):
+        with DataFileWriter(
+            table.location, load_id, number, schema, fs, partition_values=partitions[name], compression=compression
+        ) as writer:
+            for rows in read_rows(table, name):
+                conformed, _ = conform(rows, schema, ())
+                writer.write(conformed)
             if (file := writer.finish()) is not None:
                 yield file

@@ -4,7 +4,13 @@ import pytest
 
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.warehouse.ledger.generation import AgreedEnd, GivenUp, agreed_end, next_ledger
+from millrace_pipelines.warehouse.ledger.generation import (
+    AgreedEnd,
+    GivenUp,
+    agreed_end,
+    cut_partitions,
+    next_ledger,
+)
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 
 LEDGER = Ledger("events", "id", {0: LedgerEntry(0, 20, 3), 1: LedgerEntry(0, 5, 3)})
@@ -43,6 +49,13 @@ def test_a_cut_log_needs_a_word():
     assert (change.ledger.name, change.given_up) == ("id.1", (GivenUp(0, 12, 20, "log truncated"),))
 
 
+def test_a_log_is_cut_below_what_was_loaded_or_lies_in_the_dead_letters():
+    ends = {0: AgreedEnd(12, 0), 1: AgreedEnd(5, 0)}
+    assert cut_partitions(LEDGER, ends, {}) == {0: 20}
+    assert cut_partitions(LEDGER, ends, {0: 30, 1: 6}) == {0: 30, 1: 6}
+    assert cut_partitions(LEDGER, {0: AgreedEnd(20, 0)}, {}) == {}
+
+
 def test_dead_letters_ahead_of_a_cut_log_begin_a_ledger_too():
     with pytest.raises(LogTruncatedError, match="up to 29"):
         decide(ahead={0: 30})
@@ -61,6 +74,7 @@ def test_a_partition_that_is_gone_is_refused_in_any_case():
         (LogOffsets(3, 20), 20, AgreedEnd(20, 3)),
         (LogOffsets(3, 20), 12, AgreedEnd(12, 12)),
         (LogOffsets(3, 15, 20), None, AgreedEnd(20, 3)),
+        (LogOffsets(3, 15), 20, AgreedEnd(20, 3)),  # the high watermark is not at the log's end yet
     ],
 )
 def test_a_newer_leader_epoch_says_where_a_log_was_cut(log, epoch_end, end):

@@ -1,0 +1,48 @@
+"""How many rows of some ranges a table's history claims, which are not always as many as there are.
+
+It is asked while a commit is made that replaces these rows. A replay, or another rewrite, that commits rows between the
+version that is replaced and the look at the dead letters makes that commit fail, and it is made and asked again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.dead_letters.marks import pending_replay, replay_number
+from millrace_pipelines.warehouse.delta.location import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.keys.removal import every_row
+from millrace_pipelines.warehouse.keys.replace import count_rows
+from millrace_pipelines.warehouse.ledger.ledger import ledger_of
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.load.claims import claimed_records
+
+
+def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int, int], fs: FileSystem) -> Counter[int]:
+    """Returns, by partition, how many rows the history claims.
+
+    Args:
+        table: One version of the table of rows.
+        ranges: At most one range of each partition, of the table's ledger.
+        found: By partition, how many rows of the ranges this version has.
+        fs: The disk, which has the dead letters.
+    """
+    dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+    waiting = Counter[int]() if dead_letters is None else _waiting_letters(table, dead_letters, ranges)
+    history, of_letters = table.lineage(), [] if dead_letters is None else dead_letters.lineage()
+    ledger = ledger_of(table).name
+    claimed: Counter[int] = Counter()
+    for part in ranges:
+        letters = waiting[part.partition]
+        records = found.get(part.partition, 0) + letters
+        claimed[part.partition] = claimed_records(history, of_letters, ledger, part, records) - letters
+    return claimed
+
+
+def _waiting_letters(rows: Table, dead_letters: Table, ranges: Sequence[OffsetRange]) -> Counter[int]:
+    """Returns, by partition, how many letters no replay has made rows of."""
+    is_behind = replay_number(dead_letters) < replay_number(rows)
+    pending = pending_replay(rows, dead_letters) if is_behind else None
+    return count_rows(dead_letters, ranges, every_row if pending is None else lambda letters: ~pending.mask(letters))

@@ -1,0 +1,113 @@
+"""Loads, Spark queries and Dagster's runs go on through the death of the broker that leads what they read."""
+
+import dagster as dg
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.records.record import NewRecord
+from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.spark.source import MillraceDataSource
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_pipelines.warehouse.load.progress import SilentListener
+from millrace_support.broker_clusters import broker_cluster
+from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
+
+pytestmark = pytest.mark.usefixtures("warm_loads")
+
+TOPIC = "events"
+BATCHES, BATCH = 16, 500
+PROPERTIES = {"min.insync.replicas": "2", "auto.leader.rebalance.enable": "false"}
+
+
+@pytest.fixture
+def brokers(tmp_path, zookeeper):
+    with broker_cluster(tmp_path / "brokers", zookeeper.address, properties=PROPERTIES) as started:
+        with Cluster(started.bootstrap) as cluster:
+            Admin(cluster).create_topic(TOPIC, 2, replication_factor=3)
+        await_all_in_sync(started)
+        yield started
+
+
+def await_all_in_sync(brokers):
+    for partition in range(2):
+        brokers.until(lambda one: len(one.isr) == 3, TOPIC, partition)
+
+
+def send(brokers):
+    with Cluster(brokers.bootstrap) as cluster:
+        for number in range(BATCHES):
+            SyncProducer(cluster).send(TOPIC, number % 2, [NewRecord(b"v")] * BATCH)
+
+
+class KillsALeader(SilentListener):
+    """Kills the broker that leads a partition as soon as a task is done."""
+
+    def __init__(self, brokers):
+        self.brokers = brokers
+        self.killed = None
+
+    def tasks_done(self, done, total, records):
+        if self.killed is None and 0 < done < total:
+            self.killed = kill_leader(self.brokers, 1)
+
+
+def dagsters_run(brokers, folder):
+    """A run of Dagster that loads the topic and checks the table; whether it succeeded, and its checks."""
+    millrace = MillraceResource(
+        bootstrap=brokers.bootstrap,
+        admin_url="http://127.0.0.1:9",
+        warehouse_dir=str(folder),
+        schema_dir=str(folder),
+        master=local_master(1),
+    )
+    definitions = definitions_of(cluster_of(LOAD_ALL, TOPIC, schema_dir=str(folder)), millrace)
+    key = dg.AssetKey(["millrace", "table", TOPIC])
+    job = definitions.resolve_implicit_global_asset_job_def()
+    checks = {each for each in job.asset_layer.asset_graph.asset_check_keys if each.asset_key == key}
+    selected = job.get_subset(asset_selection={key}, asset_check_selection=checks)
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = selected.execute_in_process(instance=instance, resources={"millrace": millrace}, raise_on_error=False)
+    return result.success, {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
+
+
+def kill_leader(brokers, partition):
+    """Kills a leader, after which nobody leads until its session with ZooKeeper has ended."""
+    leader = brokers.partition(TOPIC, partition).leader
+    brokers.brokers[leader].kill()
+    return leader
+
+
+def bring_back(brokers, broker_id):
+    brokers.brokers[broker_id].start()
+    await_all_in_sync(brokers)
+
+
+def test_the_death_of_a_leader(brokers, tmp_path):
+    send(brokers)
+    options = LoadOptions(
+        topic=TOPIC,
+        table=str(tmp_path / TOPIC),
+        bootstrap=brokers.bootstrap,
+        master=local_master(1),
+        max_records_per_task=BATCH,
+    )
+    listener = KillsALeader(brokers)
+    with spark_session("death", local_master(1)) as spark:
+        assert load_topic(options, spark=spark, listener=listener).rows == BATCHES * BATCH
+        bring_back(brokers, listener.killed)
+        spark.dataSource.register(MillraceDataSource)
+        query = spark.read.format("millrace").options(bootstrap=brokers.bootstrap, topic=TOPIC)
+        killed = kill_leader(brokers, 0)
+        assert query.load().count() == BATCHES * BATCH
+    assert audit(options.table) == []
+
+    bring_back(brokers, killed)
+    send(brokers)
+    kill_leader(brokers, 1)
+    success, checks = dagsters_run(brokers, tmp_path)
+    assert success
+    assert all(checks.values()), checks
+    assert audit(options.table) == []
