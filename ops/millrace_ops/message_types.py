@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 import millrace.wire
 from millrace.wire.api import ApiKey
@@ -42,13 +43,15 @@ KINDS: Mapping[str, tuple[str, str, object]] = {
 }
 FIELDS = "Fields"
 
+Version: TypeAlias = tuple[Direction, int]  # of one of the two messages
+
 
 @dataclass
 class Field:
     """A field of a structure in all versions; `schema` is that of the last version which has it."""
 
     schema: SchemaField
-    versions: set[int] = field(default_factory=set)
+    versions: set[Version] = field(default_factory=set)
     is_nullable: bool = False
     has_default: bool = False
 
@@ -67,12 +70,15 @@ class Field:
 
 @dataclass
 class Structure:
-    """A message, or a structure in it, in all versions."""
+    """A message, or a structure in it, in all versions.
 
-    versions: set[int] = field(default_factory=set)
+    Where both messages of an API have a structure of one name, it has the fields of both.
+    """
+
+    versions: set[Version] = field(default_factory=set)
     fields: dict[str, Field] = field(default_factory=dict)
 
-    def add(self, version: int, fields: Iterable[SchemaField]) -> None:
+    def add(self, version: Version, fields: Iterable[SchemaField]) -> None:
         """Adds the fields that one version has."""
         self.versions.add(version)
         for one in fields:
@@ -91,7 +97,7 @@ def structures(key: ApiKey) -> dict[str, Structure]:
     """Returns the structures of an API's two messages by name; a message comes before what it is made of."""
     found: dict[str, Structure] = {}
 
-    def add(name: str, version: int, fields: Iterable[SchemaField]) -> None:
+    def add(name: str, version: Version, fields: Iterable[SchemaField]) -> None:
         found.setdefault(name, Structure()).add(version, fields)
         for one in fields:
             if one.kind == "struct":
@@ -99,7 +105,7 @@ def structures(key: ApiKey) -> dict[str, Structure]:
 
     for direction in Direction:
         for version in versions(key):
-            add(message_name(key, direction), version, schema(key, version, direction)[1])
+            add(message_name(key, direction), (direction, version), schema(key, version, direction)[1])
     return found
 
 

@@ -11,14 +11,19 @@ from collections.abc import Mapping
 from millrace.wire.api import FIRST_FLEXIBLE_VERSION
 from millrace.wire.cold import api_names
 from millrace_broker.handlers.api import Api
+from millrace_broker.handlers.cluster_registry import CLUSTER_APIS
 from millrace_broker.handlers.registry import APIS
+
+MEMBER_APIS = {**APIS, **CLUSTER_APIS}
+"""All that a member of a cluster serves."""
 
 HEAD = """\
 # The Kafka protocol, as it is served
 
 Made by `python -m millrace_ops.protocol_page` from the registry of the handlers; edit nothing here.
 
-ApiVersions tells clients exactly this table. Versions from the first flexible one on have compact lengths and tagged
+ApiVersions tells clients exactly this table; a standalone broker leaves out what a controller and brokers of a cluster
+send to one another (keys 4 to 7, 56 and 67). Versions from the first flexible one on have compact lengths and tagged
 fields (KIP-482). What an API refuses is answered with the error code in brackets; unknown topics, partitions, offsets
 and epochs have their own codes and are not listed.
 
@@ -55,7 +60,7 @@ def _row(api: Api, name: str) -> str:
 
 def main() -> None:
     """Writes the page to stdout."""
-    sys.stdout.write(render(APIS))
+    sys.stdout.write(render(MEMBER_APIS))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ import pytest
 
 from millrace.addresses import Address
 from millrace.ports import LOOPBACK, free_port
+from millrace_ops.bench import dagster_platform
 from millrace_ops.bench.dagster_checks import check_figures
 from millrace_ops.bench.dagster_definitions import definitions_figures
 from millrace_ops.bench.dagster_effort import Effort
+from millrace_ops.bench.dagster_loads import bare_load
 from millrace_ops.bench.dagster_platform import platform_figures
 from millrace_ops.bench.dagster_tick import tick_figures
 from millrace_ops.bench.delay import delayed
@@ -36,7 +38,20 @@ def names_and_values(figures):
     return {figure.name: figure.value for figure in figures}
 
 
-def test_a_platform_is_measured_and_leaves_no_process():
+@pytest.fixture
+def warm_bare_load(monkeypatch, warm_programs, warm_spark):
+    """Lets the bare load start warm; the platform, whose processes are measured, starts by itself."""
+
+    def load(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in (warm_programs | warm_spark).items():
+                patch.setenv(name, value)
+            return bare_load(*arguments)
+
+    monkeypatch.setattr(dagster_platform, "bare_load", load)
+
+
+def test_a_platform_is_measured_and_leaves_no_process(warm_bare_load):
     before = set(psutil.Process().children(recursive=True))
     loads, memory = map(names_and_values, platform_figures(SHORTEST))
     assert set(loads) == {

@@ -55,6 +55,11 @@ def test_topics_are_completed_wherever_their_address_comes_from(complete, broker
     assert complete("millrace --profile p topics extend completed-t") == [second]
 
 
+def test_ids_of_brokers_are_completed(complete, broker_session):
+    assert complete("millrace brokers drain ", MILLRACE_BOOTSTRAP=broker_session.bootstrap) == ["1"]
+    assert complete("millrace brokers describe 7", MILLRACE_BOOTSTRAP=broker_session.bootstrap) == []
+
+
 def test_who_does_not_answer_completes_nothing_and_holds_nobody_up(complete, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

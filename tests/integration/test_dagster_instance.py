@@ -2,6 +2,8 @@
 
 import json
 import logging
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
 from types import SimpleNamespace
 
 import dagster as dg
@@ -36,9 +38,27 @@ def hanging():
     hang()
 
 
+class Yes(StreamRequestHandler):
+    """Answers as a server of runs that has a worker for each."""
+
+    def handle(self):
+        self.rfile.readline()
+        self.wfile.write(b"yes\n")
+
+
 @pytest.fixture
-def home(tmp_path):
-    write_instance(str(tmp_path / "dagster"), 4266)
+def run_server():
+    """A server whose workers go on, whatever they are told."""
+    with ThreadingTCPServer(("127.0.0.1", 0), Yes) as server:
+        Thread(target=server.serve_forever).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@pytest.fixture
+def home(tmp_path, request):
+    port = request.getfixturevalue("run_server") if "run_server" in request.fixturenames else 4267
+    write_instance(str(tmp_path / "dagster"), 4266, port)
     return str(tmp_path / "dagster")
 
 
@@ -102,6 +122,7 @@ def test_the_queue_starts_runs_of_people_before_those_of_the_sensor(home):
     assert [run.tags["name"] for run in runs] == ["person 1", "person 2", "sensor 1", "sensor 2"]
 
 
+@pytest.mark.usefixtures("run_server")
 def test_a_run_that_hangs_frees_its_pool_when_its_time_is_over(home):
     with dg.DagsterInstance.from_config(home) as instance:
         limit_pools(instance)

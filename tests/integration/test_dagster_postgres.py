@@ -49,7 +49,7 @@ def rows(url, query):
 def test_runs_are_prepared_kept_and_pruned_in_postgres(url, tmp_path, monkeypatch):
     monkeypatch.setenv(POSTGRES_VARIABLE, dagster_url(url))
     home = str(tmp_path / "dagster")
-    write_instance(home, 4266, postgres=True)
+    write_instance(home, 4266, 4267, postgres=True)
     with dg.DagsterInstance.from_config(home) as instance:
         for _ in range(2):
             limit_pools(instance)

@@ -39,7 +39,7 @@ def observing():
 
 @pytest.fixture
 def home(tmp_path):
-    write_instance(str(tmp_path / "dagster"), 4266)
+    write_instance(str(tmp_path / "dagster"), 4266, 4267)
     return tmp_path / "dagster"
 
 

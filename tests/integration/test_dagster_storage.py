@@ -21,7 +21,7 @@ def rows():
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("dagster")
-    write_instance(str(home), 4266)
+    write_instance(str(home), 4266, 4267)
     return home
 
 

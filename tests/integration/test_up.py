@@ -80,7 +80,7 @@ def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     assert "--host 0.0.0.0" in command_lines(process)
     assert process.stdout.readline().startswith("well: ZooKeeper, broker")
     children = children_of(process)
-    assert len(children) == 5
+    assert len(children) == 6
     assert "--set=maintenance.request.interval.ms=3600000" in command_lines(process)
 
     with Cluster(addresses["broker"]) as cluster:
@@ -91,12 +91,13 @@ def test_everything_answers_and_sigint_ends_all_of_it(up, tmp_path):
     with urlopen(f"{addresses['Dagster UI']}/server_info", timeout=60) as response:
         assert "dagster_version" in json.load(response)
     assert sorted(os.listdir(tmp_path / "state" / "logs")) == [
-        f"{name}.log" for name in ("broker", "code-server", "daemon", "prepare-dagster", "webserver", "zookeeper")
+        f"{name}.log"
+        for name in ("broker", "code-server", "daemon", "prepare-dagster", "run-server", "webserver", "zookeeper")
     ]
 
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0, process.stdout.read()
-    assert [session_members(child) for child in children] == [[]] * 5
+    assert [session_members(child) for child in children] == [[]] * 6
 
 
 def test_the_admin_token_is_asked_for_and_shown_nowhere(up, tmp_path, monkeypatch):
@@ -160,6 +161,28 @@ def test_a_child_that_dies_ends_the_rest_with_status_1(up):
     assert process.wait(120) == 1
     assert "was ended by SIGKILL" in rest
     assert [session_members(child) for child in children] == [[], []]
+
+
+def test_a_broker_of_several_that_dies_is_shown_and_started_again(up, tmp_path):
+    process = up(*FREE, "--no-dagster", "--brokers", "3")
+    addresses = await_addresses(process)
+    assert {f"metrics of broker {number}" for number in (1, 2, 3)} <= set(addresses)
+    await_line(process, "well: ZooKeeper, broker 1, broker 2, broker 3\n")
+    logs = {path.name for path in (tmp_path / "state").iterdir() if path.name.startswith("broker")}
+    assert logs == {"broker", "broker-2", "broker-3"}
+    with Cluster(addresses["broker 1"]) as cluster:
+        found = {one.id: str(one.address) for one in cluster.metadata([]).brokers.values()}
+    assert found == {number: addresses[f"broker {number}"] for number in (1, 2, 3)}
+
+    [second] = [one for one in map(psutil.Process, children_of(process)) if "state/broker-2" in str(one.cmdline())]
+    os.kill(second.pid, signal.SIGKILL)
+    previous = tmp_path / "state" / "logs" / "broker-2.previous.log"
+    await_line(process, f"broker 2: was ended by SIGKILL and is started again; the end of its log is in {previous}\n")
+    await_line(process, "broker 2: well again\n")
+    with Cluster(addresses["broker 2"]) as cluster:
+        assert 2 in cluster.metadata([]).brokers
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 0
 
 
 def test_a_part_that_hangs_is_named_and_so_is_its_recovery(up):

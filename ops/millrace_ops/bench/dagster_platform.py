@@ -26,8 +26,9 @@ from millrace_ops.bench.dagster_instance import instance_figures
 from millrace_ops.bench.dagster_loads import MASTER, bare_load, create_topics, send
 from millrace_ops.bench.figures import Figure, alternate
 from millrace_ops.platform.dagster_api import DagsterApi
-from millrace_ops.platform.ports import is_listening
-from millrace_ops.platform.supervisor import Service, Supervisor
+from millrace_ops.platform.health import broker_problem
+from millrace_ops.platform.supervised import Service
+from millrace_ops.platform.supervisor import Supervisor
 from millrace_pipelines.project import make_project, write_definitions
 
 ONE = "one"
@@ -117,8 +118,8 @@ def platform(directory: Path, topics: Sequence[str], *options: str) -> Iterator[
     api = DagsterApi(f"http://{ui}", timeout_s=QUERY_TIMEOUT_S)
     with Supervisor(str(directory / "logs"), SystemClock()) as supervisor:
         [child] = supervisor.start(
-            Service(name="platform", command=command, is_ready=lambda _: is_listening(LOOPBACK, ports[0]),
-                    stop_timeout_s=STOP_TIMEOUT_S)
+            Service(name="platform", command=command, stop_timeout_s=STOP_TIMEOUT_S,
+                    is_ready=lambda _: not broker_problem(f"http://{admin}", token=""))
         )  # fmt: skip
         create_topics(broker, topics)
         deadline = time.monotonic() + RUN_TIMEOUT_S

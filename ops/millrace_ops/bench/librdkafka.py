@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -114,10 +115,15 @@ class Client:
             raise ClientError(f"{library.rd_kafka_outq_len(self._handle)} messages were not acknowledged")
         library.rd_kafka_topic_destroy(handle)
 
-    def produce_one_by_one(self, topic: str, value: bytes, count: int) -> list[float]:
-        """Produces `count` times, each after the last is acknowledged; returns seconds. Needs delivery reports."""
+    def produce_one_by_one(self, topic: str, value: bytes, count: int, interval_s: float = 0.0) -> list[float]:
+        """Produces `count` times, each after the last is acknowledged; returns seconds. Needs delivery reports.
+
+        No two begin within `interval_s`.
+        """
         library, handle, seconds = self._library, self._topic(topic), []
+        started = -math.inf
         for _ in range(count):
+            time.sleep(max(started + interval_s - time.perf_counter(), 0))
             started = time.perf_counter()
             library.rd_kafka_produce(handle, 0, COPY_PAYLOAD, value, len(value), None, 0, None)
             if not library.rd_kafka_poll(self._handle, FLUSH_TIMEOUT_MS):

@@ -65,13 +65,18 @@ class Subject:
 
     @property
     def cpu_s(self) -> float:
-        """The processor time of all its threads so far, to the nanosecond; time in ticks would be to 10 ms."""
-        return time.clock_gettime(~self.pid << 3 | PROCESSOR_TIME)
+        """The processor time of all its threads so far."""
+        return processor_time(self.pid)
 
     @property
     def resident_mebibytes(self) -> float:
         """The memory that it takes now."""
         return float(psutil.Process(self.pid).memory_info().rss) / (1 << 20)
+
+
+def processor_time(pid: int) -> float:
+    """Returns the seconds of all threads of a process so far, to the nanosecond; time in ticks would be to 10 ms."""
+    return time.clock_gettime(~pid << 3 | PROCESSOR_TIME)
 
 
 @contextmanager

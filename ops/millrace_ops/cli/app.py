@@ -11,6 +11,11 @@ from millrace import __version__, kernel
 from millrace_ops.cli import (
     bench,
     broker,
+    brokers,
+    brokers_adopt,
+    brokers_drain,
+    brokers_elect,
+    brokers_strays,
     configs,
     consume,
     dead_letters,
@@ -22,6 +27,7 @@ from millrace_ops.cli import (
     offsets,
     produce,
     topics,
+    topics_reassign,
     up,
     verify,
     warehouse,
@@ -39,6 +45,12 @@ app = Commands(
     help="A log platform: a broker that speaks the Kafka protocol, and its topics as warehouse tables.",
 )
 app.command("broker", cls=TyperCommand, context_settings=AS_GIVEN, add_help_option=False)(broker.broker)
+brokers.app.command("adopt")(brokers_adopt.adopt)
+brokers.app.command("elect")(brokers_elect.elect)
+brokers.app.command("drain")(brokers_drain.drain)
+brokers.app.command("strays")(brokers_strays.strays)
+app.add_typer(brokers.app, name="brokers")
+topics.app.command("reassign")(topics_reassign.reassign)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")

@@ -23,6 +23,7 @@ class Benchmark(StrEnum):
     LOAD = "load"
     DECODE = "decode"
     TRANSACTIONS = "transactions"
+    REPLICATION = "replication"
     CLIENT = "client"
     DAGSTER = "dagster"
 

@@ -1,4 +1,4 @@
-"""Completes names of topics and groups while a user types.
+"""Completes names of topics and groups, and ids of brokers, while a user types.
 
 The shell waits for the answer and can't show an error. If the cluster refuses, or doesn't answer within a second,
 nothing is completed.
@@ -33,6 +33,11 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     from millrace.client import Groups
 
     return _names(context, incomplete, lambda cluster: [one.group_id for one in Groups(cluster).list()])
+
+
+def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the ids of live brokers that begin with `incomplete`."""
+    return _names(context, incomplete, lambda cluster: map(str, cluster.metadata([]).brokers))
 
 
 def _names(context: typer.Context, incomplete: str, ask: Callable[[Cluster], Iterable[str]]) -> list[str]:

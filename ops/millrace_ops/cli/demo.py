@@ -7,12 +7,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from millrace_ops.cli.options import MAX_BROKERS
+
 
 def demo(
     *,
     directory: Annotated[
         str, typer.Option("--dir", help="The folder of the demo, emptied each time; the table stays in it.")
     ] = ".millrace/demo",
+    brokers: Annotated[int, typer.Option(min=1, max=MAX_BROKERS, help="How many brokers.")] = 1,
 ) -> None:
     """Take a year of flights from a producer to a queried table.
 
@@ -25,7 +28,7 @@ def demo(
     from millrace_ops.demo.report import print_outcome
 
     console = Console()
-    outcome = run_demo(directory, console, OsFileSystem(), SystemClock())
+    outcome = run_demo(directory, console, OsFileSystem(), SystemClock(), brokers=brokers)
     print_outcome(console, outcome, read_airlines())
     if not outcome.is_right:
         raise typer.Exit(1)

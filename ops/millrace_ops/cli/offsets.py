@@ -2,6 +2,7 @@
 
 A group keeps its offsets in the coordinator (`--store kafka`) or in ZooKeeper (`--store zookeeper --zookeeper …`).
 A command that sets offsets is refused while the group has live members: they would go on from their own positions.
+`import` and `reset` refuse a group that is not there, so that a mistyped name makes none, unless --create is given.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Store(StrEnum):
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 InStore = Annotated[Store, typer.Option(help="Where the group keeps its offsets.")]
+Create = Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")]
 
 
 @app.command("export")
@@ -60,11 +62,13 @@ def import_(
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    create: Create = False,
     as_json: Json = False,
 ) -> None:
     """Set the offsets that a file names; the others stay."""
     wanted = _parsed(path)
     with _open(group, zookeeper, bootstrap) as offsets:
+        _check_exists(group, offsets, store, create=create)
         offsets.write(store, wanted)
     _show(wanted, as_json)
 
@@ -84,7 +88,7 @@ def reset(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be set, as without --execute.")
     ] = False,
-    create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")] = False,
+    create: Create = False,
     as_json: Json = False,
 ) -> None:
     """Set the offsets of all partitions of topics: to the ends of their logs, a number, or a time.
@@ -98,8 +102,7 @@ def reset(
     with Cluster(bootstrap) as cluster:
         wanted = _targets(cluster, topic, to)
     with _open(group, zookeeper, bootstrap) as offsets:
-        if not create and not offsets.exists(store):
-            raise GroupIdNotFoundError(f"group {group} does not exist; --create makes one")
+        _check_exists(group, offsets, store, create=create)
         offsets.refuse_members()
         now = offsets.read_sound(store, wanted)
         if execute:
@@ -161,6 +164,12 @@ def _open(group: str, zookeeper: str | None, bootstrap: str) -> GroupOffsets:
     from millrace.client.consumer.group_offsets import GroupOffsets
 
     return GroupOffsets(group, zookeeper=zookeeper, bootstrap=bootstrap)
+
+
+def _check_exists(group: str, offsets: GroupOffsets, store: Store, *, create: bool) -> None:
+    """Raises GroupIdNotFoundError for a group that the store lacks, whose name may be mistyped, unless `create`."""
+    if not create and not offsets.exists(store):
+        raise GroupIdNotFoundError(f"group {group} does not exist; --create makes one")
 
 
 def _rows(offsets: Mapping[Partition, int]) -> list[dict[str, str | int]]:

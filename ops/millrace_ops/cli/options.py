@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+MAX_BROKERS = 99  # of a platform on one machine
 
 Bootstrap = Annotated[
     str,

@@ -1,9 +1,7 @@
-"""`millrace topics`: lists, creates, describes, extends and deletes topics, and deletes records."""
+"""`millrace topics`: lists, creates, describes, extends, moves and deletes topics, and deletes records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,15 +12,16 @@ from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_topic
 from millrace_ops.cli.confirm import confirm
 from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from millrace_ops.cli.output import print_json, print_table, print_tables
+from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.several import for_each
+from millrace_ops.cli.topics_describe import describe, summary
 
 if TYPE_CHECKING:
-    from millrace.client import Cluster, TopicMetadata
+    from millrace.client import Cluster
 
 MAX_SHORT = 2**15 - 1
 ALL_RECORDS = -1
-app = Commands(help="List, create, describe, extend and delete topics.")
+app = Commands(help="List, create, describe, extend, move and delete topics.")
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' names.", autocompletion=complete_topic)]
 
@@ -35,9 +34,9 @@ def list_topics(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False)
     with Cluster(bootstrap) as cluster:
         topics = sorted(Admin(cluster).topics().values(), key=lambda topic: topic.name)
     if as_json:
-        print_json([_summary(topic) for topic in topics])
+        print_json([summary(topic) for topic in topics])
     else:
-        print_table(("topic", "partitions", "replicas", "id"), (tuple(_summary(topic).values()) for topic in topics))
+        print_table(("topic", "partitions", "replicas", "id"), (tuple(summary(topic).values()) for topic in topics))
 
 
 @app.command()
@@ -65,19 +64,13 @@ def create(
     def create_one(name: str) -> None:
         Admin(cluster).create_topic(name, partitions, replication_factor, properties)
         topic = cluster.metadata([name]).topic(name)
-        print_json(_summary(topic)) if as_json else print(f"created {name} with {len(topic.partitions)} partition(s)")
+        print_json(summary(topic)) if as_json else print(f"created {name} with {len(topic.partitions)} partition(s)")
 
     with Cluster(bootstrap) as cluster:
         for_each(names, create_one)
 
 
-@app.command()
-def describe(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """Show topics' partitions (leaders, replicas, offsets) and the properties that differ from their defaults."""
-    from millrace.client import Cluster
-
-    with Cluster(bootstrap) as cluster:
-        for_each(names, partial(_describe, cluster, as_json))
+app.command()(describe)
 
 
 @app.command()
@@ -96,7 +89,7 @@ def extend(
     with Cluster(bootstrap) as cluster:
         Admin(cluster).create_partitions(name, partitions)
         topic = cluster.metadata([name]).topic(name)
-    print_json(_summary(topic)) if as_json else print(f"{name} has {len(topic.partitions)} partition(s)")
+    print_json(summary(topic)) if as_json else print(f"{name} has {len(topic.partitions)} partition(s)")
 
 
 @app.command("delete-records")
@@ -142,44 +135,6 @@ def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json
 
     with Cluster(bootstrap) as cluster:
         for_each(names, delete_one)
-
-
-def _describe(cluster: Cluster, as_json: bool, name: str) -> None:
-    from millrace.client import Configs, ResourceKind
-
-    topic = cluster.metadata([name]).topic(name)
-    partitions = [_partition(cluster, topic, index) for index in topic.partitions]
-    properties = [
-        {"property": one.name, "value": one.value, "from": one.source}
-        for one in Configs(cluster).describe(ResourceKind.TOPIC, name)
-        if one.source != "default"
-    ]
-    if as_json:
-        print_json({**_summary(topic), "partitions": partitions, "properties": properties})
-    else:
-        print(f"{name}  id {topic.topic_id or 'unknown'}")
-        print_tables(partitions, properties)
-
-
-def _summary(topic: TopicMetadata) -> Mapping[str, object]:
-    replicas = max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
-    topic_id = None if topic.topic_id is None else str(topic.topic_id)
-    return {"topic": topic.name, "partitions": len(topic.partitions), "replicas": replicas, "id": topic_id}
-
-
-def _partition(cluster: Cluster, topic: TopicMetadata, index: int) -> dict[str, object]:
-    from millrace.client import SimpleConsumer
-
-    consumer, partition = SimpleConsumer(cluster), topic.partitions[index]
-    return {
-        "partition": index,
-        "leader": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "replicas": list(partition.replicas),
-        "isr": list(partition.isr),
-        "earliest": consumer.earliest(topic.name, index),
-        "latest": consumer.latest(topic.name, index),
-    }
 
 
 def _check_ends(cluster: Cluster, topic: str, partitions: list[int], before: int) -> None:

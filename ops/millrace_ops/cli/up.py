@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from millrace_ops.cli.options import MAX_BROKERS
 from millrace_ops.cli.output import print_table
 from millrace_ops.cli.up_health import shown_health
 
@@ -21,6 +22,9 @@ def up(
     directory: Annotated[
         str, typer.Option("--dir", help="The folder for all state; created if it is missing.")
     ] = ".millrace/up",
+    brokers: Annotated[
+        int, typer.Option(min=1, max=MAX_BROKERS, help="How many brokers; each further one takes the next ports.")
+    ] = 1,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the broker listens; port 0 takes a free one.")
     ] = "127.0.0.1:9092",
@@ -53,7 +57,9 @@ def up(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One property of the broker.")
     ] = None,
 ) -> None:
-    """Run ZooKeeper, a broker and Dagster, until Ctrl-C.
+    """Run ZooKeeper, a broker or several, and Dagster, until Ctrl-C.
+
+    With several, a broker that ends is started again.
 
     The environment variable MILLRACE_ADMIN_TOKEN gives the admin endpoint a token, and MILLRACE_DAGSTER_POSTGRES is the
     URL of a Postgres database for Dagster: postgresql://USER:PASSWORD@HOST/DATABASE.
@@ -63,6 +69,7 @@ def up(
 
     options = PlatformOptions(
         directory=directory,
+        brokers=brokers,
         listen=listen,
         advertised=advertised,
         admin=admin,
@@ -110,9 +117,13 @@ def _run(options: PlatformOptions) -> None:
 
 def _addresses(addresses: Addresses, directory: str) -> list[tuple[str, str]]:
     return [
-        ("broker", addresses.broker),
+        *((one.place.part, one.broker) for one in addresses.brokers),
         ("ZooKeeper", addresses.zookeeper),
         ("Dagster UI", addresses.dagster or "not started"),
-        ("metrics", f"{addresses.admin}/metrics"),
+        *((_metrics_of(one.place.part), f"{one.admin}/metrics") for one in addresses.brokers),
         ("state and logs", directory),
     ]
+
+
+def _metrics_of(part: str) -> str:
+    return "metrics" if part == "broker" else f"metrics of {part}"

@@ -46,7 +46,7 @@ MARKER = ".millrace-demo"
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.bytes": str(8 << 20)}
 
 
-def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock) -> Outcome:
+def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock, *, brokers: int = 1) -> Outcome:
     """Runs the whole demo in a fresh directory and returns what it found.
 
     Raises:
@@ -57,6 +57,7 @@ def run_demo(directory: str, console: Console, fs: FileSystem, clock: Clock) -> 
     steps = Steps(console, clock)
     options = PlatformOptions(
         directory=directory,
+        brokers=brokers,
         listen="127.0.0.1:0",
         admin="127.0.0.1:0",
         dagster_port=0,

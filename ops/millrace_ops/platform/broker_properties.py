@@ -36,7 +36,7 @@ def broker_properties(file: Path | None, assignments: Iterable[str]) -> dict[str
     given = read_given(file, assignments)
     for name, one in given.items():
         if name == "broker.id":
-            raise InvalidConfigError(f"{one.place}{name}={one.value}: the only broker of a platform has the id 1")
+            raise InvalidConfigError(f"{one.place}{name}={one.value}: the brokers of a platform have the ids 1, 2, …")
         if name in OPTIONS:
             raise InvalidConfigError(f"{one.place}{name}={one.value}: give {OPTIONS[name]} instead")
     properties = {name: one.value for name, one in given.items()}

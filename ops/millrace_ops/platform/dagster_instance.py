@@ -1,7 +1,7 @@
 """The Dagster instance of a platform: two small files in its home folder.
 
     DIR/dagster/dagster.yaml     SQLite or Postgres, no telemetry nor sign-up, one run per pool, lost runs retried,
-                                 bounds of a run's time and of the age of ticks
+                                 bounds of a run's time and of the age of ticks, workers from the server of runs
     DIR/dagster/workspace.yaml   the one code location, served by gRPC
 
 Both are written as JSON, which is YAML. What the instance stores is prepared by `prepare_instance`.
@@ -16,6 +16,7 @@ from millrace.ports import LOOPBACK
 
 LOCATION = "millrace"
 STORAGE_MODULE = "millrace_ops.platform.dagster_storage"
+LAUNCHER_MODULE = "millrace_ops.platform.run_launcher"
 POSTGRES_VARIABLE = "MILLRACE_DAGSTER_POSTGRES"
 # A run that hangs frees its pool after this; the tag dagster/max_runtime of a run or a job, in seconds, overrides it.
 MAX_RUNTIME_S = 6 * 3600
@@ -24,7 +25,7 @@ MONITORING_INTERVAL_S = 30
 TICK_DAYS = {"skipped": 1, "started": 7, "success": 7, "failure": 7}
 
 
-def instance_config(home: str, *, postgres: bool) -> dict[str, object]:
+def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[str, object]:
     """Returns the content of `dagster.yaml`; it names the variable with the URL of Postgres, and no password."""
     base_dir = {"base_dir": os.path.join(home, "storage")}
     sqlite = {"custom": {"module": STORAGE_MODULE, "class": "SqliteStorage", "config": base_dir}}
@@ -43,6 +44,11 @@ def instance_config(home: str, *, postgres: bool) -> dict[str, object]:
             "module": "dagster.core.run_coordinator",
             "class": "QueuedRunCoordinator",
             "config": {"dequeue_interval_seconds": 1},
+        },
+        "run_launcher": {
+            "module": LAUNCHER_MODULE,
+            "class": "ForkingRunLauncher",
+            "config": {"port": run_server_port},
         },
         "run_monitoring": {
             "enabled": True,
@@ -68,7 +74,7 @@ def dagster_url(postgres_url: str) -> str:
     return f"postgresql+psycopg2://{rest}" if separator and scheme in ("postgres", "postgresql") else postgres_url
 
 
-def write_instance(home: str, code_server_port: int, *, postgres: bool = False) -> str:
+def write_instance(home: str, code_server_port: int, run_server_port: int, *, postgres: bool = False) -> str:
     """Writes both files into `home` and returns the path of the workspace file.
 
     With `postgres` the instance is in the database whose URL is in the environment variable POSTGRES_VARIABLE.
@@ -76,7 +82,7 @@ def write_instance(home: str, code_server_port: int, *, postgres: bool = False) 
     os.makedirs(home, exist_ok=True)
     workspace = os.path.join(home, "workspace.yaml")
     for path, content in (
-        (os.path.join(home, "dagster.yaml"), instance_config(home, postgres=postgres)),
+        (os.path.join(home, "dagster.yaml"), instance_config(home, run_server_port, postgres=postgres)),
         (workspace, workspace_config(code_server_port)),
     ):
         with open(path, "w", encoding="utf-8") as file:

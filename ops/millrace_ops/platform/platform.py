@@ -1,7 +1,7 @@
-"""The whole platform on one machine: ZooKeeper, a broker and Dagster, with all state under one folder.
+"""The whole platform on one machine: ZooKeeper, brokers and Dagster, with all state under one folder.
 
     DIR/zookeeper/   ZooKeeper's snapshots and log       DIR/dagster/   Dagster's instance (SQLite, run logs)
-    DIR/broker/      the broker's segments               DIR/schemas/   declared schemas, TOPIC.json
+    DIR/broker/      the broker's segments (`brokers`)   DIR/schemas/   declared schemas, TOPIC.json
     DIR/warehouse/   one Delta table per topic           DIR/logs/      what each process wrote
     DIR/defs/        what is declared, defs.yaml         DIR/dg.toml     which makes DIR a project of `dg`
     DIR/.lock        held while a platform runs here     DIR/secrets/   broker.properties, readable by its owner alone
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import javaproperties
 
@@ -26,6 +26,7 @@ from millrace.clock import Clock
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace.ports import LOOPBACK, free_port
+from millrace_ops.platform.brokers import BrokerPlace, broker_places, replication_properties
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
 from millrace_ops.platform.health import broker_problem, dagster_problems, zookeeper_problem
@@ -35,9 +36,11 @@ from millrace_ops.platform.services import (
     broker_service,
     code_server_service,
     daemon_service,
+    run_server_service,
     webserver_service,
     zookeeper_service,
 )
+from millrace_ops.platform.supervised import Service
 from millrace_ops.platform.supervisor import Supervisor
 from millrace_ops.platform.warm_spark import warm_master, warm_spark_problem, warm_spark_service
 from millrace_pipelines.defs.request_interval import REQUEST_INTERVAL_MS
@@ -53,6 +56,7 @@ class PlatformOptions:
 
     Attributes:
         directory: The folder of all state; created if it is missing.
+        brokers: How many brokers; each further one has the next ports.
         listen: The broker's `HOST:PORT`, port 0 for a free one.
         advertised: The `HOST:PORT` where clients reach the broker, if it is another one.
         admin: The admin endpoint's `HOST:PORT`: health, metrics, maintenance.
@@ -67,6 +71,7 @@ class PlatformOptions:
     """
 
     directory: str
+    brokers: int = 1
     listen: str = "127.0.0.1:9092"
     advertised: str | None = None
     admin: str = "127.0.0.1:9644"
@@ -80,14 +85,31 @@ class PlatformOptions:
     postgres_url: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
-    """Where the parts are reached: `HOST:PORT` of ZooKeeper and broker, URLs of the admin endpoint and of Dagster."""
+class BrokerAddresses(NamedTuple):
+    """Where a broker is reached: `HOST:PORT`, and the URL of its admin endpoint."""
 
-    zookeeper: str
+    place: BrokerPlace
     broker: str
     admin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where the parts are reached: `HOST:PORT` of ZooKeeper, the brokers, and the URL of Dagster."""
+
+    zookeeper: str
+    brokers: tuple[BrokerAddresses, ...]
     dagster: str | None
+
+    @property
+    def broker(self) -> str:
+        """The bootstrap address: `HOST:PORT` of each broker, with commas between."""
+        return ",".join(one.broker for one in self.brokers)
+
+    @property
+    def admin(self) -> str:
+        """The URL of each broker's admin endpoint, with commas between."""
+        return ",".join(one.admin for one in self.brokers)
 
 
 class Platform:
@@ -138,45 +160,46 @@ class Platform:
         dagster = self.addresses.dagster
         return {
             "ZooKeeper": zookeeper_problem(self.addresses.zookeeper),
-            "broker": broker_problem(self.addresses.admin, self._options.admin_token),
+            **{one.place.part: self._broker_problem(one) for one in self.addresses.brokers},
             **({} if self._warm_spark_port is None else {"Spark": warm_spark_problem(self._warm_spark_port)}),
             **({} if dagster is None else dagster_problems(dagster)),
         }
 
     def start_broker(self) -> None:
-        """Brings up ZooKeeper, unless one is given, and the broker."""
+        """Brings up ZooKeeper, unless one is given, and the brokers."""
         self._check_advertised()
-        self._check_ports()
-        for name in ("broker", "warehouse", "schemas"):
+        options = self._options
+        places = broker_places(options.brokers, options.listen, options.admin, options.advertised)
+        self._check_ports(places)
+        for name in (*(one.service for one in places), "warehouse", "schemas"):
             os.makedirs(self.path(name), exist_ok=True)
-        zookeeper = self._options.zookeeper or self._start_zookeeper()
-        service = broker_service(
-            listen=self._options.listen,
-            admin=self._options.admin,
-            data_dir=self.path("broker"),
-            zookeeper=zookeeper,
-            config=self._write_given_properties(),
-            properties=self._own_properties(),
+        zookeeper = options.zookeeper or self._start_zookeeper()
+        config = self._write_given_properties()
+        services = [self._broker_service(one, zookeeper, config) for one in places]
+        children = self.supervisor.start(*services)
+        brokers = tuple(
+            BrokerAddresses(place, *broker_addresses(child)) for place, child in zip(places, children, strict=True)
         )
-        [child] = self.supervisor.start(service)
-        broker, admin = broker_addresses(child)
-        self.addresses = Addresses(zookeeper=zookeeper, broker=broker, admin=admin, dagster=None)
+        self.addresses = Addresses(zookeeper=zookeeper, brokers=brokers, dagster=None)
 
     def start_dagster(self) -> None:
-        """Brings up Dagster's three processes, unless it is left out."""
+        """Brings up Dagster's processes, unless it is left out."""
         if self._options.dagster_port is None:
             return
         make_project(self.directory)
-        code_server_port, ui_port = free_port(), self._options.dagster_port or free_port()
+        code_server_port, run_server_port = free_port(), free_port()
+        ui_port = self._options.dagster_port or free_port()
         ui = Address(self._options.dagster_host, ui_port)
         url = f"http://{ui._replace(host=LOOPBACK) if ui.is_every_address else ui}"
         postgres = bool(self._options.postgres_url)
-        workspace = write_instance(self.path("dagster"), code_server_port, postgres=postgres)
+        workspace = write_instance(self.path("dagster"), code_server_port, run_server_port, postgres=postgres)
         environment = self._dagster_environment(url)
         if self._options.warm:
             environment = {**environment, "MILLRACE_SPARK_MASTER": self._start_warm_spark(environment)}
         self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
-        self.supervisor.start(code_server_service(code_server_port, environment))
+        self.supervisor.start(
+            code_server_service(code_server_port, environment), run_server_service(run_server_port, environment)
+        )
         self.supervisor.start(
             webserver_service(ui.host, ui_port, workspace, environment),
             daemon_service(DagsterApi(url), workspace, environment),
@@ -205,10 +228,25 @@ class Platform:
         self.supervisor.start(zookeeper_service(self.path("zookeeper"), port))
         return f"{LOOPBACK}:{port}"
 
-    def _own_properties(self) -> dict[str, str]:
-        """Returns the properties that the platform gives the broker, without those that the operator gives."""
-        advertised = self._options.advertised
-        own = {} if advertised is None else {"advertised.listeners": f"PLAINTEXT://{advertised}"}
+    def _broker_service(self, place: BrokerPlace, zookeeper: str, config: str | None) -> Service:
+        return broker_service(
+            place,
+            data_dir=self.path(place.service),
+            zookeeper=zookeeper,
+            config=config,
+            properties=self._own_properties(place),
+            restarts=self._options.brokers > 1,  # the only broker ends the platform, as ZooKeeper does
+        )
+
+    def _broker_problem(self, broker: BrokerAddresses) -> str:
+        token = self._options.admin_token
+        return self.supervisor.problem(broker.place.service) or broker_problem(broker.admin, token)
+
+    def _own_properties(self, place: BrokerPlace) -> dict[str, str]:
+        """Returns the properties that the platform gives a broker, without those that the operator gives."""
+        own = replication_properties(self._options.brokers)
+        if place.advertised is not None:
+            own["advertised.listeners"] = f"PLAINTEXT://{place.advertised}"
         if self._options.dagster_port is not None:
             own["maintenance.request.interval.ms"] = str(REQUEST_INTERVAL_MS)
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
@@ -233,9 +271,10 @@ class Platform:
                 "give --advertised HOST:PORT, where clients reach the broker"
             )
 
-    def _check_ports(self) -> None:
-        for option, address in (("--listen", self._options.listen), ("--admin", self._options.admin)):
-            require_free_port(*parse_listen_address(address), option)
+    def _check_ports(self, places: Sequence[BrokerPlace]) -> None:
+        for place in places:
+            for option, address in (("--listen", place.listen), ("--admin", place.admin)):
+                require_free_port(*parse_listen_address(address), option)
         if self._options.dagster_port is not None:
             require_free_port(self._options.dagster_host, self._options.dagster_port, "--dagster-port")
 

@@ -3,6 +3,7 @@
 - zookeeper: it answers `srvr` with a mode; left out where the user names a ZooKeeper.
 - broker: it prints `listening HOST:PORT`.
 - code-server: it accepts connections, which it does once the definitions are loaded.
+- run-server: it accepts connections, which it does once it has imported what workers of runs need.
 - webserver: the UI and its API; it accepts connections.
 - daemon: sensors, schedules, the run queue; the API says that the location is loaded and the daemons beat.
 """
@@ -16,13 +17,13 @@ from pathlib import Path
 
 from millrace.ports import LOOPBACK
 from millrace.zk.embedded import is_serving, server_command
+from millrace_ops.platform.brokers import BrokerPlace
 from millrace_ops.platform.dagster_api import DagsterApi
 from millrace_ops.platform.dagster_instance import LOCATION
 from millrace_ops.platform.ports import is_listening
 from millrace_ops.platform.process import ChildProcess
-from millrace_ops.platform.supervisor import Service
+from millrace_ops.platform.supervised import Service
 
-BROKER_ID = "1"
 LISTENING = re.compile(r"^listening (\S+)$", re.MULTILINE)
 ADMIN_ENDPOINT = re.compile(r"admin endpoint at (http://[^\s\"']+)")
 
@@ -38,7 +39,13 @@ def zookeeper_service(directory: str, port: int) -> Service:
 
 
 def broker_service(
-    *, listen: str, admin: str, data_dir: str, zookeeper: str, config: str | None, properties: Mapping[str, str]
+    place: BrokerPlace,
+    *,
+    data_dir: str,
+    zookeeper: str,
+    config: str | None,
+    properties: Mapping[str, str],
+    restarts: bool,
 ) -> Service:
     """Returns the service of a broker; its addresses are in its log as soon as it is ready.
 
@@ -46,10 +53,12 @@ def broker_service(
     """
     assignments = [f"--set={name}={value}" for name, value in properties.items()]
     file = [] if config is None else ["--config", config]
-    places = ["--listen", listen, "--admin", admin, "--data", data_dir, "--zookeeper", zookeeper, "--id", BROKER_ID]
+    addresses = ["--listen", place.listen, "--admin", place.admin, "--zookeeper", zookeeper]
+    own = ["--data", data_dir, "--id", str(place.id)]
     return Service(
-        name="broker",
-        command=(sys.executable, "-u", "-m", "millrace_broker", *places, *file, *assignments),
+        name=place.service,
+        command=(sys.executable, "-u", "-m", "millrace_broker", *addresses, *own, *file, *assignments),
+        restarts=restarts,
         is_ready=lambda child: all(pattern.search(child.read_log()) for pattern in (LISTENING, ADMIN_ENDPOINT)),
     )
 
@@ -64,17 +73,27 @@ def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
 
 
 def code_server_service(port: int, environment: Mapping[str, str]) -> Service:
-    """Returns the service of the definitions; runs and sensor ticks are its children, in its environment.
-
-    It can load the definitions again while runs are under way, which keep the process that they began with.
-    When it stops, it waits for the runs under way; one that takes longer than the stop timeout is killed, which leaves
-    its table as it was.
-    """
+    """Returns the service of the definitions, which evaluates sensors and schedules and can load itself again."""
     module = ("--module-name", "millrace_pipelines.definitions", "--location-name", LOCATION)
     address = ("--host", LOOPBACK, "--port", str(port))
     return Service(
         name="code-server",
         command=(sys.executable, "-m", "dagster", "code-server", "start", *module, *address),
+        environment=environment,
+        is_ready=lambda _: is_listening(LOOPBACK, port),
+        stop_timeout_s=10.0,
+    )
+
+
+def run_server_service(port: int, environment: Mapping[str, str]) -> Service:
+    """Returns the service whose children are the workers of runs, in its environment.
+
+    When it stops, it waits for the runs under way; one that takes longer than the stop timeout is killed, which leaves
+    its table as it was.
+    """
+    return Service(
+        name="run-server",
+        command=(sys.executable, "-m", "millrace_ops.platform.run_server", str(port)),
         environment=environment,
         is_ready=lambda _: is_listening(LOOPBACK, port),
         stop_timeout_s=10.0,

@@ -3,7 +3,7 @@
     start(a)      a runs until its probe says ready     ┐
     complete(x)   x runs to its end                     │
     start(b, c)   b and c start together                │  a child that ends by itself: PlatformError names it,
-    wait()        returns only by an exception          ┘  its status and its last log lines
+    wait()        returns only by an exception          ┘  its status and its last log lines, or it starts again
     stop()        c and b, then a: SIGTERM, a bounded wait, SIGKILL for what is left of their sessions
 
 SIGINT and SIGTERM set a flag while the supervisor is entered; `check`, called wherever it waits, turns the flag into
@@ -17,29 +17,17 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Self, TypeAlias
 
 from millrace.clock import Clock
 from millrace.errors import PlatformError
 from millrace_ops.platform.process import ChildProcess
+from millrace_ops.platform.supervised import Service, SupervisedChild, ended
 
 POLL_INTERVAL_S = 0.05
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """A command, and how to see that it is ready."""
-
-    name: str
-    command: tuple[str, ...]
-    is_ready: Callable[[ChildProcess], bool]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    ready_timeout_s: float = 120.0
-    stop_timeout_s: float = 20.0
 
 
 class Supervisor:
@@ -49,7 +37,7 @@ class Supervisor:
         os.makedirs(log_dir, exist_ok=True)
         self._log_dir = log_dir
         self._clock = clock
-        self._groups: list[list[tuple[Service, ChildProcess]]] = []
+        self._groups: list[list[SupervisedChild]] = []
         self._former_handlers: dict[signal.Signals, Handler] = {}
         self._stop_requested = False
 
@@ -68,14 +56,17 @@ class Supervisor:
 
     def start(self, *services: Service) -> list[ChildProcess]:
         """Starts services together and returns when all are ready; PlatformError where one does not get ready."""
-        group: list[tuple[Service, ChildProcess]] = []
+        group: list[SupervisedChild] = []
         self._groups.append(group)
         for service in services:
-            log_path = os.path.join(self._log_dir, f"{service.name}.log")
-            group.append((service, ChildProcess(service.name, service.command, service.environment, log_path)))
-        for service, child in group:
-            self._await_ready(service, child)
-        return [child for _, child in group]
+            group.append(SupervisedChild(service, self._log_dir, self._clock))  # noqa: PERF401 -- stop() finds each
+        for one in group:
+            self._await_ready(one)
+        return [one.child for one in group]
+
+    def problem(self, name: str) -> str:
+        """Returns how a service ended that is started again; "" where it did not, or has run again for a while."""
+        return next((one.problem for one in self._children() if one.service.name == name), "")
 
     def complete(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Runs a command to its end; PlatformError where that is no success."""
@@ -87,16 +78,14 @@ class Supervisor:
         finally:
             child.finish(0.0)
         if status:
-            raise PlatformError(_ended(child, status))
+            raise PlatformError(ended(child, status))
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt after a stop signal, and PlatformError when a child has ended."""
+        """Raises KeyboardInterrupt after a stop signal, and PlatformError when a child has ended, or restarts it."""
         if self._stop_requested:
             raise KeyboardInterrupt
-        for child in self._children():
-            status = child.exit_status()
-            if status is not None:
-                raise PlatformError(_ended(child, status))
+        for one in self._children():
+            one.look_after()
 
     def wait(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Waits until `check` raises something, and calls `meanwhile` again and again."""
@@ -109,35 +98,26 @@ class Supervisor:
         """Stops all children, the last started first; it can be called again."""
         while self._groups:
             group = self._groups[-1]
-            for _, child in group:
-                child.terminate()
-            for service, child in group:
-                child.finish(service.stop_timeout_s)
+            for one in group:
+                one.child.terminate()
+            for one in group:
+                one.child.finish(one.service.stop_timeout_s)
             self._groups.pop()
 
-    def _await_ready(self, service: Service, child: ChildProcess) -> None:
+    def _await_ready(self, one: SupervisedChild) -> None:
+        service = one.service
         deadline_ms = self._clock.monotonic_ms() + int(service.ready_timeout_s * 1000)
-        while not service.is_ready(child):
+        while not one.is_ready():
             self.check()
             if self._clock.monotonic_ms() > deadline_ms:
                 raise PlatformError(
-                    f"{child.name} is not ready after {service.ready_timeout_s:g} s; "
-                    f"the end of {child.log_path}:\n{child.log_tail()}"
+                    f"{service.name} is not ready after {service.ready_timeout_s:g} s; "
+                    f"the end of {one.child.log_path}:\n{one.child.log_tail()}"
                 )
             time.sleep(POLL_INTERVAL_S)
 
-    def _children(self) -> list[ChildProcess]:
-        return [child for group in self._groups for _, child in group]
+    def _children(self) -> list[SupervisedChild]:
+        return [one for group in self._groups for one in group]
 
     def _request_stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_requested = True
-
-
-def _ended(child: ChildProcess, status: int) -> str:
-    return f"{child.name} {_describe_exit(status)}; the end of {child.log_path}:\n{child.log_tail()}"
-
-
-def _describe_exit(status: int) -> str:
-    if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
-    return f"ended with status {status}"

@@ -16,7 +16,7 @@ from millrace.extras import require
 from millrace.java import java_home_for_spark
 from millrace.ports import LOOPBACK
 from millrace_ops.platform.ports import is_listening
-from millrace_ops.platform.supervisor import Service
+from millrace_ops.platform.supervised import Service
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 STARTED = "Spark Connect server started"

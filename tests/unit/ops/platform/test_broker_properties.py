@@ -24,7 +24,7 @@ def test_assignments_override_the_file(file):
         ("listeners=PLAINTEXT://:1", "FILE:2: listeners=PLAINTEXT://:1: give --listen instead"),
         ("log.dirs=/data", "FILE:2: log.dirs=/data: give --dir instead"),
         ("zk.connect=zk:2181", "FILE:2: zookeeper.connect=zk:2181: give --zookeeper instead"),
-        ("node.id=7", "FILE:2: broker.id=7: the only broker of a platform has the id 1"),
+        ("node.id=7", "FILE:2: broker.id=7: the brokers of a platform have the ids 1, 2, …"),
         ("sasl.enabled.mechanisms=PLAIN", "FILE:2: sasl.enabled.mechanisms"),
     ],
 )

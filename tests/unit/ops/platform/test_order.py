@@ -4,13 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from millrace.clock import SystemClock
 from millrace.errors import PlatformError
 from millrace_ops.platform.process import session_members
-from millrace_ops.platform.supervisor import Service, Supervisor
+from millrace_ops.platform.supervised import Service, SupervisedChild
+from millrace_ops.platform.supervisor import Supervisor
+from millrace_support.clock import ManualClock
 
 SERVE = """
 import signal, sys, time
@@ -73,6 +76,62 @@ def test_a_child_that_dies_later_ends_the_wait_and_the_others_are_stopped(tmp_pa
     assert session_members(other.pid) == session_members(child.pid) == []
 
 
+def wait_until(supervisor, is_so):
+    class EnoughSeenError(Exception):
+        """Ends the wait."""
+
+    def meanwhile():
+        if is_so():
+            raise EnoughSeenError
+
+    with pytest.raises(EnoughSeenError):
+        supervisor.wait(meanwhile)
+
+
+def test_a_child_that_restarts_is_shown_and_started_again_and_the_others_stay(tmp_path, journal):
+    with Supervisor(str(tmp_path / "logs"), SystemClock()) as supervisor:
+        [other] = supervisor.start(service("other", SERVE, str(journal), "other"))
+        [child] = supervisor.start(service("broker-2", SERVE, str(journal), "broker-2", restarts=True))
+        assert supervisor.problem("broker-2") == ""
+        os.kill(child.pid, signal.SIGKILL)
+        wait_until(supervisor, lambda: journal.read_text().count("broker-2 serves") == 2)
+        problem = (
+            f"was ended by SIGKILL and is started again; the end of its log is in {tmp_path}/logs/broker-2.previous"
+        )
+        assert supervisor.problem("broker-2").startswith(problem)
+        assert other.exit_status() is None
+    assert journal.read_text().splitlines()[-2:] == ["broker-2 stops", "other stops"]
+
+
+def test_a_child_that_restarts_must_be_ready_once(tmp_path):
+    code = "exit(3)"
+    with (
+        Supervisor(str(tmp_path), SystemClock()) as supervisor,
+        pytest.raises(PlatformError, match="ended with status 3"),
+    ):
+        supervisor.start(service("broker", code, restarts=True))
+
+
+def test_the_pauses_before_a_start_grow_while_the_child_ends_soon_and_its_end_is_forgotten_at_last(tmp_path):
+    clock = ManualClock()
+    child = SupervisedChild(service("broker", "print('ready', flush=True)", restarts=True), str(tmp_path), clock)
+    pauses = []
+    for _ in range(7):
+        while not child.is_ready() or child.child.exit_status() is None:
+            time.sleep(0.01)
+        child.look_after()
+        before, pid = clock.monotonic_ms(), child.child.pid
+        while child.child.pid == pid:
+            clock.advance(500)
+            child.look_after()
+        pauses.append(clock.monotonic_ms() - before)
+    assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
+    assert "ended with status 0 and is started again" in child.problem
+    clock.advance(60_000)
+    assert child.problem == ""
+    child.child.finish(60)
+
+
 def test_a_command_runs_to_its_end_and_is_named_where_that_is_no_success(tmp_path):
     with Supervisor(str(tmp_path), SystemClock()) as supervisor:
         supervisor.complete("well", (sys.executable, "-c", "print(1)"), {})
@@ -106,7 +165,7 @@ def test_a_stop_signal_ends_the_wait_in_good_order(tmp_path, journal, number):
 SUPERVISE = """
 import sys
 from millrace.clock import SystemClock
-from millrace_ops.platform.supervisor import Service
+from millrace_ops.platform.supervised import Service
 from millrace_ops.platform.supervisor import Supervisor
 
 CHILD = "import signal, time; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, flush=True); time.sleep(600)"

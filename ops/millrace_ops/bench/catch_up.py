@@ -1,0 +1,84 @@
+"""How fast a follower that was away copies what it has missed, beside what the disk takes.
+
+A follower stops, records of 1 KB are produced, and the follower starts again. Its rate is counted from its first new
+byte to its last one, by the sizes of its files; the leader's other follower stays in sync. As many bytes are then
+written to a file in steps of 1 MiB, without and with a sync at their end.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from millrace.errors import ClientError
+from millrace_ops.bench.cluster import IDS, TIMEOUT_S, Broker, ClusterSubject
+from millrace_ops.bench.figures import Samples
+from millrace_ops.bench.librdkafka import PRODUCER, Client
+from millrace_ops.bench.subjects import processor_time
+
+MEGABYTE = 1_000_000
+VALUE_BYTES = 1024
+STEP_BYTES = 1 << 20
+POLL_INTERVAL_S = 0.005
+
+
+def catch_up(subject: ClusterSubject, topic: str, settings: dict[str, str], values: bytes, count: int) -> Samples:
+    """Returns the bytes that the follower has copied, their MB/s, and the seconds of processors for a GB of them."""
+    subject.create_topic(topic)
+    leader = subject.leader(topic)
+    follower = subject.brokers[next(one for one in IDS if one != leader)]
+    follower.stop()
+    subject.await_in_sync(topic, len(IDS) - 1)
+    with Client(PRODUCER, settings | {"bootstrap.servers": subject.bootstrap}) as client:
+        client.produce(topic, values, VALUE_BYTES, count)
+    copied = _copy(subject.brokers[leader], follower, topic)
+    subject.await_in_sync(topic)
+    return copied
+
+
+def _copy(leader: Broker, follower: Broker, topic: str) -> Samples:
+    """Starts the follower, and measures from its first new byte until nothing is missing."""
+    size_bytes = _log_bytes(leader, topic)
+    with ThreadPoolExecutor(1) as thread:
+        starting = thread.submit(follower.start)
+        _await_bytes(follower, topic, 1)
+        started, before = time.perf_counter(), [processor_time(one.pid) for one in (leader, follower)]
+        _await_bytes(follower, topic, size_bytes)
+        seconds = time.perf_counter() - started
+        spent = [processor_time(one.pid) - was for one, was in zip((leader, follower), before, strict=True)]
+        starting.result()
+    gigabytes = size_bytes / 1000 / MEGABYTE
+    return {
+        "bytes": size_bytes, "rate": 1000 * gigabytes / seconds,
+        "leader": spent[0] / gigabytes, "follower": spent[1] / gigabytes,
+    }  # fmt: skip
+
+
+def _await_bytes(broker: Broker, topic: str, size_bytes: int) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while _log_bytes(broker, topic) < size_bytes:
+        if time.monotonic() > deadline:
+            raise ClientError(f"the follower of {topic} has not caught up")
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _log_bytes(broker: Broker, topic: str) -> int:
+    return sum(file.stat().st_size for file in (broker.data_dir / f"{topic}-0").glob("*.log"))
+
+
+def disk_rates(directory: Path, size_bytes: int) -> Samples:
+    """Returns the MB/s of writing a new file, without a sync and with one."""
+    block = os.urandom(STEP_BYTES)
+    file = directory / "disk"
+    started = time.perf_counter()
+    with file.open("wb", buffering=0) as out:
+        for _ in range(max(size_bytes // STEP_BYTES, 1)):
+            out.write(block)
+        written_s = time.perf_counter() - started
+        os.fsync(out.fileno())
+    synced_s = time.perf_counter() - started
+    written = file.stat().st_size / MEGABYTE
+    file.unlink()
+    return {"written": written / written_s, "synced": written / synced_s}

@@ -1,0 +1,122 @@
+"""Carries out a plan: begins its moves, waits for their end, and clears up behind them.
+
+Everything that is to be known is in the cluster, so a process that ends loses nothing. Another one finds the moves
+under way, waits for them, and removes their throttle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from millrace.client.answers import is_retriable
+from millrace.client.elections import ElectionResult, ElectionType, elect_leaders
+from millrace.client.reassignments import Reassignments
+from millrace_ops.replicas.cluster_state import by_broker, read_reassignments, read_replica_bytes
+from millrace_ops.replicas.throttle import begin_throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millrace.client import Cluster
+    from millrace.client.metadata import Partition
+    from millrace_ops.replicas.plan import Move, Plan
+
+POLL_INTERVAL_S = 0.5
+PATIENCE_S = 120.0  # with brokers that are restarted
+PARTITIONS_PER_REQUEST = 500
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the moves of a plan have come."""
+
+    partitions_done: int
+    partitions: int
+    copied_bytes: int
+    total_bytes: int
+
+
+class ProgressListener(Protocol):
+    """Hears of the progress."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Takes what was found at another look."""
+
+
+def begin(cluster: Cluster, plan: Plan, throttle: int | None) -> dict[Partition, str]:
+    """Begins the moves that are not under way, throttled before; returns why some were refused; BrokerError."""
+    if throttle is not None:
+        begin_throttle(cluster, plan.moves, throttle, cluster.metadata([]).brokers)
+    refused: dict[Partition, str] = {}
+    moves = plan.to_begin
+    for first in range(0, len(moves), PARTITIONS_PER_REQUEST):
+        some = moves[first : first + PARTITIONS_PER_REQUEST]
+        refused |= Reassignments(cluster).alter({move.partition: move.target for move in some})
+    return refused
+
+
+def await_end(cluster: Cluster, moves: Sequence[Move], listener: ProgressListener) -> None:
+    """Waits until none of the moves is under way; BrokerError, BrokerUnreachableError after two minutes without one."""
+    while True:
+        left = _patiently(lambda: read_reassignments(cluster)).keys() & {move.partition for move in moves}
+        listener.progressed(_progress(cluster, moves, left))
+        if not left:
+            return
+        time.sleep(POLL_INTERVAL_S)
+
+
+def not_arrived(cluster: Cluster, moves: Sequence[Move]) -> list[Move]:
+    """Returns the moves that are not under way and whose partitions still don't have their replicas.
+
+    Brokers hear of the end of a move a little later than the controller, so this waits for them a while.
+    """
+    deadline = time.monotonic() + cluster.timeout_s
+    topics = sorted({move.partition[0] for move in moves})
+    while True:
+        metadata = _patiently(lambda: cluster.metadata(topics))
+        replicas = {
+            (topic.name, index): one.replicas
+            for topic in metadata.topics.values()
+            for index, one in topic.partitions.items()
+        }
+        left = [move for move in moves if set(replicas.get(move.partition, ())) != set(move.target)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(POLL_INTERVAL_S)
+
+
+def elect_preferred(cluster: Cluster, moves: Sequence[Move]) -> list[ElectionResult]:
+    """Lets the first replicas of moved partitions lead them; returns the elections that failed."""
+    if not moves:
+        return []
+    results = elect_leaders(cluster, ElectionType.PREFERRED, [move.partition for move in moves])
+    return [one for one in results if not (one.is_elected or one.is_unneeded)]
+
+
+def _progress(cluster: Cluster, moves: Sequence[Move], left: set[Partition]) -> Progress:
+    unfinished = [move for move in moves if move.partition in left]
+    sizes = read_replica_bytes(
+        cluster, by_broker((broker, move.partition) for move in unfinished for broker in move.adding)
+    )
+    total = sum(move.copied_bytes for move in moves)
+    missing = sum(
+        max(move.size_bytes - sizes.get((broker, move.partition), 0), 0)
+        for move in unfinished
+        for broker in move.adding
+    )
+    return Progress(len(moves) - len(unfinished), len(moves), total - missing, total)
+
+
+def _patiently(ask: Callable[[], Result]) -> Result:
+    return Retrying(
+        retry=retry_if_exception(is_retriable),
+        stop=stop_after_delay(PATIENCE_S),
+        wait=wait_fixed(POLL_INTERVAL_S),
+        reraise=True,
+    )(ask)

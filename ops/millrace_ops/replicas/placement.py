@@ -1,0 +1,151 @@
+"""Which brokers should have the replicas of partitions: a pure function of where they are.
+
+1. Every replica stays that may stay. Surplus ones go, those first whose rack the partition has twice.
+2. Missing ones come to the brokers with the fewest, in racks first that the partition does not have yet.
+3. A partition is spread over as many racks as it can be. Where a broker has no rack, racks are ignored.
+4. Replicas are evened out over the brokers, and then the first replicas, which lead (`evenness`).
+
+Without `level` the function ends after the second step: only what must move does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
+
+from millrace.client.metadata import Partition
+from millrace.errors import InvalidReplicaAssignmentError
+from millrace_ops.replicas.evenness import Counts, even_out
+
+Racks: TypeAlias = Mapping[int, str | None]
+Assignment: TypeAlias = Mapping[Partition, Sequence[int]]
+
+
+def place(
+    current: Assignment,
+    brokers: Racks,
+    *,
+    replication_factor: int | None = None,
+    receivers: Collection[int] | None = None,
+    level: bool = True,
+) -> dict[Partition, tuple[int, ...]]:
+    """Returns the replicas that each partition should have, the preferred leader first.
+
+    Args:
+        current: The replicas that each partition has.
+        brokers: The rack of each broker that may have replicas.
+        replication_factor: How many replicas each partition gets; by default as many as it has.
+        receivers: The brokers among them that may get replicas in place of those that must move; by default all.
+        level: Whether replicas and leaders are evened out over the brokers, too.
+
+    Raises:
+        InvalidReplicaAssignmentError: There are fewer brokers than a partition is to have replicas.
+    """
+    placement = _Placement(current, brokers)
+    for partition, replicas in sorted(current.items()):
+        count = replication_factor or len(replicas)
+        _check_enough(partition, count, brokers)
+        placement.fit(partition, count, brokers if receivers is None else receivers)
+    if level:
+        placement.spread_over_racks()
+        placement.even_out_replicas()
+        placement.even_out_leaders()
+    return {partition: tuple(replicas) for partition, replicas in placement.replicas.items()}
+
+
+def _check_enough(partition: Partition, count: int, brokers: Racks) -> None:
+    if count > len(brokers):
+        named = ", ".join(map(str, sorted(brokers))) or "none"
+        raise InvalidReplicaAssignmentError(
+            f"topic {partition[0]}: its {count} replica(s) need as many brokers, and there are only these: {named}"
+        )
+
+
+class _Placement:
+    """Replicas on their way to where they should be."""
+
+    def __init__(self, current: Assignment, brokers: Racks) -> None:
+        self._racks = brokers if all(brokers.values()) else dict.fromkeys(brokers, "")
+        self._brokers = sorted(brokers)
+        self.replicas = {partition: list(replicas) for partition, replicas in current.items()}
+        self._topics = sorted({topic for topic, _ in current})
+        self._of_topic = {topic: sorted(one for one in current if one[0] == topic) for topic in self._topics}
+        staying = ((topic, one) for (topic, _), replicas in current.items() for one in replicas if one in brokers)
+        self._counts = Counts(brokers, staying)
+
+    def fit(self, partition: Partition, count: int, receivers: Collection[int]) -> None:
+        """Gives the partition `count` replicas on brokers that may have them; a new one takes the place of an old."""
+        replicas = self.replicas[partition]
+        while len(replicas) > count:
+            surplus = self._least_useful(replicas)
+            replicas.remove(surplus)
+            if surplus in self._racks:
+                self._counts.remove(partition[0], surplus)
+        for place, broker in enumerate(replicas):
+            if broker not in self._racks:
+                replicas[place] = self._newcomer(partition, receivers)
+        while len(replicas) < count:
+            replicas.append(self._newcomer(partition, receivers))
+
+    def spread_over_racks(self) -> None:
+        """Moves replicas that share a rack with another one of their partition to racks that it does not have."""
+        for partition, replicas in self.replicas.items():
+            while (unused := self._unused_racks(replicas)) and len(self._racks_of(replicas)) < len(replicas):
+                doubled = self._least_useful(replicas)
+                taker = min((one for one in self._brokers if self._racks[one] in unused), key=self._load)
+                replicas[replicas.index(doubled)] = taker
+                self._counts.exchange(partition[0], doubled, taker)
+
+    def even_out_replicas(self) -> None:
+        """Moves replicas from brokers that have many to brokers that have few."""
+        even_out(self._counts, self._topics, self._try_move)
+
+    def even_out_leaders(self) -> None:
+        """Makes other replicas the first ones, so that each broker leads as many partitions as the others."""
+        leaders = Counts(self._brokers, ((topic, replicas[0]) for (topic, _), replicas in self.replicas.items()))
+        even_out(leaders, self._topics, self._try_lead)
+
+    def _try_move(self, topic: str, giver: int, taker: int) -> bool:
+        for partition in self._of_topic[topic]:
+            replicas = self.replicas[partition]
+            if giver in replicas and taker not in replicas:
+                moved = [taker if one == giver else one for one in replicas]
+                if len(self._racks_of(moved)) >= len(self._racks_of(replicas)):
+                    self.replicas[partition] = moved
+                    return True
+        return False
+
+    def _try_lead(self, topic: str, giver: int, taker: int) -> bool:
+        for partition in self._of_topic[topic]:
+            replicas = self.replicas[partition]
+            if replicas[0] == giver and taker in replicas:
+                self.replicas[partition] = [taker, *(one for one in replicas if one != taker)]
+                return True
+        return False
+
+    def _newcomer(self, partition: Partition, receivers: Collection[int]) -> int:
+        replicas = self.replicas[partition]
+        used, of_topic = self._racks_of(replicas), self._counts.of_topic(partition[0])
+        able = [one for one in self._brokers if one in receivers and one not in replicas]
+        if not able:
+            raise InvalidReplicaAssignmentError(
+                f"{partition[0]}-{partition[1]}: every broker that is alive has a replica already"
+            )
+        chosen = min(able, key=lambda one: (self._racks[one] in used, of_topic[one], self._load(one)))
+        self._counts.add(partition[0], chosen)
+        return chosen
+
+    def _least_useful(self, replicas: Sequence[int]) -> int:
+        """Returns the replica to give up: on no allowed broker, or in a doubled rack, or else the last one."""
+        racks = [self._racks.get(one) for one in replicas]
+        places = range(len(replicas))
+        return replicas[max(places, key=lambda place: (racks[place] is None, racks.count(racks[place]) > 1, place))]
+
+    def _racks_of(self, replicas: Sequence[int]) -> set[str | None]:
+        return {self._racks[one] for one in replicas if one in self._racks}
+
+    def _unused_racks(self, replicas: Sequence[int]) -> set[str | None]:
+        return set(self._racks.values()) - self._racks_of(replicas)
+
+    def _load(self, broker: int) -> tuple[int, int]:
+        return self._counts.total[broker], broker

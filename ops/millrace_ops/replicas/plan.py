@@ -1,0 +1,103 @@
+"""A plan of moves: which partition goes from which brokers to which, what is copied, and how long that takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millrace.errors import InvalidReplicaAssignmentError
+from millrace_ops.replicas.health import has_leader
+
+if TYPE_CHECKING:
+    from millrace.client.metadata import Partition
+    from millrace_ops.replicas.cluster_state import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The move of one partition.
+
+    Attributes:
+        partition: Which.
+        origin: Its replicas before.
+        target: Its replicas afterwards, the preferred leader first.
+        leader: The broker that the new replicas copy from.
+        size_bytes: The size of one replica.
+        is_under_way: Whether the cluster is at it already.
+    """
+
+    partition: Partition
+    origin: tuple[int, ...]
+    target: tuple[int, ...]
+    leader: int
+    size_bytes: int
+    is_under_way: bool
+
+    @property
+    def adding(self) -> list[int]:
+        """The brokers that get a replica."""
+        return [one for one in self.target if one not in self.origin]
+
+    @property
+    def copied_bytes(self) -> int:
+        """What the new replicas copy together."""
+        return self.size_bytes * len(self.adding)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moves in the order of topics and partitions."""
+
+    moves: tuple[Move, ...]
+
+    @property
+    def copied_bytes(self) -> int:
+        """What is copied over the network."""
+        return sum(move.copied_bytes for move in self.moves)
+
+    @property
+    def to_begin(self) -> list[Move]:
+        """The moves that the cluster has not begun yet."""
+        return [move for move in self.moves if not move.is_under_way]
+
+    def duration_s(self, throttle: int) -> float:
+        """Returns how long the moves take at least if each broker sends and takes `throttle` bytes a second."""
+        sent, taken = Counter[int](), Counter[int]()
+        for move in self.moves:
+            sent[move.leader] += move.copied_bytes
+            taken.update(dict.fromkeys(move.adding, move.size_bytes))
+        return max([*sent.values(), *taken.values()], default=0) / throttle
+
+
+def make_plan(state: ClusterState, targets: Mapping[Partition, Sequence[int]], sizes: Mapping[Partition, int]) -> Plan:
+    """Returns the moves that bring partitions to their targets, together with those of them that are under way.
+
+    Args:
+        state: Where the replicas are.
+        targets: The replicas that each partition should have.
+        sizes: The bytes of a replica of each partition; one that is left out counts as empty.
+
+    Raises:
+        InvalidReplicaAssignmentError: A partition that is to be copied has no leader to copy from.
+    """
+    moves = [
+        Move(
+            partition,
+            state.origin(partition),
+            tuple(target),
+            state.partitions[partition].leader,
+            sizes.get(partition, 0),
+            is_under_way=tuple(target) == state.assigned(partition),
+        )
+        for partition, target in sorted(targets.items())
+        if tuple(target) != state.assigned(partition) or partition in state.reassignments
+    ]
+    for move in moves:
+        topic, index = move.partition
+        if move.adding and not move.is_under_way and not has_leader(state.partitions[move.partition]):
+            raise InvalidReplicaAssignmentError(
+                f"{topic}-{index} has no leader at present, from which it could be copied"
+            )
+    return Plan(tuple(moves))

@@ -1,0 +1,37 @@
+"""The benchmark of replication in its shortest form: every row is printed, and measured."""
+
+from millrace_ops.bench import replication
+from millrace_ops.bench.figures import show
+from millrace_ops.bench.replication import Effort, Moves
+
+SHORTEST = Effort(
+    rounds=1,
+    loads=((100, 2000),),
+    latency_records=20,
+    latency_interval_s=0.005,
+    behind_bytes=20_000_000,
+    moves=(Moves(6, 1, 1.0, 2.0),),
+    session_timeout_ms=2000,
+)
+NAMES = [
+    "produce, 100 B, acks=all",
+    "· CPU of all brokers for a GB of values",
+    "200 records/s, acks=all, p50",
+    "200 records/s, acks=all, p99",
+    "catch-up of 20 MB",
+    "· the same",
+    "· CPU of the leader for a GB",
+    "· CPU of the follower for a GB",
+    "6 partitions, the leader stops: until others lead",
+    "6 partitions, the leader dies: until others lead",
+    "· of it after the session's end",
+]
+
+
+def test_every_figure_of_replication_is_measured(capsys):
+    figures = replication.run(effort=SHORTEST)
+    assert [one.name for one in figures] == NAMES
+    assert all(one.value > 0 for one in figures)
+    show("replication", figures, None)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in NAMES)
