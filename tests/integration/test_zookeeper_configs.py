@@ -192,3 +192,34 @@ def refusals(broker, topic, **settings):
     producer.produce(topic, b"v", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(60) == 0
     return [error.code() for error in errors if error]
+
+
+def test_properties_of_users_clients_and_addresses_are_in_kafkas_nodes_and_seen_by_all(observe, raw):
+    one, other = observe(1), observe(2)
+    written = {
+        "users/alice": {"producer_byte_rate": "1"},
+        "users/bob%2C%20cn/clients/app": {"consumer_byte_rate": "2"},
+        "clients/<default>": {"request_percentage": "3"},
+        "ips/127.0.0.1": {"connection_creation_rate": "4"},
+    }
+    for entity, config in written.items():
+        one.store.set_client_config(entity, config)
+        assert one.store.view().client_configs[entity] == config, "who changes it sees it at once"
+        assert json.loads(raw.get(f"/config/{entity}")) == {"version": 1, "config": config}
+    changes = [json.loads(raw.get(f"/config/changes/{name}")) for name in sorted(raw.children("/config/changes"))]
+    assert changes == [{"version": 2, "entity_path": entity} for entity in written]
+    other.until(lambda view: view.client_configs == written)
+    one.store.set_client_config("users/alice", {})
+    other.until(lambda view: view.client_configs == {**written, "users/alice": {}})
+
+
+def test_what_another_tool_writes_about_clients_takes_effect(observe, raw):
+    one = observe(1)
+    data = codec.encode_config({"request_percentage": "5"})
+    assert raw.transact([Create("/config/clients/app", data)]) is None
+    one.until(lambda view: view.client_configs == {"clients/app": {"request_percentage": "5"}})
+    for path in ("/config/users/alice", "/config/users/alice/clients"):
+        raw.create(path, b"")
+    change = Create(paths.config_change(), codec.encode_config_change("users/alice/clients/app"), sequential=True)
+    assert raw.transact([Create("/config/users/alice/clients/app", data), change]) is None
+    one.until(lambda view: view.client_configs.get("users/alice/clients/app") == {"request_percentage": "5"})

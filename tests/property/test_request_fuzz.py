@@ -22,6 +22,7 @@ from millrace.wire.cold import Direction, decode
 from millrace.wire.header import read_request_header
 from millrace_broker.broker import Broker
 from millrace_broker.handlers.api import Request
+from millrace_broker.security.client_session import ClientSession
 from millrace_broker.startup.options import parse_options
 from millrace_support.random_requests import RequestFuzzer
 from millrace_support.random_words import TOPICS, Words
@@ -69,7 +70,9 @@ class Driver:
                 self.outcomes["refused"] += 1
                 return
             body = memoryview(frame)[header.body_position :]
-            reply = api.handle(self.services, Request(header.api_version, header.client_id, body, "127.0.0.1"))
+            reply = api.handle(
+                self.services, Request(header.api_version, header.client_id, body, ClientSession("127.0.0.1"))
+            )
         except WireError:
             self.outcomes["refused"] += 1
             return

@@ -2,7 +2,8 @@
 
     metadata.json   {"version": 1, "cluster_id": …,
                      "topics": {name: {"topic_id": hex, "partitions": n, "leader_epochs": [e, …], "config": {…}}},
-                     "broker_configs": {"1": {…}, "<default>": {…}}, "group_configs": {group: {…}}}
+                     "broker_configs": {"1": {…}, "<default>": {…}}, "group_configs": {group: {…}},
+                     "client_configs": {"users/alice": {…}, "users/alice/clients/app": {…}, "ips/::1": {…}}}
 
 `leader_epochs` are those of the first partitions; the others have epoch 0. The file `latest_producer_id_block` beside
 it is the document of `producer_ids`. Each file is replaced as a whole, so a crash leaves it as it was before or after a
@@ -17,7 +18,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 from uuid import UUID
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
@@ -51,6 +52,7 @@ class Document(TypedDict):
     topics: dict[str, StoredTopic]
     broker_configs: NotRequired[dict[str, dict[str, str]]]
     group_configs: NotRequired[dict[str, dict[str, str]]]
+    client_configs: NotRequired[dict[str, dict[str, str]]]
 
 
 class LocalStore:
@@ -63,11 +65,8 @@ class LocalStore:
         self._path = os.path.join(directory, FILE)
         self._lock = threading.RLock()
         self._broker: BrokerInfo | None = None
-        self._cluster_id = ""
-        self._topics: dict[str, StoredTopic] = {}
+        self._document = _new_document("")  # replaced as a whole, never changed
         self._infos: dict[str, tuple[StoredTopic, int, TopicInfo]] = {}
-        self._broker_configs: dict[str, dict[str, str]] = {}
-        self._group_configs: dict[str, dict[str, str]] = {}
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
@@ -77,9 +76,9 @@ class LocalStore:
             self._fs.mkdir(self._directory)
             if self._fs.exists(self._path):
                 self._load(read_file(self._fs, self._path))
-                self._named.check(self._cluster_id, self._path)
+                self._named.check(self._document["cluster_id"], self._path)
             else:
-                self._cluster_id = self._named.new_id(self._path)
+                self._document = _new_document(self._named.new_id(self._path))
                 self._save()
         except (FileExistsError, NotADirectoryError) as error:
             raise StorageError(f"{self._directory}: not a folder") from error
@@ -99,15 +98,22 @@ class LocalStore:
     def view(self) -> ClusterView:
         """Returns the current view; a topic that has not changed is the same object as in the view before."""
         with self._lock:
-            broker, topics = self._broker, self._topics
-            broker_configs, group_configs = self._broker_configs, self._group_configs
+            broker, document = self._broker, self._document
             leader = -1 if broker is None else broker.id
-            infos = {name: self._info(name, fields, leader) for name, fields in topics.items()}
+            infos = {name: self._info(name, fields, leader) for name, fields in document["topics"].items()}
             self._infos = infos
         brokers = {} if broker is None else {broker.id: broker}
         values = {name: info for name, (_, _, info) in infos.items()}
-        configs = {name: info.config for name, info in values.items()}
-        return ClusterView(self._cluster_id, leader, brokers, values, broker_configs, group_configs, configs)
+        return ClusterView(
+            document["cluster_id"],
+            leader,
+            brokers,
+            values,
+            broker_configs=document.get("broker_configs", {}),
+            group_configs=document.get("group_configs", {}),
+            topic_configs={name: info.config for name, info in values.items()},
+            client_configs=document.get("client_configs", {}),
+        )
 
     def trouble(self) -> str | None:
         """Returns None: a standalone broker depends on no other server."""
@@ -130,13 +136,13 @@ class LocalStore:
         with self._lock:
             if topic.name in self._topics:
                 raise TopicExistsError(f"topic {topic.name} already exists")
-            self._replace(topics={**self._topics, topic.name: fields})
+            self._replace_topics({**self._topics, topic.name: fields})
 
     def delete_topic(self, name: str) -> None:
         """Removes a topic, durably. UnknownTopicError if there is none."""
         with self._lock:
             self._known(name)
-            self._replace(topics={other: fields for other, fields in self._topics.items() if other != name})
+            self._replace_topics({other: fields for other, fields in self._topics.items() if other != name})
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
         """Adds the partitions that come next, durably."""
@@ -145,7 +151,7 @@ class LocalStore:
             if partitions[0].index != fields["partitions"]:
                 raise InvalidPartitionsError(f"topic {name} has {fields['partitions']} partitions by now")
             count = partitions[-1].index + 1
-            self._replace(topics={**self._topics, name: {**fields, "partitions": count}})
+            self._replace_topics({**self._topics, name: {**fields, "partitions": count}})
 
     def has_partition(self, name: str, index: int) -> bool:
         """Returns whether there is a partition."""
@@ -161,24 +167,27 @@ class LocalStore:
         for (name, index), epoch in leader_epochs.items():
             raised[name][index] = epoch
         with self._lock:
-            self._topics = {name: _with_epochs(fields, raised.get(name, {})) for name, fields in self._topics.items()}
-            self._replace()
+            topics = {name: _with_epochs(fields, raised.get(name, {})) for name, fields in self._topics.items()}
+            self._document = _with(self._document, "topics", topics)
+            self._replace_topics(topics)
 
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
         """Replaces a topic's own configuration, durably."""
         with self._lock:
             fields = self._known(name)
-            self._replace(topics={**self._topics, name: {**fields, "config": dict(config)}})
+            self._replace_topics({**self._topics, name: {**fields, "config": dict(config)}})
 
     def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
         """Replaces a live configuration of brokers, durably."""
-        with self._lock:
-            self._replace(broker_configs={**self._broker_configs, entity: dict(config)})
+        self._set_config("broker_configs", entity, config)
 
     def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
         """Replaces a group's configuration, durably."""
-        with self._lock:
-            self._replace(group_configs={**self._group_configs, group_id: dict(config)})
+        self._set_config("group_configs", group_id, config)
+
+    def set_client_config(self, entity: str, config: Mapping[str, str]) -> None:
+        """Replaces the properties of a user, a client or an address, durably."""
+        self._set_config("client_configs", entity, config)
 
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Reserves and returns the next block of producer ids. StorageError where the file can't be read or written."""
@@ -199,10 +208,7 @@ class LocalStore:
         document: Document = json.loads(content)
         if document["version"] != FORMAT_VERSION:
             raise ValueError(f"version {document['version']} is not known")
-        self._cluster_id = document["cluster_id"]
-        self._topics = document["topics"]
-        self._broker_configs = document.get("broker_configs", {})
-        self._group_configs = document.get("group_configs", {})
+        self._document = document
         for name, fields in self._topics.items():
             _topic_info(name, fields, -1)
 
@@ -219,32 +225,40 @@ class LocalStore:
         except KeyError:
             raise UnknownTopicError(f"topic {name} does not exist") from None
 
-    def _replace(
-        self,
-        *,
-        topics: dict[str, StoredTopic] | None = None,
-        broker_configs: dict[str, dict[str, str]] | None = None,
-        group_configs: dict[str, dict[str, str]] | None = None,
-    ) -> None:
+    @property
+    def _topics(self) -> Mapping[str, StoredTopic]:
+        return self._document["topics"]
+
+    def _replace_topics(self, topics: Mapping[str, StoredTopic]) -> None:
+        self._replace(_with(self._document, "topics", topics))
+
+    def _set_config(self, kind: str, entity: str, config: Mapping[str, str]) -> None:
+        """Replaces the properties of one entity of a kind, `broker_configs` for one."""
+        with self._lock:
+            configs = {**cast("dict[str, dict[str, str]]", self._document.get(kind, {})), entity: dict(config)}
+            self._replace(_with(self._document, kind, configs))
+
+    def _replace(self, document: Document) -> None:
         """Takes over other content and tells the listener, or restores what was there where it can't be written."""
-        before = self._topics, self._broker_configs, self._group_configs
-        self._topics = self._topics if topics is None else topics
-        self._broker_configs = self._broker_configs if broker_configs is None else broker_configs
-        self._group_configs = self._group_configs if group_configs is None else group_configs
+        before, self._document = self._document, document
         try:
             self._save()
         except OSError as error:
-            self._topics, self._broker_configs, self._group_configs = before
+            self._document = before
             raise StorageError(f"{self._path}: {error}") from error
         self._on_change(self.view())
 
     def _save(self) -> None:
-        document: Document = {"version": FORMAT_VERSION, "cluster_id": self._cluster_id, "topics": self._topics}
-        if self._broker_configs:
-            document["broker_configs"] = self._broker_configs
-        if self._group_configs:
-            document["group_configs"] = self._group_configs
-        write_file_durably(self._fs, self._path, json.dumps(document, indent=1).encode())
+        write_file_durably(self._fs, self._path, json.dumps(self._document, indent=1).encode())
+
+
+def _new_document(cluster_id: str) -> Document:
+    return {"version": FORMAT_VERSION, "cluster_id": cluster_id, "topics": {}}
+
+
+def _with(document: Document, field: str, value: object) -> Document:
+    """Returns a document with another value of one field."""
+    return cast("Document", {**document, field: value})
 
 
 def _stored(topic: TopicInfo) -> StoredTopic:

@@ -86,6 +86,10 @@ class MetadataStore(Protocol):
         """Replaces the configuration of a group."""
         ...
 
+    def set_client_config(self, entity: str, config: Mapping[str, str]) -> None:
+        """Replaces the properties of a user, a client or an address, by its key in `ClusterView.client_configs`."""
+        ...
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Reserves and returns the next block of producer ids, at or above `at_least`, once that is durable."""
         ...

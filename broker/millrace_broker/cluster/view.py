@@ -55,7 +55,9 @@ class ClusterView:
 
     `broker_configs` are the live properties by broker id as text, and those of all brokers under `ALL_BROKERS`.
     `group_configs` are the properties that groups have for themselves, by group. `topic_configs` are those of topics,
-    of which some may not be among `topics` yet, as their controller has not told of them.
+    of which some may not be among `topics` yet, as their controller has not told of them. `client_configs` are those
+    of users, clients and addresses (credentials, quotas) by their path below `/config`, such as
+    `users/alice/clients/app`; names in it are encoded as Kafka encodes them (`millrace.zk.entity_names`).
     """
 
     cluster_id: str
@@ -65,6 +67,7 @@ class ClusterView:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    client_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     features: OfferedFeatures = ALL_FEATURES
 
 

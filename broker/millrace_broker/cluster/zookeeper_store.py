@@ -233,6 +233,13 @@ class ZooKeeperStore:
         self.session.put(paths.group_config(group_id), codec.encode_config(config))
         self._read_configs(frozenset())
 
+    def set_client_config(self, entity: str, config: Mapping[str, str]) -> None:
+        """Replaces `/config/[entity]`, whose parents are made if they do not exist, and notifies the other brokers."""
+        path = f"{paths.CONFIGS}/{entity}"
+        self.session.ensure(paths.parent(path))
+        self._set_config(path, entity, config)
+        self._read_configs(frozenset({path}))
+
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
         """Reserves and returns the next block of producer ids; where another broker took it, the one after.
 
@@ -297,7 +304,14 @@ class ZooKeeperStore:
             configs = self._configs.read(changed)
             with self._showing:
                 view = configured_view(self._view, configs.topics)
-                self._show(replace(view, broker_configs=configs.brokers, group_configs=configs.groups))
+                self._show(
+                    replace(
+                        view,
+                        broker_configs=configs.brokers,
+                        group_configs=configs.groups,
+                        client_configs=configs.clients,
+                    )
+                )
 
     def _read_features(self) -> None:
         """Finds out what the brokers support that are registered now, and watches who comes and goes."""

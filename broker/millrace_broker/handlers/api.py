@@ -36,6 +36,7 @@ from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.partition_roles import PartitionRoles
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.security.client_session import ClientSession
 from millrace_broker.txns.admission import Admission
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 
@@ -47,12 +48,12 @@ Answers = list[Reply | WireError]
 
 
 class Request(NamedTuple):
-    """A request and the host that sent it; the body is a view that is valid only while the handler runs."""
+    """A request and the session it came in; the body is a view that is valid only while the handler runs."""
 
     version: int
     client_id: str | None
     body: memoryview
-    host: str = ""
+    session: ClientSession = ClientSession()
 
 
 class Api(NamedTuple):

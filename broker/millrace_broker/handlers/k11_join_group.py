@@ -57,7 +57,7 @@ def _join(request: Request, message: JoinGroupRequest, ticket: asyncio.Future[Jo
         member_id=message.member_id,
         instance_id=instance_id,
         client_id=request.client_id or "",
-        client_host=f"/{request.host}",
+        client_host=f"/{request.session.host}",
         rebalance_timeout_ms=milliseconds(message.rebalance_timeout) if has_rebalance_timeout else session_timeout_ms,
         session_timeout_ms=session_timeout_ms,
         protocol_type=message.protocol_type,

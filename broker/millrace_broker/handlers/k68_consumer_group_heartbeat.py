@@ -64,7 +64,7 @@ def _heartbeat(request: Request, message: ConsumerGroupHeartbeatRequest) -> Hear
         owned=_owned(message.topic_partitions),
         version=request.version,
         client_id=request.client_id or "",
-        client_host=f"/{request.host}",
+        client_host=f"/{request.session.host}",
     )
 
 

@@ -38,6 +38,7 @@ from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog, RequestTimes
 from millrace_broker.net.send import Outgoing
 from millrace_broker.net.slot import Slot, Waited
+from millrace_broker.security.client_session import ClientSession
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._transport: asyncio.Transport
         self._outgoing: Outgoing
-        self.host = "?"
+        self.session = ClientSession("?")
         self.peer = "?"
         self.descriptor = NO_DESCRIPTOR
         self.last_active = 0.0
@@ -98,8 +99,9 @@ class Connection(asyncio.BufferedProtocol):
         """Takes the socket, if the server has room."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-        self.host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
-        self.peer = f"{self.host}:{port}"
+        host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
+        self.session = ClientSession(host)
+        self.peer = f"{host}:{port}"
         peer_socket = transport.get_extra_info("socket")
         self.descriptor = NO_DESCRIPTOR if peer_socket is None else peer_socket.fileno()
         self.last_active = self._now_s()
@@ -204,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
             slot = self._together = Slot(self._api(header), api_key, version, arrived)
         slot.headers.append(header)
         slot.bytes_in += size_bytes
-        slot.requests.append(tuple.__new__(Request, (version, client_id, frame[body_position:], self.host)))
+        slot.requests.append(tuple.__new__(Request, (version, client_id, frame[body_position:], self.session)))
         if slot.api.handle_all is None or len(slot.headers) >= MAX_TOGETHER:
             self._handle_together()
 

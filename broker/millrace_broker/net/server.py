@@ -94,7 +94,7 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Keeps a new connection and returns True, if there is room."""
-        limit = self._admission.admit(connection.host, self.services.config, connection.descriptor)
+        limit = self._admission.admit(connection.session.host, self.services.config, connection.descriptor)
         if limit is not None:
             logger.warning("refusing %s: %s", connection.peer, limit)
             return False
@@ -107,7 +107,7 @@ class Server:
         if connection not in self._connections:
             return
         self._connections.remove(connection)
-        self._admission.leave(connection.host)
+        self._admission.leave(connection.session.host)
         if not self._connections:
             self._all_closed.set()
 

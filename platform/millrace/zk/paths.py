@@ -8,6 +8,10 @@
 /config/topics/[topic]                        the topic's own configuration
 /config/brokers/[id]                          a broker's live configuration; that of all is named <default>
 /config/groups/[group]                        a group's own configuration; Kafka keeps none in ZooKeeper
+/config/users/[user]                          a user's credentials and quotas; names are encoded (`entity_names`)
+/config/users/[user]/clients/[client]         the quotas of a user's client; the default user or client is <default>
+/config/clients/[client]                      a client's quotas
+/config/ips/[address]                         the quotas of an address
 /config/changes/config_change_[sequence]      which configuration was changed
 /controller                                   ephemeral: the broker that is the controller
 /controller_epoch                             how often a broker has become the controller
@@ -34,6 +38,7 @@ CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+CLIENT_CONFIGS = ("/config/users", "/config/clients", "/config/ips")
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
@@ -43,7 +48,7 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 CONSUMERS = "/consumers"
 PRODUCER_IDS = "/latest_producer_id_block"
 PERSISTENT = (
-    *("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS),
+    *("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, *CLIENT_CONFIGS),
     *(CONFIG_CHANGES, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS),
 )
 
@@ -51,6 +56,16 @@ PERSISTENT = (
 def is_name(text: str) -> bool:
     """Returns whether a node can have this name."""
     return text not in {"", ".", ".."} and "/" not in text
+
+
+def parent(path: str) -> str:
+    """Returns the path of a node's parent."""
+    return path.rpartition("/")[0]
+
+
+def is_of_clients(path: str) -> bool:
+    """Returns whether a node is about users, clients or addresses."""
+    return path.startswith(CLIENT_CONFIGS)
 
 
 def broker(broker_id: int) -> str:

@@ -13,6 +13,7 @@ from millrace_broker.broker import Broker
 from millrace_broker.groups import commits
 from millrace_broker.handlers.api import Request
 from millrace_broker.handlers.k08_offset_commit import handle as commit_offsets
+from millrace_broker.security.client_session import ClientSession
 from millrace_broker.startup.options import parse_options
 from millrace_broker.storage import TopicPartition
 
@@ -97,7 +98,7 @@ def test_a_commit_while_its_topic_is_deleted_does_not_outlive_it(play):
         broker._services.replicas.delete_logs = delete_slowly
         deleting = asyncio.ensure_future(services.topics.delete("events"))
         await is_deleting.wait()
-        await commit_offsets(services, Request(8, "c", memoryview(COMMIT), "127.0.0.1"))
+        await commit_offsets(services, Request(8, "c", memoryview(COMMIT), ClientSession("127.0.0.1")))
         goes_on.set()
         await deleting
         await services.topics.create("events")
@@ -112,7 +113,7 @@ def test_a_request_finds_what_the_one_before_it_has_committed(play):
         services = broker._services
         await services.topics.create("events")
         await services.groups.topic.create()
-        answer = commit_offsets(services, Request(8, "c", memoryview(COMMIT), "127.0.0.1"))
+        answer = commit_offsets(services, Request(8, "c", memoryview(COMMIT), ClientSession("127.0.0.1")))
         _, (fetched,) = commits.fetch(services.groups, "g", [EVENTS])
         assert fetched.offset == 7
         await answer

@@ -49,12 +49,18 @@ def test_it_keeps_everything_across_a_restart(tmp_path):
     first.create_topic(topic("a"))
     first.create_topic(topic("b"))
     first.delete_topic("b")
+    first.set_client_config("users/alice/clients/app", {"producer_byte_rate": "1"})
+    first.set_client_config("ips/::1", {"connection_creation_rate": "2"})
     view = first.view()
     first.close()
     second = started(OsFileSystem(), tmp_path / "data")
     second.register_broker(BROKER)
     assert second.view() == view
     assert list(view.topics) == ["a"]
+    assert view.client_configs == {
+        "users/alice/clients/app": {"producer_byte_rate": "1"},
+        "ips/::1": {"connection_creation_rate": "2"},
+    }
     assert (len(view.cluster_id), view.controller_id, view.brokers) == (22, 1, {1: BROKER})
 
 

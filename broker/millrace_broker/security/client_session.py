@@ -1,0 +1,30 @@
+"""Who is at the other end of a connection, as the requests that come over it are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+USER = "User"
+
+
+class Principal(NamedTuple):
+    """Somebody who is known by name, in Kafka's form `User:alice`."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal(USER, "ANONYMOUS")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSession:
+    """One connection: the host it comes from, the listener it came by, and who has authenticated on it."""
+
+    host: str = ""
+    listener: str = "PLAINTEXT"
+    principal: Principal = ANONYMOUS
