@@ -39,6 +39,11 @@
     │   ├── FencedMemberEpochError  StaleMemberEpochError  FencedInstanceIdError  UnreleasedInstanceIdError
     │   ├── UnsupportedAssignorError  InvalidRegularExpressionError
     │   └── IllegalGenerationError  RebalanceInProgressError  InconsistentGroupProtocolError
+    ├── SecurityError          not allowed, or not proven
+    │   ├── TlsError  SaslAuthenticationError  UnsupportedSaslMechanismError  IllegalSaslStateError
+    │   ├── AuthorizationError         of a topic, group, cluster, transactional id or delegation token
+    │   ├── UnacceptableCredentialError  ResourceNotFoundError  DuplicateResourceError  SecurityDisabledError
+    │   └── ThrottlingQuotaExceededError
     ├── WireError              the peer's bytes are not a request that is served
     │   ├── FrameSizeError             negative or above socket.request.max.bytes
     │   ├── MalformedRequestError      cut short, or with impossible lengths
@@ -89,6 +94,24 @@ from millrace.group_errors import (
     UnsupportedAssignorError as UnsupportedAssignorError,
 )
 from millrace.root_error import MillraceError as MillraceError
+from millrace.security_errors import (
+    AuthorizationError as AuthorizationError,
+    ClusterAuthorizationError as ClusterAuthorizationError,
+    DelegationTokenAuthorizationError as DelegationTokenAuthorizationError,
+    DuplicateResourceError as DuplicateResourceError,
+    GroupAuthorizationError as GroupAuthorizationError,
+    IllegalSaslStateError as IllegalSaslStateError,
+    ResourceNotFoundError as ResourceNotFoundError,
+    SaslAuthenticationError as SaslAuthenticationError,
+    SecurityDisabledError as SecurityDisabledError,
+    SecurityError as SecurityError,
+    ThrottlingQuotaExceededError as ThrottlingQuotaExceededError,
+    TlsError as TlsError,
+    TopicAuthorizationError as TopicAuthorizationError,
+    TransactionalIdAuthorizationError as TransactionalIdAuthorizationError,
+    UnacceptableCredentialError as UnacceptableCredentialError,
+    UnsupportedSaslMechanismError as UnsupportedSaslMechanismError,
+)
 
 
 class RecordError(MillraceError):

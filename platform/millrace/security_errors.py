@@ -1,0 +1,103 @@
+"""Who may not do what, and why: the branch `SecurityError` of the tree in `millrace.errors`.
+
+None of these is worth a retry, except a throttled request. No message has a secret in it, and that of a failed
+authentication does not tell an unknown user from a wrong password.
+"""
+
+from __future__ import annotations
+
+from millrace.error_codes import ErrorCode
+from millrace.root_error import MillraceError
+
+
+class SecurityError(MillraceError):
+    """Something is not allowed, or can't be proven."""
+
+
+class TlsError(SecurityError):
+    """A certificate, a key or a handshake that can't be used; the message names the file or the peer."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class SaslAuthenticationError(SecurityError):
+    """Credentials that don't prove who somebody is."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class UnsupportedSaslMechanismError(SecurityError):
+    """A mechanism that the listener does not offer."""
+
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+class IllegalSaslStateError(SecurityError):
+    """A request that does not come next in an authentication."""
+
+    code = ErrorCode.ILLEGAL_SASL_STATE
+
+
+class AuthorizationError(SecurityError):
+    """Somebody who is known may not do what was asked."""
+
+
+class TopicAuthorizationError(AuthorizationError):
+    """Not on this topic."""
+
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class GroupAuthorizationError(AuthorizationError):
+    """Not on this group."""
+
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+class ClusterAuthorizationError(AuthorizationError):
+    """Not on the cluster."""
+
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class TransactionalIdAuthorizationError(AuthorizationError):
+    """Not on this transactional id."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+class DelegationTokenAuthorizationError(AuthorizationError):
+    """Not on this delegation token."""
+
+    code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+
+
+class SecurityDisabledError(SecurityError):
+    """Access control that the broker is not set up for."""
+
+    code = ErrorCode.SECURITY_DISABLED
+
+
+class UnacceptableCredentialError(SecurityError):
+    """A credential that is too weak, or incomplete, to be stored."""
+
+    code = ErrorCode.UNACCEPTABLE_CREDENTIAL
+
+
+class ResourceNotFoundError(SecurityError):
+    """A user, a credential or an entity that there is not."""
+
+    code = ErrorCode.RESOURCE_NOT_FOUND
+
+
+class DuplicateResourceError(SecurityError):
+    """One user or entity twice in a request."""
+
+    code = ErrorCode.DUPLICATE_RESOURCE
+
+
+class ThrottlingQuotaExceededError(SecurityError):
+    """A change that a quota of changes forbids now."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    retriable = True
