@@ -185,10 +185,6 @@ class ControllerStore:
         for node in nodes:
             self._write([Delete(node)])
 
-    def replace_request(self, path: str, data: bytes) -> None:
-        """Replaces what is left of a request."""
-        self._write([SetData(path, data)])
-
     def reserve_producer_ids(self, broker: int) -> range:
         """Reserves the next block of producer ids for a broker, and returns it."""
         for _ in range(ATTEMPTS):
