@@ -20,7 +20,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from millrace.addresses import Address
 from millrace.client.connection import Connection
 from millrace.errors import ErrorCode, MillraceError, NotControllerError, ZooKeeperError
 from millrace.wire.messages import CONTROLLED_SHUTDOWN
@@ -188,11 +187,11 @@ class ClusterMember:
     async def _ask_to_hand_over(self) -> list[tuple[str, int]]:
         """Returns the partitions that this broker still leads."""
         view = self._services.metadata.view
-        controller = view.brokers.get(view.controller_id)
+        controller = self._services.metadata.address_of(view.controller_id)
         if controller is None:
             raise NotControllerError("no controller is known")
         link = await BrokerLink.connect(
-            Address(controller.host, controller.port),
+            controller,
             client_id=str(self._services.broker_id),
             timeout_s=ANSWER_TIMEOUT_S,
             max_response_bytes=MAX_ANSWER_BYTES,
@@ -206,5 +205,5 @@ class ClusterMember:
         finally:
             link.close()
         if answer.error_code != ErrorCode.NONE:
-            raise NotControllerError(f"broker {controller.id} answers {ErrorCode(answer.error_code).name}")
+            raise NotControllerError(f"broker {view.controller_id} answers {ErrorCode(answer.error_code).name}")
         return [(one.topic_name, one.partition_index) for one in answer.remaining_partitions]

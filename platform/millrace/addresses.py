@@ -5,6 +5,7 @@
     10.0.0.1:9092,10.0.0.2:9092     some brokers of a cluster, by which a client finds the others
     127.0.0.1:0                     where a server listens on a free port
     :9092                           where a server listens on every address of the machine
+    INTERNAL://10.0.0.1:9092        where one listener of a broker is reached
 
 Every such text is parsed here. What is no address raises InvalidConfigError, which names the text.
 """
@@ -18,6 +19,7 @@ from millrace.errors import InvalidConfigError
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- what an absent host means to a server
 EVERY_IPV6_ADDRESS = "::"
+PLAINTEXT = "PLAINTEXT"
 FIRST_PORT = 1
 FREE_PORT = 0
 
@@ -36,6 +38,31 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+class Endpoint(NamedTuple):
+    """Where clients of one listener reach a broker; as text `LISTENER://HOST:PORT`.
+
+    `security_protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    """
+
+    listener: str
+    security_protocol: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> Address:
+        """Its host and port."""
+        return Address(self.host, self.port)
+
+    def __str__(self) -> str:
+        return f"{self.listener}://{self.address}"
+
+
+def plaintext_endpoint(host: str, port: int) -> Endpoint:
+    """Returns the endpoint of a broker that has one listener, with the name and the protocol PLAINTEXT."""
+    return Endpoint(PLAINTEXT, PLAINTEXT, host, port)
 
 
 def parse_address(text: str) -> Address:

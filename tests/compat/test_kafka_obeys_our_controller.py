@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from tenacity import retry, stop_after_delay, wait_fixed
 
+from millrace.addresses import plaintext_endpoint
 from millrace.client import Cluster, SimpleConsumer, SyncProducer
 from millrace.client.connection import Connection
 from millrace.clock import SystemClock
@@ -115,7 +116,9 @@ def cluster(zookeeper):
         for path in paths.PERSISTENT:
             session.ensure(path)
         services.controller = Controller(session, OURS, ControllerConfig(), connect, SystemClock())
-        registration = codec.BrokerRegistration(host="127.0.0.1", port=ours.port, rack=None, timestamp_ms=0)
+        registration = codec.BrokerRegistration(
+            endpoints=(plaintext_endpoint("127.0.0.1", ours.port),), rack=None, timestamp_ms=0
+        )
         session.register(paths.broker(OURS), codec.encode_broker(registration), wait_ms=0)
         services.controller.start()
         await_controller(session)

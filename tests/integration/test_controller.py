@@ -9,6 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from tenacity import retry, stop_after_delay, wait_fixed
 
+from millrace.addresses import plaintext_endpoint
 from millrace.client.connection import Connection
 from millrace.clock import SystemClock
 from millrace.errors import ErrorCode, NotControllerError
@@ -54,7 +55,9 @@ class Member:
             self.session.ensure(path)
         self.controller = Controller(self.session, broker_id, config, connect, SystemClock())
         self.epochs = []
-        registration = codec.BrokerRegistration(host="127.0.0.1", port=self.socket.port, rack=None, timestamp_ms=0)
+        registration = codec.BrokerRegistration(
+            endpoints=(plaintext_endpoint("127.0.0.1", self.socket.port),), rack=None, timestamp_ms=0
+        )
         data = codec.encode_broker(registration)
         self.session.register(paths.broker(broker_id), data, wait_ms=0, on_registered=self.epochs.append)
 

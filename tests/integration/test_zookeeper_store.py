@@ -195,7 +195,7 @@ def test_a_second_broker_with_the_id_is_refused_and_told_who_holds_it(observe, r
     one.store.register_broker(broker(1, 1111))
     with pytest.raises(BrokerIdTakenError, match="held by a live broker at localhost:1111"):
         other.store.register_broker(broker(1, 2222))
-    assert codec.decode_broker(raw.get(paths.broker(1))).port == 1111
+    assert codec.decode_broker(raw.get(paths.broker(1))).endpoints[0].port == 1111
 
 
 def test_a_restarted_broker_waits_for_the_session_of_its_killed_process(observe, raw):
@@ -205,7 +205,7 @@ def test_a_restarted_broker_waits_for_the_session_of_its_killed_process(observe,
     waiting.start()
     one.store.close()
     waiting.join(WAIT_S)
-    assert codec.decode_broker(raw.get(paths.broker(1))).port == 2222
+    assert codec.decode_broker(raw.get(paths.broker(1))).endpoints[0].port == 2222
 
 
 def test_an_expired_session_is_replaced_and_the_broker_registered_again(address, observe):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from millrace.addresses import Address
+from millrace.addresses import PLAINTEXT, Address
 from millrace_broker.cluster.view import ClusterView, PartitionInfo
 from millrace_broker.storage import TopicPartition
 
@@ -19,9 +19,11 @@ class MetadataCache:
     """The current view, the names of its topics by id, and the requests that wait for another view.
 
     `topic_configs` are the newest configurations of topics, which logs take before clients are told of them.
+    `inter_broker_listener` is the name of the listener by which brokers reach each other.
     """
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, inter_broker_listener: str = PLAINTEXT) -> None:
+        self._inter_broker_listener = inter_broker_listener
         self._waiting: set[asyncio.Event] = set()
         self.topic_configs: Mapping[str, Mapping[str, str]] = {}
         self.update(view)
@@ -50,9 +52,10 @@ class MetadataCache:
         return None if partition is None else partition.leader
 
     def address_of(self, broker_id: int) -> Address | None:
-        """Returns where a broker listens; None where it is not alive."""
+        """Returns where other brokers reach a broker; None where it is not alive or has no listener for them."""
         broker = self.view.brokers.get(broker_id)
-        return None if broker is None else Address(broker.host, broker.port)
+        endpoint = None if broker is None else broker.endpoint(self._inter_broker_listener)
+        return None if endpoint is None else endpoint.address
 
     async def until(self, holds: Callable[[ClusterView], bool], timeout_s: float) -> None:
         """Waits for a view for which `holds` is true; TimeoutError after `timeout_s`."""

@@ -5,10 +5,11 @@ A broker works with one view at a time, and its metadata store hands it the next
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from millrace.addresses import Endpoint, plaintext_endpoint
 from millrace_broker.cluster.offered_features import ALL_FEATURES, OfferedFeatures
 
 ALL_BROKERS = "<default>"  # the entity whose properties hold for every broker
@@ -16,12 +17,30 @@ ALL_BROKERS = "<default>"  # the entity whose properties hold for every broker
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A live broker and where clients reach it."""
+    """A live broker, and where clients of each of its listeners reach it.
+
+    `host` and `port` are those of its first endpoint, which is PLAINTEXT and the only one unless others are given.
+    """
 
     id: int
     host: str
     port: int
     rack: str | None = None
+    endpoints: tuple[Endpoint, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            object.__setattr__(self, "endpoints", (plaintext_endpoint(self.host, self.port),))
+
+    @classmethod
+    def of(cls, number: int, endpoints: Iterable[Endpoint], rack: str | None) -> BrokerInfo:
+        """Returns a broker with one endpoint or more."""
+        first, *others = endpoints
+        return cls(number, first.host, first.port, rack, (first, *others))
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Returns where clients of a listener reach the broker; None where it has no listener of this name."""
+        return next((one for one in self.endpoints if one.listener == listener), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +93,12 @@ class ClusterView:
 def offline_replicas(partition: PartitionInfo, view: ClusterView) -> list[int]:
     """Returns the replicas of a partition that can't be reached: on brokers, or in data directories, that are gone."""
     return [one for one in partition.replicas if one not in view.brokers or one in partition.offline_replicas]
+
+
+def reachable(view: ClusterView, listener: str) -> dict[int, Endpoint]:
+    """Returns where clients of a listener reach each live broker that has it, by the broker's id."""
+    found = ((broker.id, broker.endpoint(listener)) for broker in view.brokers.values())
+    return {number: endpoint for number, endpoint in found if endpoint is not None}
 
 
 def racks_of(view: ClusterView) -> dict[int, str | None]:

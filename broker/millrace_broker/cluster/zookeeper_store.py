@@ -19,7 +19,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from uuid import UUID
 
-from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.errors import (
     BrokerIdTakenError,
@@ -124,7 +123,7 @@ class ZooKeeperStore:
         BrokerIdTakenError where it does not expire: another live broker has the id.
         """
         registration = codec.BrokerRegistration(
-            host=broker.host, port=broker.port, rack=broker.rack, timestamp_ms=self._clock.now_ms()
+            endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms()
         )
         path = paths.broker(broker.id)
         data = codec.encode_broker(registration)
@@ -133,9 +132,7 @@ class ZooKeeperStore:
         )
         if taken_by is not None:
             holder = codec.decode_broker(taken_by)
-            raise BrokerIdTakenError(
-                f"broker id {broker.id} is held by a live broker at {Address(holder.host, holder.port)}"
-            )
+            raise BrokerIdTakenError(f"broker id {broker.id} is held by a live broker at {holder.endpoints[0].address}")
 
     def view(self) -> ClusterView:
         """Returns the newest view."""

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from millrace.addresses import PLAINTEXT
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, ZooKeeperError
 from millrace.zk import controller_codec, paths
 from millrace_broker.controller.alter_partition import AskedPartition, IsrProposal, judge
@@ -68,6 +69,7 @@ class ControllerConfig(NamedTuple):
     is_unclean_allowed: bool = False  # unclean.leader.election.enable
     rebalance_interval_s: float | None = 300.0  # leader.imbalance.check.interval.seconds; None without the checks
     most_imbalance_percent: int = 10  # leader.imbalance.per.broker.percentage
+    inter_broker_listener: str = PLAINTEXT  # inter.broker.listener.name
 
 
 class ActiveController:
@@ -85,7 +87,7 @@ class ActiveController:
         self._config = config
         self._store = store
         self._channels = channels
-        self._requests = ControlRequests(self.cluster, role.broker_id, role.epoch)
+        self._requests = ControlRequests(self.cluster, role.broker_id, role.epoch, config.inter_broker_listener)
         self._leaders = PartitionLeaders(
             self.cluster, store, self._requests, counts, is_unclean_allowed=config.is_unclean_allowed
         )

@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from millrace.addresses import Address
+from millrace.addresses import PLAINTEXT, Address
 from millrace.client.connection import Connection
 from millrace.errors import BrokerUnreachableError, MillraceError
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from millrace.zk.codec import PLAINTEXT
 from millrace_broker.controller.broker_answers import Answer, role_outcomes, stop_outcomes
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.control_requests import (
@@ -47,16 +46,18 @@ class BrokerChannels:
     Args:
         connect: makes the connections.
         on_answer: called with each answer, in the thread of the broker's channel.
+        listener: the one by which brokers reach each other.
     """
 
-    def __init__(self, connect: Connect, on_answer: OnAnswer) -> None:
+    def __init__(self, connect: Connect, on_answer: OnAnswer, listener: str = PLAINTEXT) -> None:
         self._connect = connect
         self._on_answer = on_answer
+        self._listener = listener
         self._channels: dict[int, _Channel] = {}
 
     def open(self, broker: LiveBroker) -> None:
         """Begins to send to a broker that has come."""
-        self._channels[broker.id] = _Channel(broker, self._connect, self._on_answer)
+        self._channels[broker.id] = _Channel(broker, self._listener, self._connect, self._on_answer)
 
     def close(self, broker: int) -> None:
         """Ends what is sent to a broker that has gone; a request under way may still reach it."""
@@ -72,8 +73,9 @@ class BrokerChannels:
 class _Channel:
     """The channel to one incarnation of a broker."""
 
-    def __init__(self, broker: LiveBroker, connect: Connect, on_answer: OnAnswer) -> None:
+    def __init__(self, broker: LiveBroker, listener: str, connect: Connect, on_answer: OnAnswer) -> None:
         self._broker = broker
+        self._listener = listener
         self._connect = connect
         self._on_answer = on_answer
         self._connection: Connection | None = None
@@ -143,10 +145,10 @@ class _Channel:
         return self._connection
 
     def _address(self) -> Address:
-        for endpoint in self._broker.endpoints:
-            if endpoint.security_protocol == PLAINTEXT:
-                return Address(endpoint.host, endpoint.port)
-        raise BrokerUnreachableError(f"broker {self._broker.id} has no endpoint in {PLAINTEXT}")
+        endpoint = self._broker.endpoint(self._listener)
+        if endpoint is None:
+            raise BrokerUnreachableError(f"broker {self._broker.id} has no listener {self._listener}")
+        return endpoint.address
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

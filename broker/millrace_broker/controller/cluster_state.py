@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from millrace.zk.controller_codec import Endpoint
+from millrace.addresses import Endpoint
 from millrace_broker.storage import TopicPartition
 
 NO_LEADER = -1
@@ -27,6 +27,10 @@ class LiveBroker:
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Returns where the broker is reached by a listener; None where it has no listener of this name."""
+        return next((one for one in self.endpoints if one.listener == listener), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from millrace.addresses import PLAINTEXT
+from millrace.security.protocols import SecurityProtocol
 from millrace.uuids import NO_TOPIC_ID
 from millrace_broker.controller.cluster_state import ClusterState, LeaderAndIsr
 from millrace_broker.storage import TopicPartition
@@ -31,7 +33,6 @@ LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
 UNKNOWN_TYPE = 0  # only a migration to KRaft tells full requests from others
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class LeaderAndIsrRequest(NamedTuple):
@@ -62,9 +63,17 @@ class ControlRequests:
         cluster: read when `drain` makes the requests, so that they tell of the newest state.
         controller_id: the id of this broker.
         controller_epoch: the epoch of its claim.
+        inter_broker_listener: the listener by which followers reach their leaders.
     """
 
-    def __init__(self, cluster: ClusterState, controller_id: int, controller_epoch: int) -> None:
+    def __init__(
+        self,
+        cluster: ClusterState,
+        controller_id: int,
+        controller_epoch: int,
+        inter_broker_listener: str = PLAINTEXT,
+    ) -> None:
+        self._inter_broker_listener = inter_broker_listener
         self._cluster = cluster
         self._controller = (controller_id, controller_epoch)
         self._roles: dict[int, dict[TopicPartition, bool]] = {}
@@ -125,7 +134,7 @@ class ControlRequests:
             "live_leaders": [
                 {"broker_id": one, "host_name": endpoint.host, "port": endpoint.port}
                 for one in sorted(leaders & self._cluster.brokers.keys())
-                for endpoint in self._cluster.brokers[one].endpoints[:1]
+                if (endpoint := self._cluster.brokers[one].endpoint(self._inter_broker_listener)) is not None
             ],
         }
 
@@ -189,7 +198,7 @@ class ControlRequests:
                     "port": endpoint.port,
                     "host": endpoint.host,
                     "listener": endpoint.listener,
-                    "security_protocol": SECURITY_PROTOCOLS[endpoint.security_protocol],
+                    "security_protocol": SecurityProtocol[endpoint.security_protocol],
                 }
                 for endpoint in known.endpoints
             ],

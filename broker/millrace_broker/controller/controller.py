@@ -220,7 +220,7 @@ class Controller:
         self._is_stopped.wait(RETRY_PAUSE_S)
 
     def _new_channels(self, on_answer: OnAnswer) -> Channels:
-        return BrokerChannels(self._connect, on_answer)
+        return BrokerChannels(self._connect, on_answer, self._config.inter_broker_listener)
 
     def _claim_role(self) -> None:
         """Becomes the controller if no other broker is; the watch tells when the role is free again."""

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
-from millrace.zk import codec, controller_codec, paths
+from millrace.zk import codec, paths
 from millrace.zk.operations import Create, Delete, Operation, Refused, SetData
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace_broker.cluster.controller_claim import ControllerClaim
@@ -67,11 +67,11 @@ class ControllerStore:
         for broker, node in zip(ids, self._session.nodes([paths.broker(one) for one in ids], watch=True), strict=True):
             if node is not None:
                 try:
-                    endpoints, rack = controller_codec.decode_endpoints(node.data)
+                    found = codec.decode_broker(node.data)
                 except ZooKeeperError:
                     logger.exception("broker %d can't be read and is left out", broker)
                 else:
-                    brokers[broker] = LiveBroker(broker, node.created_zxid, endpoints, rack)
+                    brokers[broker] = LiveBroker(broker, node.created_zxid, found.endpoints, found.rack)
         return brokers
 
     def topics(self) -> dict[str, Topic]:

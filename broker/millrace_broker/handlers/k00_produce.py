@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from millrace.errors import (
@@ -182,16 +182,24 @@ _Later = asyncio.Future[Parts | None]  # the answer to a request that waits for 
 _Taken = tuple[int, int, _Offered | _OfferedOne | _Later]  # acks, timeout in ms, partitions
 
 
+class _Client(NamedTuple):
+    """What the answers to requests depend on: their version, and the listener by which they came."""
+
+    version: int
+    listener: str
+
+
 class _Turn:
     """Requests of one version that are handled together."""
 
-    def __init__(self, services: Services, version: int) -> None:
+    def __init__(self, services: Services, client: _Client) -> None:
         self._services = services
-        self._version = version
+        self._client = client
+        self._version = client.version
         self._partitions: dict[TopicPartition, _Appends] = {}
         self._places: dict[bytes, tuple[ProducePlace, _Appends]] = {}
-        self._read_one = one_produce_reader(version)
-        self.decode = produce_decoder(version)
+        self._read_one = one_produce_reader(client.version)
+        self.decode = produce_decoder(client.version)
 
     def take(self, body: memoryview) -> _Taken:
         """Takes one request, and returns its acks, its timeout in milliseconds and its partitions. WireError."""
@@ -228,7 +236,7 @@ class _Turn:
         if refusals is not None and not isinstance(refusals, Verification):
             return self.offer(message, refusals)
         kept = bytes(body)
-        handling = in_order.put(transactional_id, lambda: _handle_later(self._services, self._version, kept, refusals))
+        handling = in_order.put(transactional_id, lambda: _handle_later(self._services, self._client, kept, refusals))
         return asyncio.ensure_future(_whole(handling))
 
     def offer(self, message: AnyProduceRequest, refusals: Refusals = NO_REFUSALS) -> _Offered:
@@ -288,8 +296,8 @@ def handle(services: Services, request: Request) -> Reply:
 
 def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
     """Appends the batches of all requests, those of a partition together, and returns the answers in their order."""
-    version = requests[0].version
-    turn = _Turn(services, version)
+    client = _Client(requests[0].version, requests[0].session.listener)
+    turn = _Turn(services, client)
     offered: list[_Taken] = []
     answers: Answers = []
     end: WireError | None = None
@@ -302,22 +310,22 @@ def handle_all(services: Services, requests: Sequence[Request]) -> Answers:
     turn.append()
     try:
         for acks, timeout_ms, places in offered:
-            answers.append(_answer(services, version, acks, timeout_ms, places))
+            answers.append(_answer(services, client, acks, timeout_ms, places))
     except WireError as error:
         end = error
     return answers if end is None else [*answers, end]
 
 
-async def _handle_later(services: Services, version: int, body: bytes, verification: Verification | None) -> Reply:
+async def _handle_later(services: Services, client: _Client, body: bytes, verification: Verification | None) -> Reply:
     """Handles a request of a transaction as `handle` does, once its turn has come and the coordinator has answered."""
-    turn = _Turn(services, version)
+    turn = _Turn(services, client)
     message = turn.decode(memoryview(body))
     refusals = verification or turn.refusals(message)
     if isinstance(refusals, Verification):
         refusals = refusals_of(await refusals.errors())
     offered = turn.offer(message, refusals)  # the guards hold until the append, so nothing is waited for here
     turn.append()
-    return _answer_several(services, version, message.acks, milliseconds(message.timeout), offered)
+    return _answer_several(services, client, message.acks, milliseconds(message.timeout), offered)
 
 
 async def _whole(handling: asyncio.Task[Reply]) -> Parts | None:
@@ -333,52 +341,59 @@ def _writable(services: Services, key: TopicPartition) -> Partition | MillraceEr
 
 
 def _answer(
-    services: Services, version: int, acks: int, timeout_ms: int, offered: _Offered | _OfferedOne | _Later
+    services: Services,
+    client: _Client,
+    acks: int,
+    timeout_ms: int,
+    offered: _Offered | _OfferedOne | _Later,
 ) -> Reply:
     """Returns the answer once all batches are appended; WireError where one failed and acks=0 allows no answer."""
     if not isinstance(offered, tuple):
         if isinstance(offered, asyncio.Future):
             return offered
-        return _answer_several(services, version, acks, timeout_ms, offered)
+        return _answer_several(services, client, acks, timeout_ms, offered)
     place, appends = offered
     if appends.has_followers and acks == ALL_IN_SYNC:
-        return _answer_several(services, version, acks, timeout_ms, [(place.name, place.topic_id, [appends])])
+        return _answer_several(services, client, acks, timeout_ms, [(place.name, place.topic_id, [appends])])
     outcome = next(appends.outcomes)
     if not isinstance(outcome, MillraceError):
         first_offset, _, log_append_time_ms, _ = outcome
         return [place.appended(first_offset, log_append_time_ms, appends.log_start_offset)] if acks else None
-    failed = TopicProduced(place.name, place.topic_id, [_failed(services, version, appends, outcome)])
-    return _encoded(services, version, acks, [failed])
+    failed = TopicProduced(place.name, place.topic_id, [_failed(services, client.version, appends, outcome)])
+    return _encoded(services, client, acks, [failed])
 
 
-def _answer_several(services: Services, version: int, acks: int, timeout_ms: int, offered: _Offered) -> Reply:
+def _answer_several(services: Services, client: _Client, acks: int, timeout_ms: int, offered: _Offered) -> Reply:
     appended: dict[TopicPartition, Appended] = {}
     produced: list[TopicProduced] = []
     for name, topic_id, partitions in offered:
         outcomes = [(appends, next(appends.outcomes)) for appends in partitions]
-        produced.append(TopicProduced(name, topic_id, [_produced(services, version, *one) for one in outcomes]))
+        produced.append(TopicProduced(name, topic_id, [_produced(services, client.version, *one) for one in outcomes]))
         for appends, outcome in outcomes:
             if appends.has_followers and acks == ALL_IN_SYNC and not isinstance(outcome, MillraceError):
                 appended[appends.key] = appends.to_wait_for(outcome)
     if not appended:
-        return _encoded(services, version, acks, produced)
-    later = partial(_answer_replicated, services, version, produced)
+        return _encoded(services, client, acks, produced)
+    later = partial(_answer_replicated, services, client, produced)
     return when_all_have(services.replicas, appended, timeout_ms, later)
 
 
 def _answer_replicated(
-    services: Services, version: int, produced: list[TopicProduced], failed: Mapping[TopicPartition, ErrorCode]
+    services: Services,
+    client: _Client,
+    produced: list[TopicProduced],
+    failed: Mapping[TopicPartition, ErrorCode],
 ) -> Parts:
     """Returns the answer to appends, some of which the in-sync replicas failed to get; these keep their offsets."""
     if failed:
         count_errors(services, ApiKey.PRODUCE, failed.values())
         produced = [
             topic._replace(
-                partitions=[_with_error(services, version, topic.name, one, failed) for one in topic.partitions]
+                partitions=[_with_error(services, client.version, topic.name, one, failed) for one in topic.partitions]
             )
             for topic in produced
         ]
-    return _encode(services, version, produced)
+    return _encode(services, client, produced)
 
 
 def _with_error(
@@ -392,16 +407,18 @@ def _with_error(
     return one._replace(error_code=code, current_leader=leader_hint(services, key) if tells_leader else None)
 
 
-def _encoded(services: Services, version: int, acks: int, produced: list[TopicProduced]) -> Parts | None:
+def _encoded(services: Services, client: _Client, acks: int, produced: list[TopicProduced]) -> Parts | None:
     if acks == 0:
         _raise_first_error(produced)
         return None
-    return _encode(services, version, produced)
+    return _encode(services, client, produced)
 
 
-def _encode(services: Services, version: int, produced: list[TopicProduced]) -> Parts:
+def _encode(services: Services, client: _Client, produced: list[TopicProduced]) -> Parts:
     hints = [one.current_leader for topic in produced for one in topic.partitions if one.current_leader is not None]
-    return encode_produce_response(version, produced, endpoints(services, hints) if hints else ())
+    return encode_produce_response(
+        client.version, produced, endpoints(services, hints, client.listener) if hints else ()
+    )
 
 
 def _produced(services: Services, version: int, appends: _Appends, outcome: AppendOutcome) -> PartitionProduced:

@@ -49,6 +49,7 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
 from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, TopicFetched, encode_fetch_response
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, PartitionKey, Wanted, decode_fetch_request
+from millrace_broker.cluster.view import reachable
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led
@@ -119,6 +120,7 @@ class _Fetch:
     def __init__(self, services: Services, request: Request) -> None:
         self._services = services
         self._version = request.version
+        self._listener = request.session.listener
         message = decode_fetch_request(request.version, request.body)
         self._context = services.fetch_sessions.context(
             message.session_id,
@@ -331,7 +333,8 @@ class _Fetch:
         is_asked = self._rack and services.config.replica_selector_class == RACK_AWARE_SELECTOR
         if not is_asked or not isinstance(replica, Partition) or self._follower is not None:
             return None
-        racks = {broker.id: broker.rack for broker in services.metadata.view.brokers.values()}
+        view = services.metadata.view
+        racks = {broker: view.brokers[broker].rack for broker in reachable(view, self._listener)}
         return in_rack(self._rack, services.broker_id, replica.read_replicas(offset), racks.get)
 
     def _read_replica(self, replica: Replica, index: int, wanted: Wanted, size_bytes: int) -> PartitionFetched:
@@ -430,7 +433,7 @@ class _Fetch:
         if failed or error_code:
             count_errors(self._services, ApiKey.FETCH, (error_code, *(one.error_code for one in failed)))
         hints = [one.current_leader for one in failed if one.current_leader is not None]
-        nodes = endpoints(self._services, hints) if hints else ()
+        nodes = endpoints(self._services, hints, self._listener) if hints else ()
         return encode_fetch_response(self._version, topics, error_code, session_id=session_id, endpoints=nodes)
 
     def _now_ms(self) -> int:

@@ -5,6 +5,9 @@
     v9   flexible                              v10  topic ids; the cluster's operations for the last time
     v12  topics asked for by id; if one is, those asked for by name are passed over
 
+A client is told the addresses of the listener that it uses, and of no broker without it. Where the leader of a
+partition has no such listener, the error is LISTENER_NOT_FOUND (before v6 LEADER_NOT_AVAILABLE).
+
 An unknown topic that is asked for by name is created before the answer where it may be (auto.create.topics.enable), so
 the client need not ask again. Kafka's internal topics are created by their coordinators, never here. There are no
 access control lists, so the answer names every operation that Kafka knows for a topic and for a cluster.
@@ -38,37 +41,47 @@ from millrace.wire.metadata import (
     encode_metadata_response,
 )
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.cluster.view import ClusterView, TopicInfo, offline_replicas
+from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from millrace_broker.handlers.partitions import told_leader
 
 if TYPE_CHECKING:
     from millrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
+FIRST_VERSION_WITH_LISTENER_ERRORS = 6
 FIRST_VERSION_BY_ID = 12
+
+
+class _Seen:
+    """The cluster as the client of a request sees it: by the listener that it uses, in the version that it speaks."""
+
+    def __init__(self, view: ClusterView, request: Request) -> None:
+        self.view = view
+        self.reached = reachable(view, request.session.listener)
+        self.version = request.version
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Describes brokers and topics, and first creates the topics that are missing and may be created."""
     message = METADATA.decode_request(request.version, request.body)
-    view = services.metadata.view
+    seen = _Seen(services.metadata.view, request)
     if message.topics is None or (request.version == 0 and not message.topics):
-        return _answer(
-            services, view, request.version, message, [_known(topic, view) for topic in view.topics.values()]
-        )
+        return _answer(services, seen, message, [_known(topic, seen) for topic in seen.view.topics.values()])
     if request.version < FIRST_VERSION_BY_ID and any(_topic_id(one) or one.name is None for one in message.topics):
         return _invalid(services, request.version, message.topics)
     names = _names_asked(message.topics)
-    missing = [name for name in names if name not in view.topics and name not in INTERNAL_TOPICS]
+    missing = [name for name in names if name not in seen.view.topics and name not in INTERNAL_TOPICS]
     creatable = services.config.auto_create_topics_enable and message.allow_auto_topic_creation
     if creatable and missing:
-        return asyncio.ensure_future(_create_and_answer(services, request.version, message, missing))
-    return _answer(services, view, request.version, message, _described(view, message.topics, {}))
+        request = request._replace(body=memoryview(b""))  # which is not valid any more when the topics are there
+        return asyncio.ensure_future(_create_and_answer(services, request, message, missing))
+    return _answer(services, seen, message, _described(seen, message.topics, {}))
 
 
 async def _create_and_answer(
-    services: Services, version: int, message: MetadataRequest, missing: Sequence[str]
+    services: Services, request: Request, message: MetadataRequest, missing: Sequence[str]
 ) -> Parts:
     failures: dict[str, ErrorCode] = {}
     for name in missing:
@@ -78,20 +91,19 @@ async def _create_and_answer(
             continue
         except MillraceError as error:
             failures[name] = error.code
-    view = services.metadata.view
-    return _answer(services, view, version, message, _described(view, message.topics or (), failures))
+    seen = _Seen(services.metadata.view, request)
+    return _answer(services, seen, message, _described(seen, message.topics or (), failures))
 
 
-def _answer(
-    services: Services, view: ClusterView, version: int, message: MetadataRequest, topics: list[TopicMetadata]
-) -> Parts:
-    brokers = [BrokerMetadata(broker.id, broker.host, broker.port, broker.rack) for broker in view.brokers.values()]
+def _answer(services: Services, seen: _Seen, message: MetadataRequest, topics: list[TopicMetadata]) -> Parts:
+    view = seen.view
+    brokers = [BrokerMetadata(one, at.host, at.port, view.brokers[one].rack) for one, at in seen.reached.items()]
     if message.include_topic_authorized_operations:
         topics = [topic._replace(authorized_operations=TOPIC_OPERATIONS) for topic in topics]
     cluster = ClusterMetadata(view.cluster_id, view.controller_id, brokers, topics)
     if message.include_cluster_authorized_operations:
         cluster = cluster._replace(authorized_operations=CLUSTER_OPERATIONS)
-    return _encoded(services, version, cluster)
+    return _encoded(services, seen.version, cluster)
 
 
 def _invalid(services: Services, version: int, topics: Sequence[MetadataRequestTopic]) -> Parts:
@@ -118,24 +130,24 @@ def _names_asked(topics: Sequence[MetadataRequestTopic]) -> list[str]:
 
 
 def _described(
-    view: ClusterView, topics: Sequence[MetadataRequestTopic], failures: Mapping[str, ErrorCode]
+    seen: _Seen, topics: Sequence[MetadataRequestTopic], failures: Mapping[str, ErrorCode]
 ) -> list[TopicMetadata]:
     ids = list(dict.fromkeys(topic_id for topic_id in map(_topic_id, topics) if topic_id))
     if ids:
-        by_id = {topic.topic_id: topic for topic in view.topics.values()}
+        by_id = {topic.topic_id: topic for topic in seen.view.topics.values()}
         unknown_first = sorted(ids, key=by_id.__contains__)  # as in Kafka
-        return [_described_by_id(view, topic_id, by_id.get(topic_id)) for topic_id in unknown_first]
-    return [_described_by_name(view, name, failures) for name in _names_asked(topics)]
+        return [_described_by_id(seen, topic_id, by_id.get(topic_id)) for topic_id in unknown_first]
+    return [_described_by_name(seen, name, failures) for name in _names_asked(topics)]
 
 
-def _described_by_id(view: ClusterView, topic_id: UUID, topic: TopicInfo | None) -> TopicMetadata:
-    return TopicMetadata(UnknownTopicIdError.code, None, topic_id, False, []) if topic is None else _known(topic, view)
+def _described_by_id(seen: _Seen, topic_id: UUID, topic: TopicInfo | None) -> TopicMetadata:
+    return TopicMetadata(UnknownTopicIdError.code, None, topic_id, False, []) if topic is None else _known(topic, seen)
 
 
-def _described_by_name(view: ClusterView, name: str, failures: Mapping[str, ErrorCode]) -> TopicMetadata:
-    topic = view.topics.get(name)
+def _described_by_name(seen: _Seen, name: str, failures: Mapping[str, ErrorCode]) -> TopicMetadata:
+    topic = seen.view.topics.get(name)
     if topic is not None:
-        return _known(topic, view)
+        return _known(topic, seen)
     return TopicMetadata(failures.get(name) or _missing(name), name, NO_TOPIC_ID, name in INTERNAL_TOPICS, [])
 
 
@@ -151,20 +163,23 @@ def _missing(name: str) -> ErrorCode:
     return UnknownTopicError.code
 
 
-def _known(topic: TopicInfo, view: ClusterView) -> TopicMetadata:
-    partitions = [
-        PartitionMetadata(
-            partition.index,
-            ErrorCode.NONE if partition.leader in view.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
-            partition.leader if partition.leader in view.brokers else -1,
-            partition.leader_epoch,
-            partition.replicas,
-            partition.isr,
-            offline_replicas(partition, view),
-        )
-        for partition in topic.partitions
-    ]
+def _known(topic: TopicInfo, seen: _Seen) -> TopicMetadata:
+    partitions = [_partition(partition, seen) for partition in topic.partitions]
     return TopicMetadata(0, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions)
+
+
+def _partition(partition: PartitionInfo, seen: _Seen) -> PartitionMetadata:
+    names_listeners = seen.version >= FIRST_VERSION_WITH_LISTENER_ERRORS
+    leader, error_code = told_leader(partition, seen.view, seen.reached, names_listeners=names_listeners)
+    return PartitionMetadata(
+        partition.index,
+        error_code,
+        leader,
+        partition.leader_epoch,
+        partition.replicas,
+        partition.isr,
+        offline_replicas(partition, seen.view),
+    )
 
 
 API = Api(

@@ -13,7 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, MillraceError
+from millrace.security.protocols import SecurityProtocol
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import UPDATE_METADATA
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
         UpdateMetadataRequest,
         UpdateMetadataResponseFields,
     )
-
-PLAINTEXT = 0
 
 
 def handle(services: Services, request: Request) -> Reply:
@@ -49,18 +49,19 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 def _update(message: UpdateMetadataRequest) -> MetadataUpdate:
-    brokers = brokers_by_id(one for one in map(_broker, message.live_brokers) if one is not None)
+    brokers = brokers_by_id(map(_broker, message.live_brokers))
     return MetadataUpdate(message.controller_id, brokers, [*_topics(message), *_ungrouped_topics(message)])
 
 
-def _broker(broker: UpdateMetadataBroker) -> BrokerInfo | None:
-    """Returns where clients reach a broker; None for one that has no address for clients that do not encrypt."""
-    if broker.v0_host:
+def _broker(broker: UpdateMetadataBroker) -> BrokerInfo:
+    """Returns where clients reach a broker: version 0 tells one address, versions 1 and 2 a protocol for each."""
+    if not broker.endpoints:
         return BrokerInfo(broker.id, broker.v0_host, broker.v0_port, broker.rack)
-    for endpoint in broker.endpoints:
-        if endpoint.security_protocol == PLAINTEXT:
-            return BrokerInfo(broker.id, endpoint.host, endpoint.port, broker.rack)
-    return None
+    endpoints = []
+    for one in broker.endpoints:
+        protocol = SecurityProtocol(one.security_protocol).name
+        endpoints.append(Endpoint(one.listener or protocol, protocol, one.host, one.port))
+    return BrokerInfo.of(broker.id, endpoints, broker.rack)
 
 
 def _topics(message: UpdateMetadataRequest) -> Iterable[TopicUpdate]:

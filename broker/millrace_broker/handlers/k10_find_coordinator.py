@@ -4,7 +4,7 @@
 
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. The coordinator of a transactional id
 is the leader of its partition of `__transaction_state`. The first request creates the topic. Other types of keys are
-INVALID_REQUEST.
+INVALID_REQUEST. A coordinator without the listener by which the request came is COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def handle(services: Services, request: Request) -> Reply:
     """Returns the coordinator of each key."""
     message = FIND_COORDINATOR.decode_request(request.version, request.body)
     keys = message.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else (message.key,)
-    key_type = message.key_type
+    key_type, listener = message.key_type, request.session.listener
     topic = _topic(services, key_type)
     if topic is None:
         message_text = f"key type {key_type}: expected 0 (group) or 1 (transaction)"
         refused = [_none(key, ErrorCode.INVALID_REQUEST, message_text) for key in keys]
         return _answer(services, request.version, refused)
     if not topic.exists:
-        return asyncio.ensure_future(_create_and_answer(services, request.version, topic, keys))
-    return _answer(services, request.version, [_located(topic, key) for key in keys])
+        return asyncio.ensure_future(_create_and_answer(services, request.version, listener, topic, keys))
+    return _answer(services, request.version, [_located(topic, key, listener) for key in keys])
 
 
 def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
@@ -51,13 +51,15 @@ def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
     return services.txns.topic if key_type == TRANSACTION else None
 
 
-async def _create_and_answer(services: Services, version: int, topic: CoordinatorTopic, keys: Sequence[str]) -> Parts:
+async def _create_and_answer(
+    services: Services, version: int, listener: str, topic: CoordinatorTopic, keys: Sequence[str]
+) -> Parts:
     try:
         await topic.create()
     except MillraceError as error:
         message = f"{topic.name} can't be created: {error}"
         return _answer(services, version, [_none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message) for key in keys])
-    return _answer(services, version, [_located(topic, key) for key in keys])
+    return _answer(services, version, [_located(topic, key, listener) for key in keys])
 
 
 def _answer(services: Services, version: int, coordinators: list[CoordinatorFields]) -> Parts:
@@ -76,18 +78,21 @@ def _answer(services: Services, version: int, coordinators: list[CoordinatorFiel
     return answer(services, FIND_COORDINATOR, version, fields)
 
 
-def _located(topic: CoordinatorTopic, key: str) -> CoordinatorFields:
+def _located(topic: CoordinatorTopic, key: str, listener: str) -> CoordinatorFields:
     try:
         broker = topic.locate(key)
     except CoordinatorNotAvailableError as error:
         return _none(key, error.code, str(error))
     if broker is None:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name} does not exist")
+    endpoint = broker.endpoint(listener)
+    if endpoint is None:
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {broker.id} has no listener {listener}")
     return {
         "key": key,
         "node_id": broker.id,
-        "host": broker.host,
-        "port": broker.port,
+        "host": endpoint.host,
+        "port": endpoint.port,
         "error_code": ErrorCode.NONE,
         "error_message": None,
     }

@@ -1,5 +1,7 @@
 """DescribeCluster, versions 0 to 2 (KIP-700).
 
+Brokers without the listener by which the request came are left out.
+
 v1  the type of endpoint that is asked (KIP-919): a broker, never a controller      v2  fenced brokers: there are none
 """
 
@@ -11,6 +13,7 @@ from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLUSTER
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
+from millrace_broker.cluster.view import reachable
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS
@@ -30,7 +33,7 @@ def handle(services: Services, request: Request) -> Reply:
     message = DESCRIBE_CLUSTER.decode_request(request.version, request.body)
     endpoint_type = message.endpoint_type
     if endpoint_type == BROKERS:
-        fields = _described(services, message)
+        fields = _described(services, message, request.session.listener)
     elif endpoint_type == CONTROLLERS:
         fields = _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for, and this is a broker")
     else:
@@ -38,11 +41,11 @@ def handle(services: Services, request: Request) -> Reply:
     return answer(services, DESCRIBE_CLUSTER, request.version, fields)
 
 
-def _described(services: Services, message: DescribeClusterRequest) -> DescribeClusterResponseFields:
+def _described(services: Services, message: DescribeClusterRequest, listener: str) -> DescribeClusterResponseFields:
     view = services.metadata.view
     brokers: list[DescribeClusterBrokerFields] = [
-        {"broker_id": one.id, "host": one.host, "port": one.port, "rack": one.rack, "is_fenced": False}
-        for one in view.brokers.values()
+        {"broker_id": one, "host": at.host, "port": at.port, "rack": view.brokers[one].rack, "is_fenced": False}
+        for one, at in reachable(view, listener).items()
     ]
     return {
         **_refused(ErrorCode.NONE, None),

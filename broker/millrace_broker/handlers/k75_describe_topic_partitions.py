@@ -10,9 +10,10 @@ A topic that is named and does not exist is answered with an error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode, InvalidRequestError, InvalidTopicError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.uuids import NO_TOPIC_ID
@@ -21,14 +22,16 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import DESCRIBE_TOPIC_PARTITIONS
 from millrace.wire.metadata import OPERATIONS_NOT_ASKED
 from millrace_broker.cluster.topics import check_topic_name
-from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas
+from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, offline_replicas, reachable
 from millrace_broker.handlers.answers import count_errors, error_codes
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import TOPIC_OPERATIONS
+from millrace_broker.handlers.partitions import told_leader
 
 if TYPE_CHECKING:
     from millrace.wire.messages.describe_topic_partitions import (
         DescribeTopicPartitionsResponseFields,
+        DescribeTopicPartitionsResponsePartitionFields,
         DescribeTopicPartitionsResponseTopicFields,
     )
 
@@ -61,7 +64,8 @@ def handle(services: Services, request: Request) -> Reply:
         fields: DescribeTopicPartitionsResponseFields = {"throttle_time": 0, "topics": refused}
     else:
         page = paged([(name, _count(view, name)) for name in names], cursor, limit)
-        fields = {"throttle_time": 0, "topics": [_topic(view, *place) for place in page.topics]}
+        reached = reachable(view, request.session.listener)
+        fields = {"throttle_time": 0, "topics": [_topic(view, reached, *place) for place in page.topics]}
         if page.next is not None:
             fields["next_cursor"] = {"topic_name": page.next.topic, "partition_index": page.next.partition}
     return asyncio.ensure_future(_answer(services, request.version, fields))
@@ -106,10 +110,12 @@ def _count(view: ClusterView, name: str) -> int:
     return len(view.topics[name].partitions) if name in view.topics else 0
 
 
-def _topic(view: ClusterView, name: str, first: int, end: int) -> DescribeTopicPartitionsResponseTopicFields:
+def _topic(
+    view: ClusterView, reached: Mapping[int, Endpoint], name: str, first: int, end: int
+) -> DescribeTopicPartitionsResponseTopicFields:
     topic = view.topics.get(name)
     if topic is not None:
-        return _described(view, topic, topic.partitions[first:end])
+        return _described(view, reached, topic, topic.partitions[first:end])
     try:
         check_topic_name(name)
     except InvalidTopicError as error:
@@ -118,28 +124,32 @@ def _topic(view: ClusterView, name: str, first: int, end: int) -> DescribeTopicP
 
 
 def _described(
-    view: ClusterView, topic: TopicInfo, partitions: Sequence[PartitionInfo]
+    view: ClusterView, reached: Mapping[int, Endpoint], topic: TopicInfo, partitions: Sequence[PartitionInfo]
 ) -> DescribeTopicPartitionsResponseTopicFields:
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.name in INTERNAL_TOPICS,
-        "partitions": [
-            {
-                "error_code": ErrorCode.NONE if one.leader in view.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
-                "partition_index": one.index,
-                "leader_id": one.leader if one.leader in view.brokers else -1,
-                "leader_epoch": one.leader_epoch,
-                "replica_nodes": one.replicas,
-                "isr_nodes": one.isr,
-                "eligible_leader_replicas": (),
-                "last_known_elr": (),
-                "offline_replicas": offline_replicas(one, view),
-            }
-            for one in partitions
-        ],
+        "partitions": [_partition(view, reached, one) for one in partitions],
         "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _partition(
+    view: ClusterView, reached: Mapping[int, Endpoint], one: PartitionInfo
+) -> DescribeTopicPartitionsResponsePartitionFields:
+    leader, error_code = told_leader(one, view, reached)
+    return {
+        "error_code": error_code,
+        "partition_index": one.index,
+        "leader_id": leader,
+        "leader_epoch": one.leader_epoch,
+        "replica_nodes": one.replicas,
+        "isr_nodes": one.isr,
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
+        "offline_replicas": offline_replicas(one, view),
     }
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from millrace.errors import MillraceError, NotLeaderError, StorageError, UnknownTopicError
+from millrace.addresses import Endpoint
+from millrace.errors import ErrorCode, MillraceError, NotLeaderError, StorageError, UnknownTopicError
 from millrace.wire.fetch_request import CONSUMER, READ_COMMITTED
 from millrace.wire.leader import LeaderHint, NodeEndpoint
-from millrace_broker.cluster.view import PartitionInfo
+from millrace_broker.cluster.view import ClusterView, PartitionInfo, reachable
 from millrace_broker.handlers.api import Services
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation
 from millrace_broker.storage import TopicPartition
 
-UNKNOWN_LEADER = LeaderHint(-1, -1)
+NO_LEADER = -1
+UNKNOWN_LEADER = LeaderHint(NO_LEADER, -1)
 
 
 def led_partition(services: Services, topic_partition: TopicPartition) -> Partition:
@@ -49,11 +51,26 @@ def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHi
     return UNKNOWN_LEADER if info is None else LeaderHint(info.leader, info.leader_epoch)
 
 
-def endpoints(services: Services, hints: Iterable[LeaderHint]) -> list[NodeEndpoint]:
-    """Returns the address of each leader once."""
-    brokers = services.metadata.view.brokers
-    leaders = {hint.leader for hint in hints if hint.leader in brokers}
-    return [NodeEndpoint(one, brokers[one].host, brokers[one].port, brokers[one].rack) for one in sorted(leaders)]
+def endpoints(services: Services, hints: Iterable[LeaderHint], listener: str) -> list[NodeEndpoint]:
+    """Returns the address of each leader once, for clients of a listener; a leader without it is left out."""
+    view = services.metadata.view
+    reached = reachable(view, listener)
+    leaders = sorted({hint.leader for hint in hints if hint.leader in reached})
+    return [NodeEndpoint(one, reached[one].host, reached[one].port, view.brokers[one].rack) for one in leaders]
+
+
+def told_leader(
+    partition: PartitionInfo, view: ClusterView, reached: Mapping[int, Endpoint], *, names_listeners: bool = True
+) -> tuple[int, ErrorCode]:
+    """Returns the leader that clients of a listener are told, or -1 and the error that says why they can't reach it.
+
+    `reached` are the brokers that have the listener. Clients that do not know LISTENER_NOT_FOUND hear that there is
+    no leader.
+    """
+    if partition.leader in reached:
+        return partition.leader, ErrorCode.NONE
+    lacks_listener = names_listeners and partition.leader in view.brokers
+    return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND if lacks_listener else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def not_led(services: Services, topic_partition: TopicPartition) -> MillraceError:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from millrace.addresses import Address
+from millrace.addresses import PLAINTEXT, Address
+from millrace.errors import ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.codec import decode_broker
 from millrace.zk.session import ZooKeeperSession
 
 
-def read_brokers(session: ZooKeeperSession, *, watch: bool = False) -> tuple[Address, ...]:
-    """Returns where the live brokers listen, by the order of their ids as text.
+def read_brokers(
+    session: ZooKeeperSession, *, watch: bool = False, security_protocol: str = PLAINTEXT
+) -> tuple[Address, ...]:
+    """Returns where clients of a security protocol reach the live brokers, by the order of their ids as text.
 
-    With `watch` the session tells of the next broker that comes or goes. ZooKeeperError for a registration that can't
-    be read.
+    With `watch` the session tells of the next broker that comes or goes. A broker without a listener of that protocol
+    is left out; ZooKeeperError where none of the brokers has one, and for a registration that can't be read.
     """
     ids = sorted(session.children(paths.BROKER_IDS, watch=watch))
     nodes = session.get_many([f"{paths.BROKER_IDS}/{one}" for one in ids])
-    brokers = (decode_broker(node) for node in nodes if node is not None)
-    return tuple(Address(broker.host, broker.port) for broker in brokers)
+    brokers = [decode_broker(node) for node in nodes if node is not None]
+    found = [one.endpoint_of(security_protocol) for one in brokers]
+    if brokers and not any(found):
+        others = sorted({endpoint.security_protocol for one in brokers for endpoint in one.endpoints})
+        raise ZooKeeperError(f"no broker has a listener of {security_protocol}; they have {', '.join(others)}")
+    return tuple(one.address for one in found if one is not None)

@@ -19,15 +19,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import index as whole
 from typing import Any, TypeVar
 from uuid import UUID
 
-from millrace.addresses import Address
+from millrace.addresses import PLAINTEXT, Endpoint, plaintext_endpoint
 from millrace.errors import ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, decode_id, encode_id
 
 T = TypeVar("T")
-PLAINTEXT = "PLAINTEXT"
 FIRST_CONTROLLER_EPOCH = 1
 FEATURES = {
     "metadata.version": {"min_version": 1, "max_version": 21},
@@ -45,12 +45,15 @@ RECOVERED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """A live broker, where clients reach it, and since when (milliseconds since the epoch)."""
+    """A live broker, where clients of each listener reach it, and since when (milliseconds since the epoch)."""
 
-    host: str
-    port: int
+    endpoints: tuple[Endpoint, ...]
     rack: str | None
     timestamp_ms: int
+
+    def endpoint_of(self, security_protocol: str) -> Endpoint | None:
+        """Returns the first endpoint with a security protocol; None where the broker has none."""
+        return next((one for one in self.endpoints if one.security_protocol == security_protocol), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,32 +100,27 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Returns the data of the node `/brokers/ids/[id]`."""
+    """Returns the data of the node `/brokers/ids/[id]`.
+
+    Old clients read `host` and `port`, which are those of an endpoint in PLAINTEXT, else null and -1.
+    """
+    plaintext = broker.endpoint_of(PLAINTEXT)
     fields: dict[str, object] = {
-        "listener_security_protocol_map": {PLAINTEXT: PLAINTEXT},
-        "endpoints": [f"{PLAINTEXT}://{Address(broker.host, broker.port)}"],
+        "listener_security_protocol_map": {one.listener: one.security_protocol for one in broker.endpoints},
+        "endpoints": [str(one) for one in broker.endpoints],
         "jmx_port": -1,
         "features": FEATURES,
-        "host": broker.host,
+        "host": None if plaintext is None else plaintext.host,
         "timestamp": str(broker.timestamp_ms),
-        "port": broker.port,
+        "port": -1 if plaintext is None else plaintext.port,
         "version": 5,
     }
     return dump(fields if broker.rack is None else {**fields, "rack": broker.rack})
 
 
 def decode_broker(data: bytes) -> BrokerRegistration:
-    """Returns the broker in `/brokers/ids/[id]`."""
-    return decoded(
-        data,
-        "broker registration",
-        lambda fields: BrokerRegistration(
-            host=str(fields["host"]),
-            port=int(fields["port"]),
-            rack=fields.get("rack"),
-            timestamp_ms=int(fields["timestamp"]),
-        ),
-    )
+    """Returns the broker in `/brokers/ids/[id]`; before version 2 it has one endpoint, in PLAINTEXT."""
+    return decoded(data, "broker registration", _registration)
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
@@ -197,6 +195,23 @@ def decode_config_change(data: bytes) -> str:
 
 def _entity_path(fields: Mapping[str, Any]) -> str:
     return str(fields["entity_path"]) if fields["version"] == 2 else f"{fields['entity_type']}/{fields['entity_name']}"
+
+
+def _registration(fields: Mapping[str, Any]) -> BrokerRegistration:
+    protocols = fields.get("listener_security_protocol_map", {})
+    endpoints = tuple(_endpoint(str(one), protocols) for one in fields.get("endpoints", ()))
+    return BrokerRegistration(
+        endpoints=endpoints or (plaintext_endpoint(str(fields["host"]), whole(fields["port"])),),
+        rack=fields.get("rack"),
+        timestamp_ms=int(fields.get("timestamp", -1)),
+    )
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    """Returns the endpoint in a text such as `INTERNAL://[::1]:9092`."""
+    listener, _, address = text.partition("://")
+    host, _, port = address.rpartition(":")
+    return Endpoint(listener, str(protocols.get(listener, listener)), host.strip("[]"), int(port))
 
 
 def _topic(fields: Mapping[str, Any]) -> TopicAssignment:

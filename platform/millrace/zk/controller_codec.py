@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from millrace.zk.codec import PLAINTEXT, decoded, dump
+from millrace.zk.codec import decoded, dump
 
 NO_KRAFT_CONTROLLER = -1
 LOG_DIR_FAILURE = 1
@@ -33,22 +33,6 @@ class Controller:
 
     broker_id: int
     timestamp_ms: int
-
-
-class Endpoint(NamedTuple):
-    """Where a broker listens: the listener's name, its security protocol such as PLAINTEXT, host and port."""
-
-    listener: str
-    security_protocol: str
-    host: str
-    port: int
-
-
-class Endpoints(NamedTuple):
-    """All endpoints of a broker, and its rack."""
-
-    endpoints: tuple[Endpoint, ...]
-    rack: str | None
 
 
 def encode_controller(controller: Controller) -> bytes:
@@ -133,26 +117,6 @@ def decode_features(data: bytes) -> dict[str, int]:
 def decode_supported_features(data: bytes) -> dict[str, int]:
     """Returns the newest level of each feature that the broker in `/brokers/ids/[id]` supports."""
     return decoded(data, "broker registration", _supported_features)
-
-
-def decode_endpoints(data: bytes) -> Endpoints:
-    """Returns the endpoints of the broker in `/brokers/ids/[id]`; before version 2 it has one, in PLAINTEXT."""
-    return decoded(data, "broker registration", _endpoints)
-
-
-def _endpoints(fields: Mapping[str, Any]) -> Endpoints:
-    protocols = fields.get("listener_security_protocol_map", {})
-    endpoints = tuple(_endpoint(str(one), protocols) for one in fields.get("endpoints", ()))
-    if not endpoints:
-        endpoints = (Endpoint(PLAINTEXT, PLAINTEXT, str(fields["host"]), index(fields["port"])),)
-    return Endpoints(endpoints, fields.get("rack"))
-
-
-def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
-    """Returns the endpoint in a text such as `INTERNAL://[::1]:9092`."""
-    listener, _, address = text.partition("://")
-    host, _, port = address.rpartition(":")
-    return Endpoint(listener, str(protocols.get(listener, listener)), host.strip("[]"), int(port))
 
 
 def _features(fields: Mapping[str, Any]) -> dict[str, int]:

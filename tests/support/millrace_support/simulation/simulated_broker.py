@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
-from millrace.addresses import Address
+from millrace.addresses import Address, plaintext_endpoint
 from millrace.errors import ErrorCode, MillraceError, StorageError
 from millrace.wire.api import ApiKey
 from millrace.wire.messages import UPDATE_METADATA
@@ -261,7 +261,9 @@ class SimulatedBroker:
 
     async def _register(self) -> None:
         registration = codec.BrokerRegistration(
-            host=f"broker-{self.id}", port=9092, rack=None, timestamp_ms=self.world.clock.now_ms()
+            endpoints=(plaintext_endpoint(f"broker-{self.id}", 9092),),
+            rack=None,
+            timestamp_ms=self.world.clock.now_ms(),
         )
         data = codec.encode_broker(registration)
         while True:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from millrace.addresses import plaintext_endpoint
 from millrace.zk import codec, controller_codec
 from millrace_broker.cluster.offered_features import (
     ALL_FEATURES,
@@ -13,7 +14,7 @@ from millrace_broker.cluster.offered_features import (
 from millrace_broker.txns.metadata import EPOCH_BUMP_VERSION
 
 OURS = controller_codec.decode_supported_features(
-    codec.encode_broker(codec.BrokerRegistration(host="h", port=1, rack=None, timestamp_ms=0))
+    codec.encode_broker(codec.BrokerRegistration(endpoints=(plaintext_endpoint("h", 1),), rack=None, timestamp_ms=0))
 )
 KAFKA_3_9 = {"metadata.version": 21, "kraft.version": 1}
 

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from millrace.addresses import Address
+from millrace.addresses import Address, Endpoint
 from millrace.errors import AnswerLostError
-from millrace.zk.controller_codec import Endpoint
 from millrace_broker.controller.broker_channels import BrokerChannels
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.control_requests import UpdateMetadataRequest
@@ -25,12 +24,11 @@ class Connections:
 
     def __init__(self, *failures):
         self.failures = list(failures)
-        self.made = 0
+        self.addresses = []
         self.sent = []
 
     def connect(self, address):
-        assert address == Address("host", 9092)
-        self.made += 1
+        self.addresses.append(address)
         return self
 
     def request(self, api, fields):
@@ -55,6 +53,17 @@ def test_a_request_is_sent_again_on_another_connection_and_the_next_ones_follow(
     channels.send(7, [update(1), update(2)])
     assert [answers.get(timeout=WAIT_S).request for _ in range(2)] == [update(1), update(2)]
     channels.close(7)
-    assert (connections.sent, connections.made) == ([1, 1, 1, 2], 3)
+    assert (connections.sent, connections.addresses) == ([1, 1, 1, 2], 3 * [Address("host", 9092)])
     assert caplog.text.count("broker 7 is asked again and again") == 1
     assert ("Traceback" in caplog.text) is not isinstance(failure, AnswerLostError)
+
+
+def test_a_broker_is_reached_by_the_listener_of_brokers_alone(caplog):
+    inner = Endpoint("INTERNAL", "PLAINTEXT", "inner", 1)
+    answers, connections = queue.Queue(), Connections()
+    channels = BrokerChannels(connections.connect, answers.put, "INTERNAL")
+    channels.open(LiveBroker(7, 100, (Endpoint("PLAINTEXT", "PLAINTEXT", "outer", 9092), inner)))
+    channels.send(7, [update(1)])
+    answers.get(timeout=WAIT_S)
+    channels.close(7)
+    assert connections.addresses == [inner.address]

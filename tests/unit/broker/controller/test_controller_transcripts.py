@@ -34,6 +34,7 @@ from uuid import UUID
 
 import pytest
 
+from millrace.addresses import plaintext_endpoint
 from millrace.errors import ErrorCode, NotControllerError
 from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create, Delete, Refused
@@ -178,7 +179,9 @@ class Stage:
             self.say(f"{shown(receivers)} <- {text}")
 
     def register(self, broker):
-        data = codec.encode_broker(codec.BrokerRegistration(host="h", port=9092, rack=None, timestamp_ms=NOW_MS))
+        data = codec.encode_broker(
+            codec.BrokerRegistration(endpoints=(plaintext_endpoint("h", 9092),), rack=None, timestamp_ms=NOW_MS)
+        )
         self.zookeeper.put(paths.broker(broker), data, session_id=100 + broker)
 
     def begin(self):

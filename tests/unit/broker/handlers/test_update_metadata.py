@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from millrace.addresses import Endpoint
 from millrace.errors import ErrorCode
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.messages import UPDATE_METADATA
@@ -30,7 +31,7 @@ def told(version, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPO
         "isr": (1,), "zk_version": 4, "replicas": (1, 2), "offline_replicas": (2,),
     }  # fmt: skip
     endpoints = [
-        {"port": 9093, "host": "secret", "listener": "SSL", "security_protocol": SSL},
+        {"port": 9093, "host": "secret", "listener": "OUTER", "security_protocol": SSL},
         {"port": 9092, "host": "open", "listener": "PLAINTEXT", "security_protocol": PLAINTEXT},
     ]
     topic = {"topic_name": "t", "topic_id": TOPIC_ID, "partition_states": [partition]}
@@ -47,12 +48,21 @@ def told(version, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPO
     return taken, UPDATE_METADATA.decode_response(version, b"".join(reply)).error_code
 
 
+def told_endpoints(version):
+    """Those of the request; before version 3 a listener has the name of its protocol."""
+    return [
+        Endpoint("OUTER" if version >= 3 else "SSL", "SSL", "secret", 9093),
+        Endpoint("PLAINTEXT", "PLAINTEXT", "open", 9092),
+    ]
+
+
 @pytest.mark.parametrize("version", range(9))
 def test_brokers_and_partitions_are_taken(version):
     offline = (2,) if version >= 4 else ()
     partition = PartitionInfo(0, 1, 3, (1, 2), (1,), offline)
     topic = TopicUpdate("t", TOPIC_ID if version >= 7 else NO_TOPIC_ID, [partition])
-    broker = BrokerInfo(1, "open", 9092, "r" if version >= 2 else None)
+    rack = "r" if version >= 2 else None
+    broker = BrokerInfo(1, "open", 9092) if version == 0 else BrokerInfo.of(1, told_endpoints(version), rack)
     assert told(version) == ([MetadataUpdate(9, {1: broker}, [topic])], ErrorCode.NONE)
 
 

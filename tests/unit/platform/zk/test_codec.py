@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from millrace.addresses import Endpoint, plaintext_endpoint
 from millrace.errors import ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID
 from millrace.zk import codec
@@ -16,7 +17,9 @@ TOPIC_ID = UUID(bytes=bytes(range(16)))
 
 
 def test_broker_registration_is_kafkas_version_5():
-    broker = codec.BrokerRegistration(host="mill.example", port=9092, rack=None, timestamp_ms=1_600_000_000_000)
+    broker = codec.BrokerRegistration(
+        endpoints=(plaintext_endpoint("mill.example", 9092),), rack=None, timestamp_ms=1_600_000_000_000
+    )
     assert codec.encode_broker(broker) == (
         b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://mill.example:9092"],'
         b'"jmx_port":-1,"features":{"metadata.version":{"min_version":1,"max_version":21},'
@@ -28,10 +31,33 @@ def test_broker_registration_is_kafkas_version_5():
 
 
 def test_an_ipv6_host_is_bracketed_in_the_endpoint_only():
-    broker = codec.BrokerRegistration(host="::1", port=9092, rack="a", timestamp_ms=1)
+    broker = codec.BrokerRegistration(endpoints=(plaintext_endpoint("::1", 9092),), rack="a", timestamp_ms=1)
     fields = json.loads(codec.encode_broker(broker))
     assert (fields["endpoints"], fields["host"], fields["rack"]) == (["PLAINTEXT://[::1]:9092"], "::1", "a")
     assert codec.decode_broker(codec.encode_broker(broker)) == broker
+
+
+def test_a_broker_registers_all_its_listeners_and_old_clients_find_the_one_in_plaintext():
+    secure = Endpoint("EXTERNAL", "SASL_SSL", "mill.example", 9093)
+    plain = Endpoint("INTERNAL", "PLAINTEXT", "10.0.0.1", 9092)
+    broker = codec.BrokerRegistration(endpoints=(secure, plain), rack=None, timestamp_ms=1)
+    fields = json.loads(codec.encode_broker(broker))
+    assert fields["listener_security_protocol_map"] == {"EXTERNAL": "SASL_SSL", "INTERNAL": "PLAINTEXT"}
+    assert fields["endpoints"] == ["EXTERNAL://mill.example:9093", "INTERNAL://10.0.0.1:9092"]
+    assert (fields["host"], fields["port"]) == ("10.0.0.1", 9092)
+    assert codec.decode_broker(codec.encode_broker(broker)) == broker
+
+
+def test_a_broker_without_plaintext_has_no_host_for_old_clients():
+    broker = codec.BrokerRegistration(endpoints=(Endpoint("SSL", "SSL", "h", 9093),), rack=None, timestamp_ms=1)
+    fields = json.loads(codec.encode_broker(broker))
+    assert (fields["host"], fields["port"]) == (None, -1)
+    assert codec.decode_broker(codec.encode_broker(broker)).endpoint_of("PLAINTEXT") is None
+
+
+def test_a_broker_of_an_old_version_has_one_endpoint():
+    found = codec.decode_broker(b'{"version":1,"host":"h","port":9092,"jmx_port":-1}')
+    assert (found.endpoints, found.rack) == ((plaintext_endpoint("h", 9092),), None)
 
 
 def test_topic_assignment_is_kafkas_version_3():

@@ -85,28 +85,6 @@ JSON = st.recursive(
 )
 
 
-def test_all_endpoints_of_a_broker_are_read():
-    registration = {
-        "listener_security_protocol_map": {"INTERNAL": "PLAINTEXT", "SECURE": "SASL_SSL"},
-        "endpoints": ["INTERNAL://[::1]:9092", "SECURE://kafka.example:9093"],
-        "rack": "a",
-        "host": None,
-        "port": -1,
-    }
-    assert codec.decode_endpoints(json.dumps(registration).encode()) == codec.Endpoints(
-        (
-            codec.Endpoint("INTERNAL", "PLAINTEXT", "::1", 9092),
-            codec.Endpoint("SECURE", "SASL_SSL", "kafka.example", 9093),
-        ),
-        "a",
-    )
-
-
-def test_a_broker_of_an_old_version_has_one_endpoint():
-    only = codec.Endpoints((codec.Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), None)
-    assert codec.decode_endpoints(b'{"version":1,"host":"h","port":9092,"jmx_port":-1}') == only
-
-
 @pytest.mark.parametrize(
     "decode", dict.fromkeys(decode for _, decode, _, _ in EXAMPLES), ids=lambda decode: decode.__name__
 )

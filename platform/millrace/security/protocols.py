@@ -1,0 +1,24 @@
+"""The security protocols of listeners, by the names and numbers of the protocol."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class SecurityProtocol(IntEnum):
+    """How a connection is secured: by TLS or not, and by SASL or not."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether every byte is encrypted."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether clients authenticate by SASL before their first request."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
