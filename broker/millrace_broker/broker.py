@@ -82,7 +82,7 @@ class Broker:
         self._server: Server
 
     async def start(self) -> Address:
-        """Starts to serve and returns the address that clients connect to; a MillraceError says why it can't."""
+        """Starts to serve and returns the address of the first listener; a MillraceError says why it can't."""
         view = await self._start_store()
         await self._open_logs(view)
         self._assemble()
@@ -98,7 +98,7 @@ class Broker:
             self._closing.push_async_callback(self._member.leave)
             await self._member.join()
         self._vitals.is_starting = False
-        return bound
+        return bound[self._options.listeners[0].name]
 
     async def start_admin(self) -> None:
         """Opens the admin endpoint and begins the broker's own maintenance, while the broker serves already."""
@@ -142,7 +142,7 @@ class Broker:
         new_id = partial(self._store.new_broker_id, self._options.broker.reserved_broker_max_id)
         self._options = await asyncio.to_thread(identified, self._options, self._fs, new_id)
         check_stored_restrictions(view, self._broker_id)
-        self._metadata = MetadataCache(view)
+        self._metadata = MetadataCache(view, self._options.inter_broker_listener)
         layers = layers_of(view, self._broker_id, self._options.properties)
         self._configs = ConfigManager(self._broker_id, layers, self._store, self._metadata)
         return view
@@ -210,15 +210,16 @@ class Broker:
 
             self._member = new_member(self._options, services, self._store)
 
-    async def _bind(self) -> Address:
+    async def _bind(self) -> dict[str, Address]:
+        """Returns where each listener listens, by its name."""
         services, options = self._services, self._options
         self._server = Server(services, self._metrics, self._clock)
         self._vitals.shards = (services.groups.led, services.txns.led)
-        host, port = await self._server.listen(options.listen.host, options.listen.port)
         self._closing.push_async_callback(self._server.drain, options.broker.shutdown_drain_timeout_ms / 1000)
+        bound = {one.name: await self._server.listen(one) for one in options.listeners}
         self._closing.callback(services.groups.led.close)
         self._closing.callback(services.txns.led.close)
-        return Address(host=host, port=port)
+        return bound
 
     async def _follow_cluster(self) -> None:
         publisher = MetadataPublisher(

@@ -59,6 +59,7 @@ def new_member(options: BrokerOptions, services: Services, store: ZooKeeperStore
             float(broker.leader_imbalance_check_interval_seconds) if broker.auto_leader_rebalance_enable else None
         ),
         most_imbalance_percent=broker.leader_imbalance_per_broker_percentage,
+        inter_broker_listener=options.inter_broker_listener,
     )
     connect = partial(Connection, client_id=str(services.broker_id), timeout_s=ANSWER_TIMEOUT_S, clock=services.clock)
     services.controller = Controller(store.session, services.broker_id, config, connect, services.clock)

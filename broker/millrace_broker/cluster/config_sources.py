@@ -15,8 +15,9 @@ only `log.retention.hours` gives is obeyed, but has no entry.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 from millrace.config import ConfigKey, ConfigType, value_text
@@ -24,7 +25,9 @@ from millrace.errors import InvalidConfigError
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP_CONFIG, ConsumerGroupConfig
 from millrace_broker.properties.kafka_properties import BROKER
+from millrace_broker.properties.listeners import OF_ONE_LISTENER, override
 from millrace_broker.properties.restrictions import check_unrestricted, shown
+from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG
 from millrace_broker.properties.without_effect import keys_without_effect
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
@@ -38,6 +41,7 @@ OBEYED_KEYS: Mapping[str, ConfigKey] = {
     **GROUP_CONFIG.keys,
     **CONSUMER_GROUP_CONFIG.keys,
     **TRANSACTION_CONFIG.keys,
+    **TLS_CONFIG.keys,
     **LOG_CONFIG.keys,
 }
 BROKER_KEYS: Mapping[str, ConfigKey] = {
@@ -45,6 +49,25 @@ BROKER_KEYS: Mapping[str, ConfigKey] = {
     **{key.name: key for key in keys_without_effect(BROKER, OBEYED_KEYS)},
 }
 _UNITS = {synonym.name: synonyms for synonyms in BROKER_SYNONYMS.values() for synonym in synonyms}
+
+
+@cache
+def broker_key(name: str) -> ConfigKey | None:
+    """Returns the declaration of a broker's property, also of one that is given for one listener alone.
+
+    None for a property that the broker does not know.
+    """
+    own = override(name)
+    if own is None:
+        return BROKER_KEYS.get(name)
+    return replace(BROKER_KEYS[own.property], name=name) if own.property in OF_ONE_LISTENER else None
+
+
+def known_key(name: str) -> ConfigKey:
+    """Returns the declaration of a property that has been checked before."""
+    key = broker_key(name)
+    assert key is not None, "checked before"
+    return key
 
 
 class ConfigSource(IntEnum):
@@ -121,12 +144,13 @@ class BrokerLayers:
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
         """Returns the values of a broker's property in all layers, with those of its other units."""
-        names = [one.name for one in _UNITS.get(name, ())] or [name]
+        own = override(name)
+        names = [one.name for one in _UNITS.get(name, ())] or ([name] if own is None else [name, own.property])
         said = [one for source, layer in self._layers() for one in _said(layer, source, names)]
         said += [
             ConfigSynonym(one, _shown(BROKER_KEYS[one], value_text(BROKER_KEYS[one].default)), ConfigSource.DEFAULT)
             for one in names
-            if BROKER_KEYS[one].has_default
+            if one in BROKER_KEYS and BROKER_KEYS[one].has_default
         ]
         first = next((index for index, one in enumerate(said) if one.name == name), len(said))
         return tuple(said[first:])
@@ -155,7 +179,8 @@ def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEnt
 def broker_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
     """Yields every property of a broker."""
     effective = layers.effective()
-    for key in BROKER_KEYS.values():
+    of_listeners = (key for name in effective if override(name) is not None and (key := broker_key(name)) is not None)
+    for key in (*BROKER_KEYS.values(), *of_listeners):
         text = effective.get(key.name, value_text(key.default) if key.has_default else None)
         synonyms = layers.synonyms(key.name)
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
@@ -165,7 +190,7 @@ def broker_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
 def cluster_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
     """Yields the live properties of all brokers."""
     for name, text in layers.cluster.items():
-        key = BROKER_KEYS[name]
+        key = known_key(name)
         synonyms = tuple(one for one in layers.synonyms(name) if one.source == ConfigSource.DYNAMIC_DEFAULT_BROKER)
         yield ConfigEntry(key, _shown(key, text), ConfigSource.DYNAMIC_DEFAULT_BROKER, synonyms, not key.is_dynamic)
 
@@ -186,12 +211,17 @@ def split_known(properties: Properties) -> tuple[dict[str, str], list[str]]:
 def check_live(name: str, text: str) -> None:
     """Raises InvalidConfigError for a broker's property that is unknown, has a bad value, or is fixed at the start."""
     check_unrestricted(name, text)
-    key = BROKER_KEYS.get(name)
+    key = broker_key(name)
     if key is None:
         raise InvalidConfigError(f"{shown(name, text)}: this broker has no property of this name")
     if not key.is_dynamic:
         refused = "cannot update these configs dynamically, they are read at the start"
         raise InvalidConfigError(f"{shown(name, text)}: {refused}")
+    if name in OF_ONE_LISTENER:
+        refused = "can be updated dynamically only per-listener using the listener prefix"
+        raise InvalidConfigError(f"{shown(name, text)}: {refused} (listener.name.NAME.{name})")
+    if key.is_secret:
+        raise InvalidConfigError(f"{name}: the cluster keeps no secrets of brokers; change it in the broker's file")
     key.parse(text)
     if name == POLICIES:
         check_policies(LogConfig.from_properties({name: text}, {}))
@@ -209,7 +239,7 @@ def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:
 
 
 def _said(layer: Properties, source: ConfigSource, names: list[str]) -> list[ConfigSynonym]:
-    return [ConfigSynonym(name, _shown(BROKER_KEYS[name], layer[name]), source) for name in names if name in layer]
+    return [ConfigSynonym(name, _shown(known_key(name), layer[name]), source) for name in names if name in layer]
 
 
 def _shown(key: ConfigKey, text: str | None) -> str | None:

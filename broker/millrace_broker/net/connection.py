@@ -23,8 +23,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, cast
 
+from millrace.addresses import PLAINTEXT
 from millrace.clock import Clock
 from millrace.descriptor_pool import NO_DESCRIPTOR
 from millrace.errors import MillraceError, UnsupportedVersionError, WireError
@@ -72,7 +74,7 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """The broker's side of one connection."""
 
-    def __init__(self, owner: ConnectionOwner) -> None:
+    def __init__(self, owner: ConnectionOwner, listener: str = PLAINTEXT) -> None:
         self._owner = owner
         self._now_s = owner.clock.monotonic_s
         self._frames = FrameBuffer(owner.scratch, owner.services.config.socket_request_max_bytes)
@@ -90,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._transport: asyncio.Transport
         self._outgoing: Outgoing
-        self.session = ClientSession("?")
+        self.session = ClientSession("?", listener)
         self.peer = "?"
         self.descriptor = NO_DESCRIPTOR
         self.last_active = 0.0
@@ -100,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
-        self.session = ClientSession(host)
+        self.session = replace(self.session, host=host)
         self.peer = f"{host}:{port}"
         peer_socket = transport.get_extra_info("socket")
         self.descriptor = NO_DESCRIPTOR if peer_socket is None else peer_socket.fileno()

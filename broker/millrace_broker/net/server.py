@@ -1,4 +1,4 @@
-"""The listening socket and its connections, on one event loop.
+"""The listening sockets and their connections, on one event loop.
 
 A connection that neither sends nor takes a byte for `connections.max.idle.ms` is closed, unless it waits for an answer.
 
@@ -25,6 +25,7 @@ from millrace_broker.net.admission import Admission
 from millrace_broker.net.connection import Connection
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
+from millrace_broker.properties.listeners import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Server:
         self._admission = Admission(_last_descriptors())
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
-        self._listener: asyncio.Server | None = None
+        self._listening: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -55,29 +56,33 @@ class Server:
         """The number of open connections."""
         return len(self._connections)
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Binds and returns the address that was bound; does not serve yet. SetupError where it can't be bound."""
+    async def listen(self, listener: Listener) -> Address:
+        """Binds one more listener and returns the address that was bound; does not serve yet.
+
+        SetupError where it can't be bound.
+        """
         loop = asyncio.get_running_loop()
+        host, port = listener.address
         try:
-            self._listener = await loop.create_server(
-                lambda: Connection(self), host, port, backlog=BACKLOG, start_serving=False
+            listening = await loop.create_server(
+                lambda: Connection(self, listener.name), host, port, backlog=BACKLOG, start_serving=False
             )
         except OSError as error:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"can't be bound: {error.strerror or error}"
-            raise SetupError(f"address {Address(host, port)} {reason}") from error
-        bound: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
-        return bound
+            raise SetupError(f"address {listener.address} {reason}") from error
+        self._listening.append(listening)
+        return Address(*listening.sockets[0].getsockname()[:2])
 
     async def serve(self) -> None:
         """Begins to accept connections."""
-        assert self._listener is not None
-        await self._listener.start_serving()
+        for listening in self._listening:
+            await listening.start_serving()
         self._check_idle()
 
     async def drain(self, timeout_s: float) -> None:
         """Stops serving gracefully within `timeout_s`, as the module describes."""
-        if self._listener is not None:
-            self._listener.close()
+        for listening in self._listening:
+            listening.close()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self.services.replicas.purgatory.expire_all()

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from millrace.addresses import PLAINTEXT
 from millrace.config import MAX_INT, MAX_LONG, ConfigTable, build, declared_keys, setting
 from millrace.errors import InvalidConfigError
+from millrace.security.protocols import SecurityProtocol
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
@@ -37,10 +39,20 @@ class BrokerConfig:
         1000, "The highest id that an operator may give; generated ids come after it.", minimum=0, maximum=MAX_INT
     )
     broker_rack: str = setting("", "Where the broker stands, as clients are told.", has_default=False)
-    listeners: str = setting("PLAINTEXT://127.0.0.1:9092", "Where the broker listens; port 0 takes a free one.")
+    listeners: str = setting(
+        "PLAINTEXT://127.0.0.1:9092", "NAME://HOST:PORT,… where the broker listens; port 0 takes a free one."
+    )
     listener_security_protocol_map: str = setting(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The security protocol of each listener by its name; the listener's must be PLAINTEXT.",
+        "The security protocol of each listener by its name.",
+    )
+    inter_broker_listener_name: str = setting(
+        "", "The listener by which brokers reach each other; else that of their security protocol.", has_default=False
+    )
+    security_inter_broker_protocol: str = setting(
+        PLAINTEXT,
+        "The security protocol of the listener by which brokers reach each other.",
+        choices=tuple(SecurityProtocol.__members__),
     )
     log_dirs: str = setting("", "The folders of the logs.", has_default=False)
     log_dir: str = setting("", "The folders of the logs where log.dirs says none.", has_default=False)
@@ -200,7 +212,7 @@ class BrokerConfig:
         minimum=-1,
     )
     advertised_listeners: str = setting(
-        "", "PLAINTEXT://HOST:PORT that clients are told; where the broker listens if empty.", has_default=False
+        "", "NAME://HOST:PORT,… that clients are told; where the broker listens if empty.", has_default=False
     )
 
     @property

@@ -1,96 +1,138 @@
-"""Parses `listeners` and `advertised.listeners` in Kafka's form: where the broker listens, and what clients are told.
+"""Parses what Kafka's properties say of listeners: where each is, what clients are told of it, how it is secured.
 
-    NAME://HOST:PORT     an IPv6 host in brackets; without a host, the broker listens on every address of the machine
+    listeners, advertised.listeners   NAME://HOST:PORT,…   an IPv6 host in brackets; without a host, the broker listens
+                                                           on every address of the machine
+    listener.security.protocol.map    NAME:PROTOCOL,…      without an entry, the name is that of the protocol
+    listener.name.NAME.PROPERTY       the property for this listener alone, in place of PROPERTY
 
-`listener.security.protocol.map` gives the security protocol of a listener by its name; without an entry, the name is
-that of the protocol. One listener is served, with PLAINTEXT. Where the broker listens on every address, clients can't
-be told that, so `advertised.listeners` must say where they reach the broker.
+Names are taken in any case and are written in capitals. Two listeners differ in their names and in their ports, except
+that one of IPv4 and one of IPv6 may share a port. Errors say what is wrong with a value; the caller names the property
+and its place.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from millrace.addresses import Address, parse_listen_address
+from millrace.addresses import FREE_PORT, PLAINTEXT, Address, parse_listen_address
 from millrace.errors import InvalidConfigError
+from millrace.security.protocols import SecurityProtocol
+from millrace_broker.properties.tls_config import CLIENT_AUTH, TLS_CONFIG
 
-PLAINTEXT = "PLAINTEXT"
-PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<address>.*)")
+FORM = f"{PLAINTEXT}://HOST:PORT"
+OVERRIDE = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<property>.+)")
+OF_ONE_LISTENER = frozenset(TLS_CONFIG.keys)
+"""The properties that may be given for one listener alone."""
 
 
-class Listener(NamedTuple):
-    """A listener's name and its address."""
+class NamedAddress(NamedTuple):
+    """One element of a list of listeners; as text `NAME://HOST:PORT`."""
 
     name: str
     address: Address
 
+    def __str__(self) -> str:
+        return f"{self.name}://{self.address}"
 
-def parse_listener(text: str, protocols: str = "") -> Listener:
-    """Returns the one listener of a list; `protocols` is `listener.security.protocol.map`.
 
-    InvalidConfigError for another form, several listeners, and a listener that is not PLAINTEXT.
+class Override(NamedTuple):
+    """A property that is given for one listener alone."""
+
+    listener: str
+    property: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A place where the broker takes connections.
+
+    `advertised` is where clients are told to connect, None for where the broker listens. A listener that is not told
+    (`is_told`) serves those who know it. `properties` are those that secure it, with its overrides; they have secrets.
     """
-    found = [one.strip() for one in text.split(",") if one.strip()]
+
+    name: str
+    address: Address
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    advertised: Address | None = None
+    is_told: bool = True
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
+    """Returns the elements of a list of listeners. InvalidConfigError for another form and a name given twice."""
+    found = tuple(_listener(one.strip()) for one in text.split(",") if one.strip())
     if not found:
-        raise InvalidConfigError("Invalid value, expected PLAINTEXT://HOST:PORT")
-    listeners = [_listener(one) for one in found]
-    for name, _ in listeners:
-        _check_protocol(name, protocols)
-    if len(listeners) > 1:
-        raise InvalidConfigError(f"Invalid value, {len(listeners)} listeners are given and one is served")
-    return listeners[0]
+        raise InvalidConfigError(f"Invalid value, expected {FORM}")
+    names = [name for name, _ in found]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InvalidConfigError(f"Invalid value, two listeners have the name {name}")
+    return found
 
 
-def check_plaintext(text: str) -> None:
-    """Raises InvalidConfigError for a list with a listener that has the name of another protocol."""
+def check_ports(listeners: Iterable[NamedAddress]) -> None:
+    """Raises InvalidConfigError where two of `listeners` have one port and are not of IPv4 and IPv6."""
+    taken: set[tuple[int, bool]] = set()
+    for _, (host, port) in listeners:
+        if (port, ":" in host) in taken:
+            raise InvalidConfigError(f"Invalid value, two listeners have the port {port}")
+        if port != FREE_PORT:
+            taken.add((port, ":" in host))
+
+
+def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
+    """Returns the security protocol by the listener's name. InvalidConfigError for another form or protocol."""
+    protocols = {}
     for one in text.split(","):
-        name = one.partition("://")[0].strip().upper()
-        if name in PROTOCOLS:
-            _check_protocol(name, "")
-
-
-def check_protocol_map(text: str) -> None:
-    """Raises InvalidConfigError where a listener would be encrypted or authenticated, or the map can't be read.
-
-    The pairs of Kafka's default, such as SSL:SSL, restrict nothing as long as no listener has their name.
-    """
-    for name, protocol in _pairs(text).items():
-        if protocol not in PROTOCOLS:
+        if not one.strip():
+            continue
+        name, separator, protocol = (part.strip().upper() for part in one.partition(":"))
+        if not separator or not name:
+            raise InvalidConfigError("Invalid value, expected NAME:PROTOCOL,…")
+        if protocol not in SecurityProtocol.__members__:
             raise InvalidConfigError(f"Invalid value, {protocol} is no security protocol")
-        if protocol not in (PLAINTEXT, name):
-            raise InvalidConfigError(
-                f"Invalid value, listener {name} has the protocol {protocol}, and only PLAINTEXT is served"
-            )
+        protocols[name] = SecurityProtocol[protocol]
+    return protocols
 
 
-def _listener(text: str) -> Listener:
+def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> SecurityProtocol:
+    """Returns the security protocol of a listener. InvalidConfigError where neither the map nor its name tells it."""
+    protocol = protocols.get(name, SecurityProtocol.__members__.get(name))
+    if protocol is None:
+        raise InvalidConfigError(f"Invalid value, listener.security.protocol.map has no protocol for listener {name}")
+    return protocol
+
+
+def override(name: str) -> Override | None:
+    """Returns what `listener.name.NAME.PROPERTY` overrides; None for the name of another property."""
+    match = OVERRIDE.fullmatch(name)
+    return None if match is None else Override(match["listener"].upper(), match["property"])
+
+
+def own_properties(name: str, protocol: SecurityProtocol, properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties that secure a listener: those of all listeners, and over them its own.
+
+    On a SASL_SSL listener `ssl.client.auth` counts only where it is given for this listener, as in Kafka (KIP-684).
+    """
+    own = {key: value for key, value in properties.items() if key in OF_ONE_LISTENER}
+    if protocol is SecurityProtocol.SASL_SSL:
+        own.pop(CLIENT_AUTH, None)
+    for key, value in properties.items():
+        found = override(key)
+        if found is not None and found.listener == name:
+            own[found.property] = value
+    return own
+
+
+def _listener(text: str) -> NamedAddress:
     match = LISTENER.fullmatch(text)
     if match is not None:
         try:
-            return Listener(match["name"].upper(), parse_listen_address(match["address"]))
+            return NamedAddress(match["name"].upper(), parse_listen_address(match["address"]))
         except InvalidConfigError:
             pass
-    raise InvalidConfigError("Invalid value, expected PLAINTEXT://HOST:PORT")
-
-
-def _check_protocol(name: str, protocols: str) -> None:
-    protocol = _pairs(protocols).get(name, name if name in PROTOCOLS else None)
-    if protocol is None:
-        raise InvalidConfigError(f"Invalid value, listener.security.protocol.map has no protocol for listener {name}")
-    if protocol != PLAINTEXT:
-        raise InvalidConfigError(
-            f"Invalid value, listener {name} has the protocol {protocol}, and only PLAINTEXT is served"
-        )
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = {}
-    for one in text.split(","):
-        if one.strip():
-            name, separator, protocol = (part.strip().upper() for part in one.partition(":"))
-            if not separator or not name:
-                raise InvalidConfigError("Invalid value, expected NAME:PROTOCOL,…")
-            pairs[name] = protocol
-    return pairs
+    raise InvalidConfigError(f"Invalid value, expected {FORM}")

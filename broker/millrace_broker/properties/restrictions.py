@@ -1,7 +1,8 @@
-"""Refuses properties that restrict access or encrypt: neither is served, so a value that asks for it stops the start.
+"""Refuses properties that restrict access or encrypt and are not obeyed: a value that asks for it stops the start.
 
 A broker that ignored such a property would be open although its operator believes it closed. A value that restricts
-nothing is accepted: Kafka's default, the empty text, and `true` for `allow.everyone.if.no.acl.found`.
+nothing is accepted: Kafka's default, the empty text, and `true` for `allow.everyone.if.no.acl.found`. What is given
+for one listener, as `listener.name.NAME.PROPERTY`, is judged as the property itself.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import re
 
 from millrace.errors import InvalidConfigError
 from millrace_broker.properties.kafka_properties import BROKER, kafka_properties
-from millrace_broker.properties.listeners import check_plaintext, check_protocol_map
+from millrace_broker.properties.listeners import OF_ONE_LISTENER, override
 
-# Properties of listeners, some values of which restrict.
-LISTENER_CHECKS = {
-    "listener.security.protocol.map": check_protocol_map,
-    "listeners": check_plaintext,
-    "advertised.listeners": check_plaintext,
-}
+LISTENER_PROPERTIES = frozenset({
+    "listeners",
+    "advertised.listeners",
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+})  # fmt: skip
+OBEYED = LISTENER_PROPERTIES | OF_ONE_LISTENER
+"""The properties that restrict access, or say where and how, and are obeyed."""
 
 # What properties ask for, by the beginning of their names; the first entry that fits counts. An entry that ends with a
 # dot stands for all names that begin with it.
@@ -29,10 +33,8 @@ RESTRICTIONS = {
     "connections.max.reauth.ms": "authentication",
     "sasl.": "authentication (SASL)",
     "delegation.token.": "authentication by delegation tokens",
-    "ssl.": "encryption (TLS)",
-    "security.inter.broker.protocol": "a listener that is not PLAINTEXT",
-    "security.providers": "encryption (TLS)",
-    "listener.name.": "security of one listener",
+    "ssl.": "this property of TLS",
+    "security.providers": "another implementation of TLS",
     "zookeeper.ssl.": "encryption (TLS) to ZooKeeper",
     "zookeeper.clientCnxnSocket": "encryption (TLS) to ZooKeeper",
     "zookeeper.set.acl": "access control in ZooKeeper",
@@ -47,25 +49,29 @@ SECRET = re.compile(r"password$|secret|jaas|passphrase|\.key$")
 
 def restriction(name: str) -> str | None:
     """Returns what a property asks for, as a noun phrase; None where it neither restricts nor encrypts."""
-    if not name.startswith(BEGINNINGS):
+    own = override(name)
+    base = name if own is None else own.property
+    if base in OBEYED and (own is None or base in OF_ONE_LISTENER):
         return None
-    for beginning, what in RESTRICTIONS.items():
-        if name.startswith(beginning) if beginning.endswith(".") else name == beginning:
-            return what
-    return None
+    if base.startswith(BEGINNINGS):
+        for beginning, what in RESTRICTIONS.items():
+            if base.startswith(beginning) if beginning.endswith(".") else base == beginning:
+                return what
+    return None if own is None else "this property of one listener"
+
+
+def secures(name: str) -> bool:
+    """Returns whether a property restricts access or encrypts, be it obeyed or refused."""
+    return name in OBEYED or restriction(name) is not None
 
 
 def check_unrestricted(name: str, text: str) -> None:
     """Raises InvalidConfigError for a value that asks for what is not served; the message has no secret in it."""
-    if name in LISTENER_CHECKS:
-        try:
-            LISTENER_CHECKS[name](text)
-        except InvalidConfigError as error:
-            raise InvalidConfigError(f"{name}={text}: {error}") from None
     what = restriction(name)
     if what is None or not text.strip() or text.strip().lower() == HARMLESS.get(name):
         return
-    row = kafka_properties().get((BROKER, name))
+    own = override(name)
+    row = kafka_properties().get((BROKER, name if own is None else own.property))
     if row is not None and row.is_default(text):
         return
     raise InvalidConfigError(
@@ -75,5 +81,8 @@ def check_unrestricted(name: str, text: str) -> None:
 
 
 def shown(name: str, text: str) -> str:
-    """Returns a property with its value for an error message, without the value of a secret."""
-    return name if SECRET.search(name) else f"{name}={text}"
+    """Returns a property with its value for an error message, without the value of what is, or may be, a secret."""
+    own = override(name)
+    base = name if own is None else own.property
+    is_unknown = base.startswith(("ssl.", "sasl.")) and (BROKER, base) not in kafka_properties()
+    return name if is_unknown or SECRET.search(base) else f"{name}={text}"

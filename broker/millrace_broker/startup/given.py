@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
-from millrace_broker.cluster.config_sources import BROKER_KEYS
-from millrace_broker.properties.restrictions import RESTRICTIONS, check_unrestricted, restriction
+from millrace_broker.cluster.config_sources import BROKER_KEYS, broker_key, known_key
+from millrace_broker.properties.restrictions import RESTRICTIONS, check_unrestricted, restriction, secures
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given
         _check_served(name, value, place)
     known = {**_by_kafkas_names(written), **_by_kafkas_names(typed)}
     for name, (value, place) in tuple(known.items()):
-        if name not in BROKER_KEYS:
+        if broker_key(name) is None:
             if restriction(name) is None:
                 _ignore(name, place)
             del known[name]
@@ -104,7 +104,7 @@ def _by_kafkas_names(given: Mapping[str, Given]) -> dict[str, Given]:
 
 def _check_value(name: str, value: str, place: str) -> None:
     try:
-        BROKER_KEYS[name].parse(value)
+        known_key(name).parse(value)
     except InvalidConfigError as error:
         raise InvalidConfigError(f"{place}{error}") from None
 
@@ -130,6 +130,6 @@ def _ignore(name: str, place: str) -> None:
 
     near = difflib.get_close_matches(name, [*BROKER_KEYS, *RESTRICTIONS], n=1, cutoff=0.8)
     hint = f"; did you mean {near[0]}?" if near else ""
-    if not place or (near and restriction(near[0])):
+    if not place or (near and secures(near[0])):
         raise InvalidConfigError(f"{place}unknown property {name}{hint}")
     logger.warning("%sunknown property %s is ignored%s", place, name, hint)

@@ -6,12 +6,12 @@ The id is the one that is given, else that of the data directories, else a new o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from millrace.addresses import Address
+from millrace.addresses import Address, Endpoint
 from millrace.errors import InvalidConfigError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.cluster.named_cluster import ClusterOfFolder, NamedCluster
@@ -49,11 +49,15 @@ def _cluster_of_folders(fs: FileSystem, data_dirs: Sequence[str]) -> ClusterOfFo
     return None
 
 
-def registration(options: BrokerOptions, bound: Address) -> BrokerInfo:
-    """Returns what an identified broker tells the cluster of itself; `bound` is where it listens."""
+def registration(options: BrokerOptions, bound: Mapping[str, Address]) -> BrokerInfo:
+    """Returns what an identified broker tells the cluster of itself; `bound` is where each of its listeners listens."""
     assert options.broker_id is not None, "the broker is identified"
-    address = options.advertised or bound
-    return BrokerInfo(options.broker_id, address.host, address.port, options.broker.broker_rack or None)
+    endpoints = [
+        Endpoint(one.name, one.protocol.name, *(one.advertised or bound[one.name]))
+        for one in options.listeners
+        if one.is_told
+    ]
+    return BrokerInfo.of(options.broker_id, endpoints, options.broker.broker_rack or None)
 
 
 def broker_id(fs: FileSystem, data_dirs: Sequence[str], given: int | None, new_id: Callable[[], int]) -> int:

@@ -1,7 +1,7 @@
 """Parses the command line of the broker, and the properties that mean the same in a file.
 
     argument                    property
-    --listen HOST:PORT          listeners=PLAINTEXT://HOST:PORT
+    --listen HOST:PORT          listeners=PLAINTEXT://HOST:PORT, in place of all of them
     --data DIR (repeatable)     log.dirs=DIR,DIR, else log.dir
     --zookeeper HOST:PORT/…     zookeeper.connect
     --standalone                -
@@ -17,11 +17,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace import __version__, kernel
-from millrace.addresses import Address, parse_listen_address
+from millrace.addresses import PLAINTEXT, Address, parse_listen_address
 from millrace.config import ConfigTable
 from millrace.errors import InvalidConfigError
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
@@ -31,16 +31,15 @@ from millrace_broker.properties.group_config import (
     ConsumerGroupConfig,
     GroupConfig,
 )
-from millrace_broker.properties.listeners import PLAINTEXT, Listener, parse_listener
+from millrace_broker.properties.listeners import Listener, NamedAddress
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
 from millrace_broker.startup.given import Given, broker_id_of, check_single_replicas, read_given
+from millrace_broker.startup.listeners import DEFAULT_LISTEN, LISTENERS, inter_broker_listener, read_listeners
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, LogConfig
 from millrace_broker.storage.delete_policies import check_policies
 
-DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_ADMIN = "127.0.0.1:0"
-LISTENERS, ADVERTISED = "listeners", "advertised.listeners"
 CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,249}")
 
 
@@ -48,13 +47,13 @@ CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,249}")
 class BrokerOptions:
     """The options of a broker at its start.
 
-    `advertised` is None where clients are told the address on which the broker listens. `broker_id` is None where the
-    folders or the cluster know it; an error about it begins with `broker_id_place`. `cluster_id` is that of the
-    cluster which the broker makes where there is none, None for a new one.
+    `inter_broker_listener` is the name of that of `listeners` by which brokers reach each other. `broker_id` is None
+    where the folders or the cluster know it; an error about it begins with `broker_id_place`. `cluster_id` is that of
+    the cluster which the broker makes where there is none, None for a new one.
     """
 
-    listen: Address
-    advertised: Address | None
+    listeners: tuple[Listener, ...]
+    inter_broker_listener: str
     admin: Address
     data_dirs: tuple[str, ...]
     zookeeper: str | None
@@ -66,7 +65,12 @@ class BrokerOptions:
     consumer_groups: ConsumerGroupConfig
     transactions: TransactionConfig
     log_defaults: Mapping[str, str]
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def listen(self) -> Address:
+        """Where the first listener takes connections."""
+        return self.listeners[0].address
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -101,10 +105,10 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     directories = _data_dirs(parsed.data, given)
     if parsed.listen is not None:
         given[LISTENERS] = Given(f"{PLAINTEXT}://{parse_listen_address(parsed.listen.removeprefix(f'{PLAINTEXT}://'))}")
-    listener = _parsed_listener(LISTENERS, given)
+    listeners = read_listeners(given)
     properties = {name: one.value for name, one in given.items() if name not in ("zookeeper.connect", "log.dir")}
     properties |= {
-        LISTENERS: f"{listener.name}://{listener.address}",
+        LISTENERS: ",".join(str(NamedAddress(one.name, one.address)) for one in listeners),
         "log.dirs": ",".join(directories),
         **({"zookeeper.connect": zookeeper} if zookeeper else {}),
     }
@@ -114,8 +118,8 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         defaults.check()
         check_policies(defaults)
         return BrokerOptions(
-            listen=listener.address,
-            advertised=_advertised(listener, given),
+            listeners=listeners,
+            inter_broker_listener=inter_broker_listener(given, listeners, is_alone=zookeeper is None),
             admin=parse_listen_address(parsed.admin),
             data_dirs=directories,
             zookeeper=zookeeper,
@@ -151,36 +155,6 @@ def _cluster_id(text: str | None) -> str | None:
             "'-' and '_', 22 as a rule"
         )
     return text
-
-
-def _advertised(listener: Listener, given: Mapping[str, Given]) -> Address | None:
-    """Returns where clients reach the broker; None where that is the address on which it listens."""
-    if not _value(given, ADVERTISED):
-        if listener.address.is_every_address:
-            value, place = given[LISTENERS]
-            raise InvalidConfigError(
-                f"{place}{LISTENERS}={value}: Invalid value, the broker listens on every address "
-                f"and can't tell clients which to use; give {ADVERTISED}={listener.name}://HOST:PORT, "
-                "where clients reach this broker"
-            )
-        return None
-    name, address = _parsed_listener(ADVERTISED, given)
-    value, place = given[ADVERTISED]
-    if name != listener.name:
-        raise InvalidConfigError(f"{place}{ADVERTISED}={value}: Invalid value, {LISTENERS} has no listener {name}")
-    if address.is_every_address or not address.port:
-        raise InvalidConfigError(
-            f"{place}{ADVERTISED}={value}: Invalid value, no client can connect to it; give a host and a port"
-        )
-    return address
-
-
-def _parsed_listener(name: str, given: Mapping[str, Given]) -> Listener:
-    value, place = given.get(name, Given(f"{PLAINTEXT}://{DEFAULT_LISTEN}"))
-    try:
-        return parse_listener(value, _value(given, "listener.security.protocol.map"))
-    except InvalidConfigError as error:
-        raise InvalidConfigError(f"{place}{name}={value}: {error}") from None
 
 
 def _value(given: Mapping[str, Given], name: str) -> str:

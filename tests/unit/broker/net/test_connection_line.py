@@ -36,7 +36,7 @@ async def until(found):
 
 async def scene(broker):
     await broker._services.topics.create("events", partitions=PARTITIONS)
-    reader, writer = await asyncio.open_connection(*broker._server._listener.sockets[0].getsockname())
+    reader, writer = await asyncio.open_connection(*broker._server._listening[0].sockets[0].getsockname())
     writer.write(request(ApiKey.FETCH, 4, LONG_POLL))
     writer.write(request(ApiKey.METADATA, 1, {"topics": None}) * REQUESTS)
     (connection,) = await until(lambda: broker._server._connections)
@@ -80,7 +80,7 @@ async def large_requests(broker):
 
     services = broker._services
     services.apis = {ApiKey.PRODUCE: Api(ApiKey.PRODUCE, services.apis[ApiKey.PRODUCE].versions, answer_later)}
-    reader, writer = await asyncio.open_connection(*broker._server._listener.sockets[0].getsockname())
+    reader, writer = await asyncio.open_connection(*broker._server._listening[0].sockets[0].getsockname())
     header = encode_request_header(ApiKey.PRODUCE, 7, 1, "c")
     writer.write(framed(header, bytes(MEGABYTE)) * WRITES)
     (connection,) = await until(lambda: broker._server._connections)

@@ -78,14 +78,10 @@ def test_a_file_of_a_kraft_node_is_called_one(refused):
         ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "access control"),
         ("super.users=User:admin", "access control"),
         ("allow.everyone.if.no.acl.found=false", "access control"),
-        ("security.inter.broker.protocol=SSL", "PLAINTEXT"),
-        ("ssl.client.auth=required", "TLS"),
-        ("ssl.no.such.property=x", "TLS"),
+        ("ssl.provider=BC", "TLS"),
+        ("listener.name.plaintext.max.connections=5", "property of one listener"),
         ("sasl.enabled.mechanisms=SCRAM-SHA-512", "SASL"),
-        ("listener.name.internal.ssl.keystore.location=/k", "security of one listener"),
-        ("listener.security.protocol.map=INTERNAL:SSL", "listener INTERNAL has the protocol SSL"),
-        ("listeners=SASL_SSL://:9093", "listener SASL_SSL has the protocol SASL_SSL"),
-        ("advertised.listeners=SSL://host:9093", "listener SSL has the protocol SSL"),
+        ("listener.name.plaintext.sasl.enabled.mechanisms=PLAIN", "SASL"),
         ("principal.builder.class=com.example.Builder", "authentication"),
         ("delegation.token.expiry.time.ms=1", "delegation tokens"),
         ("zookeeper.set.acl=true", "ZooKeeper"),
@@ -108,6 +104,8 @@ def test_what_would_restrict_access_stops_the_start(refused, lines, said, argume
     ("slip", "meant"),
     [
         ("zookeeper.set.acls=true", "zookeeper.set.acl"),
+        ("security.inter.broker.protocols=SSL", "security.inter.broker.protocol"),
+        ("listener.security.protocols.map=A:SSL", "listener.security.protocol.map"),
         ("allow.everyone.if.no.acls.found=false", "allow.everyone.if.no.acl.found"),
         ("super.user=User:admin", "super.users"),
     ],
@@ -119,7 +117,13 @@ def test_a_slip_in_the_name_of_a_restriction_is_not_passed_over(refused, slip, m
 
 @pytest.mark.parametrize(
     "name",
-    ["ssl.keystore.password", "sasl.jaas.config", "listener.name.x.ssl.key.password", "delegation.token.master.key"],
+    [
+        "ssl.keystore.pasword",
+        "sasl.jaas.config",
+        "listener.name.x.ssl.key.password",
+        "listener.name.plaintext.ssl.key.pass",
+        "delegation.token.master.key",
+    ],
 )
 def test_a_secret_is_not_repeated(refused, name):
     sentence = refused(f"{name}=hush")
@@ -158,8 +162,9 @@ def test_what_restricts_nothing_passes(options, lines):
 )  # fmt: skip
 def test_listeners(options, lines, host, port, advertised):
     found = options(lines, "--standalone", "--data", "d")
+    [listener] = found.listeners
     assert (found.listen.host, found.listen.port) == (host, port)
-    assert (found.advertised and str(found.advertised)) == advertised
+    assert (listener.advertised and str(listener.advertised)) == advertised
 
 
 @pytest.mark.parametrize(
@@ -168,7 +173,22 @@ def test_listeners(options, lines, host, port, advertised):
         ("listeners=PLAINTEXT://:9092", "advertised.listeners=PLAINTEXT://HOST:PORT"),
         ("listeners=PLAINTEXT://0.0.0.0:9092", "the broker listens on every address"),
         ("listeners=PLAINTEXT://[::]:9092", "the broker listens on every address"),
-        ("listeners=PLAINTEXT://a:1,PLAINTEXT://b:2", "2 listeners are given and one is served"),
+        ("listeners=PLAINTEXT://a:1,plaintext://b:2", "two listeners have the name PLAINTEXT"),
+        (
+            "listener.security.protocol.map=A:PLAINTEXT\nlisteners=PLAINTEXT://a:1,A://b:1",
+            "two listeners have the port 1",
+        ),
+        ("listeners=SASL_SSL://a:1", "listener SASL_SSL has the protocol SASL_SSL"),
+        (
+            "listener.security.protocol.map=A:SASL_PLAINTEXT\nlisteners=A://a:1",
+            "listener A has the protocol SASL_PLAINTEXT",
+        ),
+        ("listener.security.protocol.map=A:TLS", "TLS is no security protocol"),
+        ("listener.security.protocol.map=A", "expected NAME:PROTOCOL"),
+        ("advertised.listeners=SSL://host:9093", "listeners has no listener SSL"),
+        ("inter.broker.listener.name=SSL", "no listener that clients are told has this name"),
+        ("security.inter.broker.protocol=SSL", "no listener that clients are told has this protocol"),
+        ("security.inter.broker.protocol=PLAINTEXT\ninter.broker.listener.name=PLAINTEXT", "is given, too"),
         ("listeners=EXTERNAL://a:1", "no protocol for listener EXTERNAL"),
         ("listeners=a:1", "expected PLAINTEXT://HOST:PORT"),
         ("listeners=PLAINTEXT://a", "expected PLAINTEXT://HOST:PORT"),
@@ -184,6 +204,52 @@ def test_listeners_that_stop_the_start(refused, lines, said):
         f"server.properties:{lines.count(chr(10)) + 1}: {lines.splitlines()[-1]}: Invalid value, "
     )
     assert said in sentence
+
+
+TWO = "listeners=INTERNAL://10.0.0.1:1,OUTER://:2\nlistener.security.protocol.map=INTERNAL:PLAINTEXT,OUTER:PLAINTEXT\n"
+
+
+def test_several_listeners_and_what_clients_are_told_of_each(options):
+    lines = f"{TWO}advertised.listeners=OUTER://kafka.example.com:9,INTERNAL://10.0.0.1:1"
+    found = options(lines, "--standalone", "--data", "d")
+    assert [(one.name, str(one.address), str(one.advertised)) for one in found.listeners] == [
+        ("INTERNAL", "10.0.0.1:1", "10.0.0.1:1"),
+        ("OUTER", "0.0.0.0:2", "kafka.example.com:9"),
+    ]
+    assert found.properties["listeners"] == "INTERNAL://10.0.0.1:1,OUTER://0.0.0.0:2"
+
+
+def test_a_listener_that_is_not_advertised_is_told_to_nobody(options):
+    found = options(f"{TWO}advertised.listeners=INTERNAL://a:1", "--standalone", "--data", "d")
+    assert [(one.name, one.is_told) for one in found.listeners] == [("INTERNAL", True), ("OUTER", False)]
+
+
+def test_one_port_serves_both_kinds_of_addresses(options):
+    lines = "listeners=A://127.0.0.1:9092,B://[::1]:9092\nlistener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"
+    assert len(options(lines, "--standalone", "--data", "d").listeners) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        ("", "PLAINTEXT"),
+        (f"{TWO}advertised.listeners=OUTER://a:2", "OUTER"),
+        (f"{TWO}advertised.listeners=INTERNAL://a:1,OUTER://a:2\ninter.broker.listener.name=outer", "OUTER"),
+    ],
+)
+def test_the_listener_of_brokers(options, lines, name):
+    assert options(lines, "--zookeeper", "z:1", "--data", "d").inter_broker_listener == name
+
+
+def test_a_property_of_a_listener_that_there_is_not_is_named_without_its_value(refused):
+    assert refused("listener.name.outer.ssl.keystore.location=/k") == (
+        "server.properties:1: listener.name.outer.ssl.keystore.location: Invalid value, listeners has no listener OUTER"
+    )
+
+
+def test_an_argument_takes_the_place_of_all_listeners(options):
+    found = options(f"{TWO}", "--standalone", "--data", "d", "--listen", "127.0.0.1:7")
+    assert [(one.name, str(one.address)) for one in found.listeners] == [("PLAINTEXT", "127.0.0.1:7")]
 
 
 def test_an_argument_that_listens_everywhere_needs_what_clients_are_told(refused):

@@ -1,0 +1,156 @@
+"""The broker's listeners, from the properties that the operator gives; every error begins with the property's place.
+
+Each listener of `listeners` has a security protocol, and clients are told where `advertised.listeners` says that they
+reach it; a listener that is not among those is told to nobody. Without `advertised.listeners` clients are told where
+the broker listens, which can't be every address of the machine.
+
+Brokers reach each other by the listener that `inter.broker.listener.name` names, else by the one that has the name, or
+at least the protocol, of `security.inter.broker.protocol`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from millrace.addresses import PLAINTEXT, Address
+from millrace.errors import InvalidConfigError
+from millrace.security.protocols import SecurityProtocol
+from millrace_broker.properties.listeners import (
+    Listener,
+    NamedAddress,
+    check_ports,
+    override,
+    own_properties,
+    parse_listeners,
+    parse_protocols,
+    protocol_of,
+)
+from millrace_broker.startup.given import Given
+
+DEFAULT_LISTEN = "127.0.0.1:9092"
+LISTENERS, ADVERTISED, PROTOCOL_MAP = "listeners", "advertised.listeners", "listener.security.protocol.map"
+INTER_BROKER_NAME, INTER_BROKER_PROTOCOL = "inter.broker.listener.name", "security.inter.broker.protocol"
+DEFAULTS = {LISTENERS: f"{PLAINTEXT}://{DEFAULT_LISTEN}", INTER_BROKER_PROTOCOL: PLAINTEXT}
+
+
+def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
+    """Returns the listeners in the order of `listeners`. InvalidConfigError."""
+    with _blamed(PROTOCOL_MAP, given) as text:
+        protocols = parse_protocols(text)
+    with _blamed(LISTENERS, given) as text:
+        named = parse_listeners(text)
+        check_ports(named)
+        secured = {name: _served(name, protocol_of(name, protocols)) for name, _ in named}
+    _check_overrides(given, secured)
+    told = _told(given, named)
+    properties = {name: one.value for name, one in given.items()}
+    return tuple(
+        Listener(
+            name=name,
+            address=address,
+            protocol=secured[name],
+            advertised=told.get(name),
+            is_told=name in told,
+            properties=own_properties(name, secured[name], properties),
+        )
+        for name, address in named
+    )
+
+
+def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listener], *, is_alone: bool) -> str:
+    """Returns the name of the listener by which brokers reach each other. InvalidConfigError where there is none.
+
+    Nobody reaches a broker alone so; it has its first listener for this, unless one is named.
+    """
+    told = {one.name: one for one in listeners if one.is_told}
+    name = _value(given, INTER_BROKER_NAME).upper()
+    if not name and is_alone and INTER_BROKER_PROTOCOL not in given:
+        return listeners[0].name
+    with _blamed(INTER_BROKER_NAME if name else INTER_BROKER_PROTOCOL, given) as text:
+        if name and INTER_BROKER_PROTOCOL in given:
+            raise InvalidConfigError(f"Invalid value, {INTER_BROKER_PROTOCOL} is given, too; leave one of them out")
+        found = told.get(name) if name else _of_protocol(text.strip().upper(), told)
+        if found is None:
+            raise InvalidConfigError(
+                f"Invalid value, no listener that clients are told has this {'name' if name else 'protocol'}, and "
+                f"brokers reach each other by it; add one to {LISTENERS}, or give the name of another one as "
+                f"{INTER_BROKER_NAME}"
+            )
+        if not is_alone:
+            _check_between_brokers(found)
+    return found.name
+
+
+def _served(name: str, protocol: SecurityProtocol) -> SecurityProtocol:
+    """Returns the protocol of a listener. InvalidConfigError for one that is not served."""
+    if protocol.uses_tls:
+        raise InvalidConfigError(
+            f"Invalid value, listener {name} has the protocol {protocol.name}, and encryption (TLS) is not served"
+        )
+    if protocol.uses_sasl:
+        raise InvalidConfigError(
+            f"Invalid value, listener {name} has the protocol {protocol.name}, and authentication (SASL) is not served"
+        )
+    return protocol
+
+
+def _check_between_brokers(listener: Listener) -> None:
+    """Raises InvalidConfigError for a listener by which this broker can't reach others."""
+    if listener.protocol is not SecurityProtocol.PLAINTEXT:
+        raise InvalidConfigError(
+            f"Invalid value, listener {listener.name} has the protocol {listener.protocol.name}, and brokers reach "
+            "each other in PLAINTEXT alone"
+        )
+
+
+def _of_protocol(protocol: str, listeners: Mapping[str, Listener]) -> Listener | None:
+    of_protocol = (one for one in listeners.values() if one.protocol.name == protocol)
+    return listeners.get(protocol) or next(of_protocol, None)
+
+
+def _told(given: Mapping[str, Given], named: Sequence[NamedAddress]) -> dict[str, Address | None]:
+    """Returns where clients are told to reach each listener that they are told of; None for where it listens."""
+    if not _value(given, ADVERTISED):
+        with _blamed(LISTENERS, given):
+            for name, address in named:
+                _check_can_be_told(name, address)
+        return dict.fromkeys(name for name, _ in named)
+    names = {name for name, _ in named}
+    with _blamed(ADVERTISED, given) as text:
+        advertised = parse_listeners(text)
+        for name, address in advertised:
+            if name not in names:
+                raise InvalidConfigError(f"Invalid value, {LISTENERS} has no listener {name}")
+            if address.is_every_address or not address.port:
+                raise InvalidConfigError("Invalid value, no client can connect to it; give a host and a port")
+    return dict(advertised)
+
+
+def _check_can_be_told(name: str, address: Address) -> None:
+    if address.is_every_address:
+        raise InvalidConfigError(
+            "Invalid value, the broker listens on every address and can't tell clients which to use; "
+            f"give {ADVERTISED}={name}://HOST:PORT, where clients reach this broker"
+        )
+
+
+def _check_overrides(given: Mapping[str, Given], names: Mapping[str, SecurityProtocol]) -> None:
+    for name, (_, place) in given.items():
+        found = override(name)
+        if found is not None and found.listener not in names:
+            raise InvalidConfigError(f"{place}{name}: Invalid value, {LISTENERS} has no listener {found.listener}")
+
+
+@contextmanager
+def _blamed(name: str, given: Mapping[str, Given]) -> Iterator[str]:
+    """Yields the value of a property; InvalidConfigError is raised again with the property and its place."""
+    value, place = given.get(name, Given(DEFAULTS.get(name, "")))
+    try:
+        yield value
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"{place}{name}={value}: {error}") from None
+
+
+def _value(given: Mapping[str, Given], name: str) -> str:
+    return given.get(name, Given("")).value.strip()
