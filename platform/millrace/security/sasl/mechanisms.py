@@ -1,0 +1,85 @@
+"""What a client's side of an authentication does, whatever its mechanism, and the choice of the mechanism.
+
+client                              broker
+initial_response()  ───────────▶    respond(response)
+respond(challenge)  ◀───────────    the challenge, and so on until both are complete
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from millrace.errors import InvalidConfigError
+from millrace.security.sasl.jaas import LoginModule, parse_jaas
+from millrace.security.sasl.oauth_login import client_token
+from millrace.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerClient
+from millrace.security.sasl.plain import PLAIN, PlainClient
+from millrace.security.sasl.scram import SCRAM_HASHES
+from millrace.security.sasl.scram_client import ScramClient
+
+KAFKA_SECURITY = "org.apache.kafka.common.security"
+LOGIN_MODULES = {
+    PLAIN: f"{KAFKA_SECURITY}.plain.PlainLoginModule",
+    **dict.fromkeys(SCRAM_HASHES, f"{KAFKA_SECURITY}.scram.ScramLoginModule"),
+    OAUTHBEARER: f"{KAFKA_SECURITY}.oauthbearer.OAuthBearerLoginModule",
+}
+
+
+class ClientMechanism(Protocol):
+    """A client's side of one authentication."""
+
+    name: str
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the server has proven itself as far as the mechanism asks for it."""
+        ...
+
+    def initial_response(self) -> bytes:
+        """Returns the first message to the server."""
+        ...
+
+    def respond(self, challenge: bytes) -> bytes:
+        """Returns the next message, or b"" where nothing is left to say; SaslAuthenticationError for a wrong server."""
+        ...
+
+
+def client_mechanism(properties: Mapping[str, str]) -> ClientMechanism:
+    """Returns the mechanism that `sasl.mechanism` and `sasl.jaas.config` ask for.
+
+    InvalidConfigError names the property that is missing or wrong. OAUTHBEARER may ask the token endpoint, and blocks
+    meanwhile: SaslAuthenticationError where it gives no token.
+    """
+    name = properties.get("sasl.mechanism", "").strip()
+    build = BUILDERS.get(name)
+    if build is None:
+        raise InvalidConfigError(f"sasl.mechanism={name}: expected one of {', '.join(BUILDERS)}")
+    login = parse_jaas(properties.get("sasl.jaas.config", ""), "sasl.jaas.config")
+    if login.name != LOGIN_MODULES[name]:
+        raise InvalidConfigError(f"sasl.jaas.config: {login.name} does not log in by {name}; use {LOGIN_MODULES[name]}")
+    return build(name, login, properties)
+
+
+def _plain(_name: str, login: LoginModule, _properties: Mapping[str, str]) -> ClientMechanism:
+    return PlainClient(_option(login, "username"), _option(login, "password"))
+
+
+def _scram(name: str, login: LoginModule, _properties: Mapping[str, str]) -> ClientMechanism:
+    is_by_token = login.options.get("tokenauth", "").lower() == "true"
+    return ScramClient(name, _option(login, "username"), _option(login, "password"), is_by_token=is_by_token)
+
+
+def _oauthbearer(_name: str, login: LoginModule, properties: Mapping[str, str]) -> ClientMechanism:
+    return OAuthBearerClient(client_token(login, properties))
+
+
+def _option(login: LoginModule, name: str) -> str:
+    value = login.options.get(name)
+    if not value:
+        raise InvalidConfigError(f"sasl.jaas.config: the option {name} of {login.name} is missing")
+    return value
+
+
+Builder = Callable[[str, LoginModule, Mapping[str, str]], ClientMechanism]
+BUILDERS: Mapping[str, Builder] = {PLAIN: _plain, **dict.fromkeys(SCRAM_HASHES, _scram), OAUTHBEARER: _oauthbearer}
