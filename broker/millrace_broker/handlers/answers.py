@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
 from millrace.wire.api import ApiKey
@@ -14,6 +15,7 @@ from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import encode_response
 from millrace_broker.handlers.api import Services
 
+SECOND_MS = 1000
 ERROR_CODES = ("error_code", "partition_error_code")
 
 
@@ -21,6 +23,19 @@ def answer(services: Services, api: Answered[MessageFields], version: int, field
     """Returns the parts of an answer, and counts its errors."""
     count_errors(services, api.key, error_codes(fields))
     return [encode_response(api, version, fields)]
+
+
+def answer_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
+    """Returns an answer that leaves only after some time, which slows down those who guess."""
+    loop = asyncio.get_running_loop()
+    later: asyncio.Future[Parts] = loop.create_future()
+    loop.call_later(delay_ms / SECOND_MS, _give, later, parts)
+    return later
+
+
+def _give(later: asyncio.Future[Parts], parts: Parts) -> None:
+    if not later.done():  # it is cancelled where the connection has ended
+        later.set_result(parts)
 
 
 def count_errors(services: Services, api_key: ApiKey, codes: Iterable[int]) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -32,7 +32,7 @@ from millrace.descriptor_pool import NO_DESCRIPTOR
 from millrace.errors import MillraceError, UnsupportedVersionError, WireError
 from millrace.wire.api import ApiKey
 from millrace.wire.encoder import Parts
-from millrace.wire.frame import FrameBuffer
+from millrace.wire.frame import FrameBuffer, framed
 from millrace.wire.header import RequestHeader, read_request_header
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.metrics import RequestMetrics
@@ -71,11 +71,27 @@ class ConnectionOwner(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """What stands before the requests of a connection until somebody has authenticated."""
+
+    def admits(self, frame: memoryview) -> bool:
+        """Returns whether a frame is a request to handle, and does itself what others ask. WireError ends it all."""
+        ...
+
+
 class Connection(asyncio.BufferedProtocol):
     """The broker's side of one connection."""
 
-    def __init__(self, owner: ConnectionOwner, listener: str = PLAINTEXT) -> None:
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        listener: str = PLAINTEXT,
+        new_gate: Callable[[Connection], Gate] | None = None,
+    ) -> None:
+        """Takes the server, the listener, and what makes the gate that holds back whoever has not authenticated."""
         self._owner = owner
+        self._new_gate = new_gate
+        self._gate: Gate | None = None
         self._now_s = owner.clock.monotonic_s
         self._frames = FrameBuffer(owner.scratch, owner.services.config.socket_request_max_bytes)
         self._pending: deque[Slot] = deque()
@@ -103,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
         self.session = replace(self.session, host=host)
+        if self._new_gate is not None:
+            self._gate = self._new_gate(self)
         self.peer = f"{host}:{port}"
         peer_socket = transport.get_extra_info("socket")
         self.descriptor = NO_DESCRIPTOR if peer_socket is None else peer_socket.fileno()
@@ -177,6 +195,19 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing.resume()
         self._work_off_backlog()
 
+    def limit_frames(self, max_frame_bytes: int) -> None:
+        """Lets no larger frame in from now on."""
+        self._frames.max_frame_bytes = max_frame_bytes
+
+    def open_gate(self) -> None:
+        """Holds back no request any more."""
+        self._gate = None
+
+    def tell(self, message: bytes) -> None:
+        """Sends a frame that answers no request, behind the replies to all requests so far."""
+        self._send_ready()
+        self._outgoing.send([framed(message)])
+
     def drain(self) -> None:
         """Stops reading, and closes as soon as every reply has left."""
         self._draining = True
@@ -199,6 +230,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, frame: memoryview, arrived: float) -> None:
         """Handles a request, or keeps it to be handled together with those behind it."""
+        if self._gate is not None and not self._gate.admits(frame):
+            return
         header = read_request_header(frame)
         api_key, version, _, client_id, body_position, size_bytes = header
         slot = self._together

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from millrace_broker.security.authenticator import Authenticator
 
 USER = "User"
 
@@ -23,8 +25,12 @@ ANONYMOUS = Principal(USER, "ANONYMOUS")
 
 @dataclass(frozen=True, slots=True)
 class ClientSession:
-    """One connection: the host it comes from, the listener it came by, and who has authenticated on it."""
+    """One connection: the host it comes from, the listener it came by, and who has authenticated on it.
+
+    `authenticator` is None where the listener does not ask for SASL.
+    """
 
     host: str = ""
     listener: str = "PLAINTEXT"
     principal: Principal = ANONYMOUS
+    authenticator: Authenticator | None = field(default=None, compare=False, repr=False)

@@ -399,6 +399,11 @@ ABSENT_FIELDS: Mapping[int, Mapping[str, Mapping[str, object]]] = {
             "usable_bytes": -1,
         },
     },
+    ApiKey.SASL_AUTHENTICATE: {
+        "SaslAuthenticateResponse": {
+            "session_lifetime": timedelta(milliseconds=0),
+        },
+    },
     ApiKey.ELECT_LEADERS: {
         "ElectLeadersRequest": {
             "election_type": 0,

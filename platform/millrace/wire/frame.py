@@ -21,12 +21,12 @@ MINIMUM_PARTIAL_BYTES = 64 << 10
 
 
 class FrameBuffer:
-    """The receive side of one connection."""
+    """The receive side of one connection; `max_frame_bytes` may change while it is used."""
 
     def __init__(self, scratch: bytearray, max_frame_bytes: int) -> None:
         self._scratch = scratch
         self._scratch_view = memoryview(scratch)
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._size_prefix = b""  # the start of a size that is cut short
         self._partial = bytearray()  # a frame, size included, that is cut short
         self._partial_filled = 0
@@ -74,8 +74,8 @@ class FrameBuffer:
         position = 0
         while end - position >= SIZE_BYTES:
             (size,) = SIZE.unpack_from(view, position)
-            if not 0 <= size <= self._max_frame_bytes:
-                raise FrameSizeError(f"frame of {size} bytes; the limit is {self._max_frame_bytes}")
+            if not 0 <= size <= self.max_frame_bytes:
+                raise FrameSizeError(f"frame of {size} bytes; the limit is {self.max_frame_bytes}")
             if end - position - SIZE_BYTES < size:
                 self._keep_partial(view[position:end], SIZE_BYTES + size)
                 return

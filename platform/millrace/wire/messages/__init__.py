@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         alter_partition,
         alter_partition_reassignments,
         alter_replica_log_dirs,
+        alter_user_scram_credentials,
         api_versions,
         consumer_group_describe,
         consumer_group_heartbeat,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
         offset_fetch,
         offset_for_leader_epoch,
         produce,
+        sasl_authenticate,
+        sasl_handshake,
         stop_replica,
         sync_group,
         txn_offset_commit,
@@ -107,6 +110,12 @@ ALTER_REPLICA_LOG_DIRS: ApiMessages[
     alter_replica_log_dirs.AlterReplicaLogDirsResponse,
     alter_replica_log_dirs.AlterReplicaLogDirsResponseFields,
 ] = ApiMessages(ApiKey.ALTER_REPLICA_LOG_DIRS)
+ALTER_USER_SCRAM_CREDENTIALS: ApiMessages[
+    alter_user_scram_credentials.AlterUserScramCredentialsRequest,
+    alter_user_scram_credentials.AlterUserScramCredentialsRequestFields,
+    alter_user_scram_credentials.AlterUserScramCredentialsResponse,
+    alter_user_scram_credentials.AlterUserScramCredentialsResponseFields,
+] = ApiMessages(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
 API_VERSIONS: ApiMessages[
     api_versions.ApiVersionsRequest,
     api_versions.ApiVersionsRequestFields,
@@ -341,6 +350,18 @@ PRODUCE: ApiMessages[
     produce.ProduceResponse,
     produce.ProduceResponseFields,
 ] = ApiMessages(ApiKey.PRODUCE)
+SASL_AUTHENTICATE: ApiMessages[
+    sasl_authenticate.SaslAuthenticateRequest,
+    sasl_authenticate.SaslAuthenticateRequestFields,
+    sasl_authenticate.SaslAuthenticateResponse,
+    sasl_authenticate.SaslAuthenticateResponseFields,
+] = ApiMessages(ApiKey.SASL_AUTHENTICATE)
+SASL_HANDSHAKE: ApiMessages[
+    sasl_handshake.SaslHandshakeRequest,
+    sasl_handshake.SaslHandshakeRequestFields,
+    sasl_handshake.SaslHandshakeResponse,
+    sasl_handshake.SaslHandshakeResponseFields,
+] = ApiMessages(ApiKey.SASL_HANDSHAKE)
 STOP_REPLICA: ApiMessages[
     stop_replica.StopReplicaRequest,
     stop_replica.StopReplicaRequestFields,

@@ -1,0 +1,168 @@
+"""Holds back the requests of a connection until somebody has authenticated on it: the shell of the state table.
+
+    frame → ConnectionGate.admits → a bare token: answered here
+                                  → SaslHandshake, SaslAuthenticate: their handlers ask the gate, by the session
+                                  → any other request: handled as the table admits it, else the connection ends
+
+Before that, a frame has at most `sasl.server.max.receive.size` bytes. A failure is answered after
+`connection.failed.authentication.delay.ms`, and then the connection is closed. What comes meanwhile is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from millrace.clock import Clock
+from millrace.errors import (
+    IllegalSaslStateError,
+    SaslAuthenticationError,
+    UnsupportedSaslMechanismError,
+    WireError,
+)
+from millrace_broker.handlers.k18_api_versions import VERSIONS
+from millrace_broker.security.authentication.authentication import Authentication, State
+from millrace_broker.security.authentication.credentials import Credentials
+from millrace_broker.security.authentication.listener_security import ListenerSecurity
+from millrace_broker.security.authentication.mechanisms import CheckToken, new_mechanism
+from millrace_broker.security.authenticator import Challenge
+from millrace_broker.security.client_session import ClientSession
+
+if TYPE_CHECKING:
+    from millrace_broker.net.json_web_keys import JsonWebKeys
+
+logger = logging.getLogger(__name__)
+
+API_KEY, VERSION = slice(0, 2), slice(2, 4)  # of a request
+SECOND_MS = 1000
+
+
+class GatedConnection(Protocol):
+    """The part of a connection that its gate uses."""
+
+    session: ClientSession
+    peer: str
+
+    def limit_frames(self, max_frame_bytes: int) -> None:
+        """Lets no larger frame in from now on."""
+        ...
+
+    def open_gate(self) -> None:
+        """Holds back no request any more."""
+        ...
+
+    def tell(self, message: bytes) -> None:
+        """Sends a frame that answers no request."""
+        ...
+
+    def drain(self) -> None:
+        """Stops reading, and closes as soon as every reply has left."""
+        ...
+
+
+class ConnectionGate:
+    """The gate of one connection; its session names it as its authenticator."""
+
+    def __init__(
+        self, connection: GatedConnection, authentication: Authentication, security: ListenerSecurity, max_bytes: int
+    ) -> None:
+        """Takes the largest frame that may come once somebody has authenticated."""
+        self._connection = connection
+        self._authentication = authentication
+        self._max_bytes = max_bytes
+        self.mechanisms: Sequence[str] = security.mechanisms
+        self.failure_delay_ms = security.failure_delay_ms
+        connection.session = replace(connection.session, listener=security.listener, authenticator=self)
+        connection.limit_frames(min(security.max_receive_bytes, max_bytes))
+
+    def admits(self, frame: memoryview) -> bool:
+        """Returns whether a frame is a request to handle. WireError for one that may not come now."""
+        if self._authentication.state is State.BARE_TOKENS:
+            self._take_bare_token(bytes(frame))
+            return False
+        api_key, version = (int.from_bytes(frame[part], "big", signed=True) for part in (API_KEY, VERSION))
+        try:
+            self._authentication.admit(api_key, version)
+        except IllegalSaslStateError as error:
+            raise WireError(str(error)) from None
+        return True
+
+    def handshake(self, version: int, mechanism: str) -> None:
+        """Takes the mechanism that a client chooses, as `Authenticator` says."""
+        with self._closing_on_failure():
+            self._authentication.handshake(version, mechanism)
+
+    def authenticate(self, token: bytes) -> Challenge:
+        """Takes a token, as `Authenticator` says. From the last one on, the session has a principal."""
+        with self._closing_on_failure():
+            challenge = self._authentication.authenticate(token)
+        principal = self._authentication.principal
+        if self._authentication.state is State.COMPLETE and principal is not None:
+            self._connection.session = replace(self._connection.session, principal=principal)
+            self._connection.limit_frames(self._max_bytes)
+            if self._authentication.is_endless:
+                self._connection.open_gate()
+        return challenge
+
+    def _take_bare_token(self, token: bytes) -> None:
+        try:
+            self._connection.tell(self.authenticate(token).token)
+        except SaslAuthenticationError:
+            return  # it is logged, and there is no form in which to answer it
+
+    @contextmanager
+    def _closing_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except (SaslAuthenticationError, UnsupportedSaslMechanismError) as error:
+            logger.info("authentication of %s failed: %s", self._connection.peer, error)
+            asyncio.get_running_loop().call_later(self.failure_delay_ms / SECOND_MS, self._connection.drain)
+            raise
+
+
+class ListenerAuthentication:
+    """Makes the gates of one listener's connections; where it takes signed tokens, it keeps their keys."""
+
+    def __init__(
+        self, security: ListenerSecurity, credentials: Credentials, clock: Clock, max_frame_bytes: int
+    ) -> None:
+        self._security = security
+        self._clock = clock
+        self._max_frame_bytes = max_frame_bytes
+        self._keys: JsonWebKeys | None = None
+        self._new_mechanism = partial(
+            new_mechanism, security=security, credentials=credentials, check_token=self._token_check()
+        )
+
+    def gate(self, connection: GatedConnection) -> ConnectionGate:
+        """Returns the gate of a new connection."""
+        authentication = Authentication(self._security, self._new_mechanism, self._clock, VERSIONS)
+        return ConnectionGate(connection, authentication, self._security, self._max_frame_bytes)
+
+    def start(self) -> None:
+        """Begins to fetch keys."""
+        if self._keys is not None:
+            self._keys.start()
+
+    async def stop(self) -> None:
+        """Fetches no more keys."""
+        if self._keys is not None:
+            await self._keys.stop()
+
+    def _token_check(self) -> CheckToken | None:
+        rules = self._security.tokens
+        if rules is None:
+            return None
+        # Brokers without OAUTHBEARER are spared the time and memory of these libraries.
+        from millrace_broker.net.json_web_keys import JsonWebKeys  # noqa: PLC0415
+        from millrace_broker.security.authentication.bearer_tokens import NoKeys, token_check  # noqa: PLC0415
+
+        if rules.keys_url is None:
+            return token_check(rules, NoKeys(), self._clock)
+        self._keys = JsonWebKeys(rules, self._clock)
+        return token_check(rules, self._keys, self._clock)
