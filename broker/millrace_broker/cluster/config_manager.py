@@ -56,11 +56,15 @@ def check_stored_restrictions(view: ClusterView, broker_id: int) -> None:
     for entity in (ALL_BROKERS, str(broker_id)):
         for name, text in view.broker_configs.get(entity, {}).items():
             try:
-                check_unrestricted(name, text)
-                if name in LISTENER_PROPERTIES:
-                    raise InvalidConfigError(f"{name}={text}: it is read at the start, from the broker's file alone")
+                _check_stored(name, text)
             except InvalidConfigError as error:
                 raise InvalidConfigError(f"{paths.broker_config(entity)} of the cluster: {error}") from None
+
+
+def _check_stored(name: str, text: str) -> None:
+    check_unrestricted(name, text)
+    if name in LISTENER_PROPERTIES:
+        raise InvalidConfigError(f"{name}={text}: it is read at the start, from the broker's file alone")
 
 
 class ConfigManager:
