@@ -13,7 +13,7 @@ from millrace_broker.txns.metadata import Producer
 from millrace_broker.txns.partition_requests import Question, ask_about_partitions
 from millrace_support.scripted_broker import ScriptedBroker, answer_frame, answer_versions
 
-UNKNOWN_CODE = 999  # of a later version of the protocol
+UNKNOWN_CODE = 94  # INCONSISTENT_VOTER_SET, which Millrace has no use for
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
