@@ -28,7 +28,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from millrace.addresses import Address
 from millrace.error_sentences import error_sentence
@@ -36,8 +36,14 @@ from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, Malf
 from millrace.wire.api import ApiKey
 from millrace.wire.fetch import PartitionFetched
 from millrace.wire.fetch_answer import FetchAnswer, decode_fetch_answer
-from millrace.wire.fetch_request import PartitionKey
-from millrace.wire.messages import FETCH
+from millrace.wire.fetch_request import (
+    FOLLOWERS_VERSION,
+    READ_UNCOMMITTED,
+    FetchRequest,
+    PartitionKey,
+    Wanted,
+    encode_fetch_request,
+)
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.follower_logs import FollowerLogs, WhenTold
@@ -46,14 +52,8 @@ from millrace_broker.replication.leader_offsets import EARLIEST, LATEST, LeaderO
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.storage import LogManager
 
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from millrace.wire.messages.fetch import FetchPartitionFields, FetchRequestFields, ForgottenTopicFields
-
 logger = logging.getLogger(__name__)
 
-FETCH_VERSION = 17
 LONG_APPEND_BYTES = 64 << 10
 MAX_RESPONSE_BYTES = 1 << 30  # a batch comes whole, however large it is
 SESSION_ERRORS = frozenset(
@@ -218,8 +218,8 @@ class ReplicaFetcher:
 
     async def _fetch(self) -> None:
         link = await self._connected()
-        message = FETCH.encode_request(FETCH_VERSION, self._fields(self._session.request(self._asked)))
-        body = await link.exchange(ApiKey.FETCH, FETCH_VERSION, message, wait_s=self._settings.wait_max_ms / 1000)
+        message = self._encoded(self._session.request(self._asked))
+        body = await link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, message, wait_s=self._settings.wait_max_ms / 1000)
         try:
             answer = decode_fetch_answer(body)
         except MalformedRequestError:
@@ -252,30 +252,28 @@ class ReplicaFetcher:
         if self._link is not None:
             self._link.close()
 
-    def _fields(self, request: SessionRequest) -> FetchRequestFields:
+    def _encoded(self, request: SessionRequest) -> bytes:
         settings = self._settings
-        topics: dict[UUID, list[FetchPartitionFields]] = {}
-        for key, one in request.asked.items():
-            topics.setdefault(_topic_id(key), []).append(
-                {
-                    "partition": key.partition,
-                    "current_leader_epoch": one.leader_epoch,
-                    "fetch_offset": one.fetch_offset,
-                    "last_fetched_epoch": one.last_fetched_epoch,
-                    "log_start_offset": one.log_start_offset,
-                    "partition_max_bytes": settings.max_bytes,
-                }
+        wanted = {
+            key: Wanted(
+                one.fetch_offset, settings.max_bytes, one.leader_epoch, one.last_fetched_epoch, one.log_start_offset
             )
-        return {
-            "max_wait": settings.wait_max_ms,
-            "min_bytes": settings.min_bytes,
-            "max_bytes": settings.response_max_bytes,
-            "session_id": request.session_id,
-            "session_epoch": request.session_epoch,
-            "topics": [{"topic_id": topic_id, "partitions": one} for topic_id, one in topics.items()],
-            "forgotten_topics_data": _forgotten(request.forgotten),
-            "replica_state": {"replica_id": self._broker.broker_id, "replica_epoch": self._broker.epoch()},
+            for key, one in request.asked.items()
         }
+        return encode_fetch_request(
+            FetchRequest(
+                self._broker.broker_id,
+                settings.wait_max_ms,
+                settings.min_bytes,
+                settings.response_max_bytes,
+                READ_UNCOMMITTED,
+                request.session_id,
+                request.session_epoch,
+                wanted,
+                list(request.forgotten),
+                replica_epoch=self._broker.epoch(),
+            )
+        )
 
     # The answer.
 
@@ -346,15 +344,3 @@ async def _let_others(fetched: PartitionFetched) -> None:
     """Lets others have their turn on the event loop after a long append."""
     if len(fetched.records) >= LONG_APPEND_BYTES:
         await asyncio.sleep(0)
-
-
-def _forgotten(keys: Sequence[PartitionKey]) -> list[ForgottenTopicFields]:
-    topics: dict[UUID, list[int]] = {}
-    for key in keys:
-        topics.setdefault(_topic_id(key), []).append(key.partition)
-    return [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics.items()]
-
-
-def _topic_id(key: PartitionKey) -> UUID:
-    assert not isinstance(key.topic, str), "a followed partition is named by the id of its topic"
-    return key.topic
