@@ -54,7 +54,7 @@ class BrokerLink(asyncio.BufferedProtocol):
         self.address = address
         self._client_id = client_id
         self._timeout_s = timeout_s
-        self._frames = FrameBuffer(bytearray(SCRATCH_BYTES), max_response_bytes)
+        self._frames = FrameBuffer(bytearray(SCRATCH_BYTES), max_response_bytes, is_shared=False)
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
         self._waiting: deque[tuple[int, Answer]] = deque()
@@ -123,6 +123,10 @@ class BrokerLink(asyncio.BufferedProtocol):
         # Brokers send no tagged fields in the header: one zero byte.
         return frame[CORRELATION_ID.size + has_tagged_response_header(api_key, version) :]
 
+    def give_back(self, body: memoryview) -> None:
+        """Takes the memory of an answer for the next ones, once nobody looks at the answer any more."""
+        self._frames.give_back(body)
+
     async def served_versions(self) -> Mapping[int, VersionRange]:
         """Asks which versions of each API the broker serves. Raises as `request` does; ClientError where it refuses."""
         answer = await self.request(API_VERSIONS, VERSION_OF_API_VERSIONS, NO_FIELDS)
@@ -189,8 +193,7 @@ class BrokerLink(asyncio.BufferedProtocol):
             raise ClientError(f"an answer to request {answered}, which is not the oldest one in flight")
         _, answer = self._waiting.popleft()
         if not answer.done():
-            # A frame above the receive buffer's size has memory that is not used again.
-            answer.set_result(frame if len(frame) > SCRATCH_BYTES else memoryview(bytes(frame)))
+            answer.set_result(self._frames.keep(frame))
 
     def _fail(self, error: MillraceError) -> None:
         transport, self._transport = self._transport, None

@@ -5,6 +5,10 @@ read-only view. All connections of one loop share a scratch buffer, since each r
 frame that is cut short needs memory of its own, at most twice as much as has arrived of it. The connection decides when
 that memory grows: while `growth_bytes` is not 0, it calls `grow` before it reads on. The memory is kept for the next
 such frame, up to the size of the scratch buffer, or until `trim`. Views are valid until the next `writable`.
+
+A connection that has a scratch buffer for itself leaves a frame that is cut short there, if it fits and begins there.
+`keep` gives a body that stays valid, and takes another scratch buffer instead of copying a large one; `give_back`
+returns that memory.
 """
 
 from __future__ import annotations
@@ -18,16 +22,20 @@ SIZE = struct.Struct(">i")
 SIZE_BYTES = 4
 SCRATCH_BYTES = 2 << 20
 MINIMUM_PARTIAL_BYTES = 64 << 10
+COPIED_BYTES_MAX = 64 << 10
 
 
 class FrameBuffer:
     """The receive side of one connection; `max_frame_bytes` may change while it is used."""
 
-    def __init__(self, scratch: bytearray, max_frame_bytes: int) -> None:
+    def __init__(self, scratch: bytearray, max_frame_bytes: int, *, is_shared: bool = True) -> None:
         self._scratch = scratch
         self._scratch_view = memoryview(scratch)
         self.max_frame_bytes = max_frame_bytes
+        self._in_place_bytes = 0 if is_shared else len(scratch)  # the largest frame that may be left there, cut short
+        self._spare: bytearray | None = None
         self._size_prefix = b""  # the start of a size that is cut short
+        self._left_bytes = 0  # of a frame that is cut short, at the start of the scratch buffer
         self._partial = bytearray()  # a frame, size included, that is cut short
         self._partial_filled = 0
         self._partial_size = 0  # of the whole frame; 0 if there is none
@@ -60,15 +68,30 @@ class FrameBuffer:
         kept = len(self._size_prefix)
         if kept:
             self._scratch[:kept] = self._size_prefix
-        return self._scratch_view[kept : kept + at_most_bytes]
+        start = kept + self._left_bytes
+        return self._scratch_view[start : start + at_most_bytes]
 
     def received(self, count: int) -> Iterator[memoryview]:
         """Takes in `count` bytes, and yields each whole body. FrameSizeError for a size above the limit or below 0."""
         if self._partial_size:
             return self._received_partial(count)
-        end = len(self._size_prefix) + count
-        self._size_prefix = b""
+        end = len(self._size_prefix) + self._left_bytes + count
+        self._size_prefix, self._left_bytes = b"", 0
         return self._cut(self._scratch_view[:end].toreadonly(), end)
+
+    def keep(self, body: memoryview) -> memoryview:
+        """Returns a body that `received` has just yielded, in memory that is not used again before `give_back`."""
+        if body.obj is self._scratch and len(body) > COPIED_BYTES_MAX:
+            self._scratch, self._spare = self._spare or bytearray(len(self._scratch)), None
+            self._scratch_view = memoryview(self._scratch)
+            return body
+        # Memory above the scratch buffer's size is that frame's own.
+        return body if len(body) > len(self._scratch) else memoryview(bytes(body))
+
+    def give_back(self, body: memoryview) -> None:
+        """Takes the memory of a body that `keep` has returned, or of a part of it, once nobody looks at it any more."""
+        if isinstance(body.obj, bytearray) and len(body.obj) == len(self._scratch):
+            self._spare = body.obj
 
     def _cut(self, view: memoryview, end: int) -> Iterator[memoryview]:
         position = 0
@@ -77,7 +100,10 @@ class FrameBuffer:
             if not 0 <= size <= self.max_frame_bytes:
                 raise FrameSizeError(f"frame of {size} bytes; the limit is {self.max_frame_bytes}")
             if end - position - SIZE_BYTES < size:
-                self._keep_partial(view[position:end], SIZE_BYTES + size)
+                if position == 0 and SIZE_BYTES + size <= self._in_place_bytes:
+                    self._left_bytes = end
+                else:
+                    self._keep_partial(view[position:end], SIZE_BYTES + size)
                 return
             body_start = position + SIZE_BYTES
             position = body_start + size

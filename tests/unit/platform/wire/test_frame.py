@@ -1,5 +1,8 @@
 """Frames and request headers, whole and cut at every place."""
 
+from itertools import cycle
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +38,45 @@ def test_frames_come_out_whole_however_the_stream_is_cut(bodies, cuts, scratch):
 
     buffer = FrameBuffer(bytearray(scratch), max_frame_bytes=1000)
     assert feed(buffer, b"".join(framed(body) for body in bodies), forever()) == bodies
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=300), max_size=20),
+    cuts=st.lists(st.integers(1, 400), min_size=1),
+    scratch=st.integers(8, 500),
+    returned=st.lists(st.booleans(), min_size=1),
+)
+def test_a_body_that_is_kept_stays_as_it_is_until_its_memory_is_given_back(bodies, cuts, scratch, returned):
+    stream, position = b"".join(framed(body) for body in bodies), 0
+    buffer = FrameBuffer(bytearray(scratch), max_frame_bytes=1000, is_shared=False)
+    cuts, returned, kept, count = cycle(cuts), cycle(returned), [], 0
+    with patch("millrace.wire.frame.COPIED_BYTES_MAX", 3):
+        while position < len(stream):
+            space = buffer.writable()
+            size = min(len(space), len(stream) - position, next(cuts))
+            space[:size] = stream[position : position + size]
+            position += size
+            for frame in buffer.received(size):
+                kept.append((count, buffer.keep(frame)))
+                count += 1
+            assert all(body == bodies[index] for index, body in kept)
+            if kept and next(returned):
+                buffer.give_back(kept.pop()[1][:0])
+    assert count == len(bodies)
+
+
+def test_a_large_body_is_kept_without_a_copy_and_its_memory_is_used_again():
+    first, second = bytearray(1 << 20), bytearray(1 << 20)
+    buffer = FrameBuffer(first, max_frame_bytes=1 << 20, is_shared=False)
+    buffer.give_back(memoryview(second))
+    for memory, other in ((first, second), (second, first)):
+        data = framed(bytes(500_000))
+        for part in (data[:100], data[100:]):
+            buffer.writable()[: len(part)] = part
+            bodies = [buffer.keep(body) for body in buffer.received(len(part))]
+        assert bodies[0].obj is memory
+        assert buffer.writable().obj is other
+        buffer.give_back(bodies[0])
 
 
 def test_a_large_frame_takes_memory_only_as_it_arrives():
