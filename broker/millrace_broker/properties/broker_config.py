@@ -165,7 +165,10 @@ class BrokerConfig:
         10 << 20, "Bytes that a follower fetches at once, the first batch excepted.", minimum=0, maximum=MAX_INT
     )
     replica_fetch_backoff_ms: int = setting(
-        1_000, "Milliseconds after which a follower tries a fetch that failed again.", minimum=0, maximum=MAX_INT
+        1_000,
+        "The most milliseconds after which a follower tries a fetch that failed again.",
+        minimum=0,
+        maximum=MAX_INT,
     )
     replica_socket_timeout_ms: int = setting(
         30_000, "Milliseconds that a follower waits for a connection or an answer.", minimum=1, maximum=MAX_INT

@@ -27,16 +27,19 @@ from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.roles import NO_LEADER
 from millrace_broker.storage import Log, TopicPartition
 
+FIRST_PAUSE_MS = 20  # about as long as the controller takes to tell all brokers of a new leader
+
 
 class FollowedPartition(Replica):
     """One followed partition. `leader` is the id of the broker that leads, -1 where none does.
 
     `lag` counts the committed records of the leader that are missing here, as its newest answer says (MaxLag of Kafka).
     `failure` says why nothing is fetched any more in this leader epoch; None where there is no reason.
+    `next_pause_ms` is how long nothing is asked for after the next refusal by the leader.
     `is_in_sync` says whether the newest answer has brought the log to the leader's high watermark.
     """
 
-    __slots__ = ("failure", "is_in_sync", "key", "lag", "leader", "retry_at_s")
+    __slots__ = ("failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s")
 
     def __init__(self, log: Log, topic_id: UUID, config: Mapping[str, str], *, leader: int, leader_epoch: int) -> None:
         super().__init__(log, topic_id, leader_epoch, config)
@@ -44,6 +47,7 @@ class FollowedPartition(Replica):
         self.key = PartitionKey(topic_id, log.topic_partition.partition)
         self.failure: str | None = None if leader != NO_LEADER else "it has no leader"
         self.retry_at_s = 0.0
+        self.next_pause_ms = FIRST_PAUSE_MS
         self.is_in_sync = False
         self.lag = 0
 

@@ -9,7 +9,8 @@
 | OFFSET_OUT_OF_RANGE | ListOffsets tells: a log that ends above the leader's is cut where that ends, and one that |
 | | ends below the leader's start is emptied and begins there |
 | FENCED_LEADER_EPOCH | nothing until LeaderAndIsr tells of a newer epoch |
-| any other error, batches that break a rule, a full disk | again after `backoff_ms` |
+| batches that break a rule, a full disk | again after `backoff_ms` |
+| any other error | again after a pause that doubles from 20 ms to `backoff_ms`: a new leader may have to hear of it |
 
 A partition that is throttled (`replication_quota`) and not in sync is fetched again after `backoff_ms`, once the quota
 allows that.
@@ -25,12 +26,14 @@ Runs on the event loop, and lets others have their turn between the partitions o
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from millrace.addresses import Address
+from millrace.config import MAX_INT
 from millrace.error_sentences import error_sentence
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MalformedRequestError, MillraceError
 from millrace.wire.api import ApiKey
@@ -45,7 +48,7 @@ from millrace.wire.fetch_request import (
     encode_fetch_request,
 )
 from millrace_broker.replication.broker_link import BrokerLink
-from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
 from millrace_broker.replication.follower_logs import FollowerLogs, WhenTold
 from millrace_broker.replication.follower_session import Asked, FollowerSession, SessionRequest
 from millrace_broker.replication.leader_offsets import EARLIEST, LATEST, LeaderOffset, leader_offsets
@@ -107,7 +110,8 @@ class ReplicaFetcher:
         self._partitions: dict[PartitionKey, FollowedPartition] = {}
         self._asked: dict[PartitionKey, Asked] = {}  # those that have got records last come last
         self._stale: set[PartitionKey] = set()  # whose position has to be looked at again
-        self._paused: deque[FollowedPartition] = deque()  # those that are due first come first
+        self._paused: list[tuple[float, int, FollowedPartition]] = []  # a heap by the time at which they are due
+        self._pause_numbers = itertools.count()
         self._session = FollowerSession()
         self._link: BrokerLink | None = None
         self._changed = asyncio.Event()
@@ -154,8 +158,8 @@ class ReplicaFetcher:
     def _look_at_stale(self) -> None:
         """Brings up to date what is asked for; the thousands of partitions that had no news are not looked at."""
         now_s = self._now_s()
-        while self._paused and self._paused[0].retry_at_s <= now_s:
-            self._stale.add(self._paused.popleft().key)
+        while self._paused and self._paused[0][0] <= now_s:
+            self._stale.add(heapq.heappop(self._paused)[-1].key)
         stale, self._stale = self._stale, set()
         for key in stale:
             self._asked.pop(key, None)
@@ -187,14 +191,14 @@ class ReplicaFetcher:
         """Waits until a pause ends or there is another partition."""
         self._changed.clear()
         try:
-            async with asyncio.timeout_at(self._paused[0].retry_at_s if self._paused else None):
+            async with asyncio.timeout_at(self._paused[0][0] if self._paused else None):
                 await self._changed.wait()
         except TimeoutError:
             return
 
-    def _pause(self, followed: FollowedPartition) -> None:
-        followed.retry_at_s = self._now_s() + self._settings.backoff_ms / 1000
-        self._paused.append(followed)
+    def _pause(self, followed: FollowedPartition, at_most_ms: int = MAX_INT) -> None:
+        followed.retry_at_s = self._now_s() + min(self._settings.backoff_ms, at_most_ms) / 1000
+        heapq.heappush(self._paused, (followed.retry_at_s, next(self._pause_numbers), followed))
 
     # The request.
 
@@ -220,6 +224,12 @@ class ReplicaFetcher:
         link = await self._connected()
         message = self._encoded(self._session.request(self._asked))
         body = await link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, message, wait_s=self._settings.wait_max_ms / 1000)
+        try:
+            await self._answered(link, body)
+        finally:
+            link.give_back(body)
+
+    async def _answered(self, link: BrokerLink, body: memoryview) -> None:
         try:
             answer = decode_fetch_answer(body)
         except MalformedRequestError:
@@ -292,6 +302,7 @@ class ReplicaFetcher:
             elif fetched.diverging_epoch is not None:
                 diverging[followed] = fetched.diverging_epoch
             else:
+                followed.next_pause_ms = FIRST_PAUSE_MS
                 self._logs.append(followed, fetched)
                 if len(fetched.records) and self._is_listed(followed):
                     self._broker.quota.record(len(fetched.records))
@@ -309,7 +320,8 @@ class ReplicaFetcher:
             logger.info("%s waits for the controller: %s", followed.topic_partition, followed.failure)
             return
         logger.debug("%s is asked for again: %s", followed.topic_partition, error_sentence(code))
-        self._pause(followed)
+        self._pause(followed, followed.next_pause_ms)
+        followed.next_pause_ms = min(2 * followed.next_pause_ms, self._settings.backoff_ms)
 
     async def _reset(self, link: BrokerLink, out_of_range: Sequence[FollowedPartition]) -> None:
         """Brings logs back into the range of their leaders' logs."""

@@ -16,7 +16,7 @@ from millrace.wire.fetch import PartitionFetched, TopicFetched, encode_fetch_res
 from millrace.wire.fetch_answer import decode_fetch_answer
 from millrace_broker.replication import replica_fetcher
 from millrace_broker.replication.fetch_sessions import FetchSessions
-from millrace_broker.replication.followed_partition import FollowedPartition
+from millrace_broker.replication.followed_partition import FIRST_PAUSE_MS, FollowedPartition
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replication_quota import ReplicationQuota
@@ -50,7 +50,7 @@ class Machine:
 class Follower(Machine):
     """A broker that follows."""
 
-    def __init__(self):
+    def __init__(self, settings=SETTINGS):
         super().__init__(1)
         self.addresses = {}
         self.offline = []
@@ -61,7 +61,7 @@ class Follower(Machine):
         broker = FollowingBroker(
             1, lambda: 5, self.addresses.get, self.logs, self.offline.append, self.committed.append, quota
         )
-        self.fetchers = ReplicaFetchers(SETTINGS, broker)
+        self.fetchers = ReplicaFetchers(settings, broker)
         self.followed = {}
 
     def follow(self, index=0, *, epoch=1, leader=LEADER, high_watermark=0):
@@ -77,11 +77,11 @@ class Follower(Machine):
 
 
 @asynccontextmanager
-async def following(leader):
+async def following(leader, settings=SETTINGS):
     """Yields (a follower, the leader's socket)."""
     answer = leader.answer if isinstance(leader, LeadingBroker) else leader
     async with ScriptedBroker(answer) as broker:
-        follower = Follower()
+        follower = Follower(settings)
         follower.addresses[LEADER] = broker.address
         try:
             yield follower, broker
@@ -297,6 +297,25 @@ def test_a_partition_with_an_error_is_asked_for_again_and_does_not_hold_up_other
             bad.error_code = 0
             await until(lambda: same(follower.log(0), bad.log))
             assert broker.connections == 1
+
+    played(scenario)
+
+
+def test_a_leader_that_has_not_heard_of_its_role_yet_is_asked_again_soon_and_then_less_often():
+    async def scenario():
+        leader = Machine(LEADER)
+        (one,) = led(leader)
+        append(one.log, 3)
+        one.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        async with following(LeadingBroker([one]), FetchSettings(backoff_ms=3_600_000, wait_max_ms=10)) as (
+            follower,
+            _,
+        ):
+            followed = follower.follow(0)
+            await until(lambda: followed.next_pause_ms >= 4 * FIRST_PAUSE_MS)
+            one.error_code = 0
+            await until(lambda: same(followed.log, one.log))
+            assert followed.next_pause_ms == FIRST_PAUSE_MS
 
     played(scenario)
 
