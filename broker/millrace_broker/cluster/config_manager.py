@@ -31,7 +31,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
-from millrace_broker.properties.restrictions import LISTENER_PROPERTIES, check_unrestricted
+from millrace_broker.properties.restrictions import check_not_of_listeners, check_unrestricted
 from millrace_broker.storage.config import TOPIC_CONFIG
 
 logger = logging.getLogger(__name__)
@@ -56,15 +56,10 @@ def check_stored_restrictions(view: ClusterView, broker_id: int) -> None:
     for entity in (ALL_BROKERS, str(broker_id)):
         for name, text in view.broker_configs.get(entity, {}).items():
             try:
-                _check_stored(name, text)
+                check_unrestricted(name, text)
+                check_not_of_listeners(name, text)
             except InvalidConfigError as error:
                 raise InvalidConfigError(f"{paths.broker_config(entity)} of the cluster: {error}") from None
-
-
-def _check_stored(name: str, text: str) -> None:
-    check_unrestricted(name, text)
-    if name in LISTENER_PROPERTIES:
-        raise InvalidConfigError(f"{name}={text}: it is read at the start, from the broker's file alone")
 
 
 class ConfigManager:

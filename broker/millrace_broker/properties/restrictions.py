@@ -80,6 +80,12 @@ def check_unrestricted(name: str, text: str) -> None:
     )
 
 
+def check_not_of_listeners(name: str, text: str) -> None:
+    """Raises InvalidConfigError for a property of listeners, which is read at the start, from the file alone."""
+    if name in LISTENER_PROPERTIES:
+        raise InvalidConfigError(f"{name}={text}: it is read at the start; give it in the broker's file")
+
+
 def shown(name: str, text: str) -> str:
     """Returns a property with its value for an error message, without the value of what is, or may be, a secret."""
     own = override(name)
