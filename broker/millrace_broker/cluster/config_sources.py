@@ -27,6 +27,7 @@ from millrace_broker.properties.group_config import CONSUMER_GROUP_CONFIG, GROUP
 from millrace_broker.properties.kafka_properties import BROKER
 from millrace_broker.properties.listeners import OF_ONE_LISTENER, override
 from millrace_broker.properties.restrictions import check_unrestricted, shown
+from millrace_broker.properties.sasl_config import SASL_CONFIG
 from millrace_broker.properties.tls_config import TLS_CONFIG
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG
 from millrace_broker.properties.without_effect import keys_without_effect
@@ -41,6 +42,7 @@ OBEYED_KEYS: Mapping[str, ConfigKey] = {
     **GROUP_CONFIG.keys,
     **CONSUMER_GROUP_CONFIG.keys,
     **TRANSACTION_CONFIG.keys,
+    **SASL_CONFIG.keys,
     **TLS_CONFIG.keys,
     **LOG_CONFIG.keys,
 }
