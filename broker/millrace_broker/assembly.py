@@ -41,6 +41,7 @@ from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import QuotaWindows, ReplicationQuota
 from millrace_broker.replication.roles import NO_EPOCH
+from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogManager, TopicPartition
 from millrace_broker.txns.admission import Admission
@@ -141,6 +142,7 @@ def new_services(base: Foundation) -> Services:
         fence=ControllerFence(base.broker_epoch),
         roles=_roles(base, config, replicas, (mover, groups.led, txns.led), follower_quota),
         leader_quota=_quota(base, config, lambda: services.config.leader_replication_throttled_rate),
+        credentials=Credentials(lambda: metadata.view.client_configs),
         take_update=None if isinstance(store, LocalStore) else store.update,
     )
     return services

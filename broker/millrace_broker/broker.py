@@ -40,6 +40,8 @@ from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import warm_up
 from millrace_broker.metadata_publisher import MetadataPublisher, NewestView, cleaner_config
 from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.authentication import ListenerAuthentication
+from millrace_broker.net.connection import NewGate
 from millrace_broker.net.server import Server
 from millrace_broker.startup.identity import identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
@@ -216,10 +218,21 @@ class Broker:
         self._server = Server(services, self._metrics, self._clock)
         self._vitals.shards = (services.groups.led, services.txns.led)
         self._closing.push_async_callback(self._server.drain, options.broker.shutdown_drain_timeout_ms / 1000)
-        bound = {one.name: await self._server.listen(one) for one in options.listeners}
+        bound = {one.name: await self._server.listen(one, self._gate(one.name)) for one in options.listeners}
         self._closing.callback(services.groups.led.close)
         self._closing.callback(services.txns.led.close)
         return bound
+
+    def _gate(self, listener: str) -> NewGate | None:
+        """Returns what holds back the clients of a listener until they have authenticated; None where they need not."""
+        security = self._options.authentications.get(listener)
+        if security is None:
+            return None
+        max_frame_bytes = self._options.broker.socket_request_max_bytes
+        authentication = ListenerAuthentication(security, self._services.credentials, self._clock, max_frame_bytes)
+        authentication.start()
+        self._closing.push_async_callback(authentication.stop)
+        return authentication.gate
 
     async def _follow_cluster(self) -> None:
         publisher = MetadataPublisher(

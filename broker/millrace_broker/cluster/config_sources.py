@@ -62,7 +62,7 @@ def broker_key(name: str) -> ConfigKey | None:
     own = override(name)
     if own is None:
         return BROKER_KEYS.get(name)
-    return replace(BROKER_KEYS[own.property], name=name) if own.property in OF_ONE_LISTENER else None
+    return replace(BROKER_KEYS[own.name], name=name) if own.is_known else None
 
 
 def known_key(name: str) -> ConfigKey:
@@ -147,7 +147,7 @@ class BrokerLayers:
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
         """Returns the values of a broker's property in all layers, with those of its other units."""
         own = override(name)
-        names = [one.name for one in _UNITS.get(name, ())] or ([name] if own is None else [name, own.property])
+        names = [one.name for one in _UNITS.get(name, ())] or ([name] if own is None else [name, own.name])
         said = [one for source, layer in self._layers() for one in _said(layer, source, names)]
         said += [
             ConfigSynonym(one, _shown(BROKER_KEYS[one], value_text(BROKER_KEYS[one].default)), ConfigSource.DEFAULT)

@@ -36,6 +36,7 @@ from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.partition_roles import PartitionRoles
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
+from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.security.client_session import ClientSession
 from millrace_broker.txns.admission import Admission
 from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
@@ -91,5 +92,6 @@ class Services:
     fence: ControllerFence
     roles: PartitionRoles
     leader_quota: ReplicationQuota
+    credentials: Credentials
     controller: Controller | None = None  # in a cluster with ZooKeeper, and so is
     take_update: Callable[[MetadataUpdate], None] | None = None

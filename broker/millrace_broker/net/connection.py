@@ -86,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self,
         owner: ConnectionOwner,
         listener: str = PLAINTEXT,
-        new_gate: Callable[[Connection], Gate] | None = None,
+        new_gate: NewGate | None = None,
     ) -> None:
         """Takes the server, the listener, and what makes the gate that holds back whoever has not authenticated."""
         self._owner = owner
@@ -384,3 +384,6 @@ class Connection(asyncio.BufferedProtocol):
     def _close_if_drained(self) -> None:
         if self._draining and not self._pending and not self._backlog and not self._outgoing:
             self._transport.close()
+
+
+NewGate = Callable[[Connection], Gate]

@@ -22,7 +22,7 @@ from millrace.wire.frame import SCRATCH_BYTES
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.net.admission import Admission
-from millrace_broker.net.connection import Connection
+from millrace_broker.net.connection import Connection, NewGate
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
 from millrace_broker.properties.listeners import Listener
@@ -56,16 +56,16 @@ class Server:
         """The number of open connections."""
         return len(self._connections)
 
-    async def listen(self, listener: Listener) -> Address:
+    async def listen(self, listener: Listener, new_gate: NewGate | None = None) -> Address:
         """Binds one more listener and returns the address that was bound; does not serve yet.
 
-        SetupError where it can't be bound.
+        `new_gate` makes what holds back clients that have not authenticated. SetupError where it can't be bound.
         """
         loop = asyncio.get_running_loop()
         host, port = listener.address
         try:
             listening = await loop.create_server(
-                lambda: Connection(self, listener.name), host, port, backlog=BACKLOG, start_serving=False
+                lambda: Connection(self, listener.name, new_gate), host, port, backlog=BACKLOG, start_serving=False
             )
         except OSError as error:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"can't be bound: {error.strerror or error}"

@@ -4,6 +4,7 @@
                                                            on every address of the machine
     listener.security.protocol.map    NAME:PROTOCOL,…      without an entry, the name is that of the protocol
     listener.name.NAME.PROPERTY       the property for this listener alone, in place of PROPERTY
+    listener.name.NAME.MECHANISM.PROPERTY   the same for one mechanism of SASL on it
 
 Names are taken in any case and are written in capitals. Two listeners differ in their names and in their ports, except
 that one of IPv4 and one of IPv6 may share a port. Errors say what is wrong with a value; the caller names the property
@@ -20,12 +21,16 @@ from typing import NamedTuple
 from millrace.addresses import FREE_PORT, PLAINTEXT, Address, parse_listen_address
 from millrace.errors import InvalidConfigError
 from millrace.security.protocols import SecurityProtocol
+from millrace_broker.properties.sasl_config import JAAS, SASL_CONFIG
 from millrace_broker.properties.tls_config import CLIENT_AUTH, TLS_CONFIG
 
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<address>.*)")
 FORM = f"{PLAINTEXT}://HOST:PORT"
-OVERRIDE = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<property>.+)")
-OF_ONE_LISTENER = frozenset(TLS_CONFIG.keys)
+OVERRIDE = re.compile(
+    r"listener\.name\.(?P<listener>[^.]+)\."
+    r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|oauthbearer)\.)?(?P<property>.+)"
+)
+OF_ONE_LISTENER = frozenset((*TLS_CONFIG.keys, *SASL_CONFIG.keys))
 """The properties that may be given for one listener alone."""
 
 
@@ -40,10 +45,18 @@ class NamedAddress(NamedTuple):
 
 
 class Override(NamedTuple):
-    """A property that is given for one listener alone."""
+    """A property that is given for one listener alone, or for one mechanism of SASL on it, in lower case."""
 
     listener: str
-    property: str
+    name: str
+    mechanism: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a listener, or a mechanism on it, may have this property for itself."""
+        if self.mechanism:
+            return self.name in SASL_CONFIG.keys
+        return self.name in OF_ONE_LISTENER and self.name != JAAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +123,7 @@ def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> Securit
 def override(name: str) -> Override | None:
     """Returns what `listener.name.NAME.PROPERTY` overrides; None for the name of another property."""
     match = OVERRIDE.fullmatch(name)
-    return None if match is None else Override(match["listener"].upper(), match["property"])
+    return None if match is None else Override(match["listener"].upper(), match["property"], match["mechanism"] or "")
 
 
 def own_properties(name: str, protocol: SecurityProtocol, properties: Mapping[str, str]) -> dict[str, str]:
@@ -124,7 +137,7 @@ def own_properties(name: str, protocol: SecurityProtocol, properties: Mapping[st
     for key, value in properties.items():
         found = override(key)
         if found is not None and found.listener == name:
-            own[found.property] = value
+            own[f"{found.mechanism}.{found.name}" if found.mechanism else found.name] = value
     return own
 
 

@@ -12,6 +12,7 @@ import re
 from millrace.errors import InvalidConfigError
 from millrace_broker.properties.kafka_properties import BROKER, kafka_properties
 from millrace_broker.properties.listeners import OF_ONE_LISTENER, override
+from millrace_broker.properties.sasl_config import JAAS
 
 LISTENER_PROPERTIES = frozenset({
     "listeners",
@@ -20,7 +21,7 @@ LISTENER_PROPERTIES = frozenset({
     "inter.broker.listener.name",
     "security.inter.broker.protocol",
 })  # fmt: skip
-OBEYED = LISTENER_PROPERTIES | OF_ONE_LISTENER
+OBEYED = (LISTENER_PROPERTIES | OF_ONE_LISTENER) - {JAAS}
 """The properties that restrict access, or say where and how, and are obeyed."""
 
 # What properties ask for, by the beginning of their names; the first entry that fits counts. An entry that ends with a
@@ -30,8 +31,7 @@ RESTRICTIONS = {
     "super.users": "access control",
     "allow.everyone.if.no.acl.found": "access control",
     "principal.builder.class": "authentication",
-    "connections.max.reauth.ms": "authentication",
-    "sasl.": "authentication (SASL)",
+    "sasl.": "this property of SASL",
     "delegation.token.": "authentication by delegation tokens",
     "ssl.": "this property of TLS",
     "security.providers": "another implementation of TLS",
@@ -50,8 +50,8 @@ SECRET = re.compile(r"password$|secret|jaas|passphrase|\.key$")
 def restriction(name: str) -> str | None:
     """Returns what a property asks for, as a noun phrase; None where it neither restricts nor encrypts."""
     own = override(name)
-    base = name if own is None else own.property
-    if base in OBEYED and (own is None or base in OF_ONE_LISTENER):
+    base = name if own is None else own.name
+    if base in OBEYED if own is None else own.is_known:
         return None
     if base.startswith(BEGINNINGS):
         for beginning, what in RESTRICTIONS.items():
@@ -71,7 +71,7 @@ def check_unrestricted(name: str, text: str) -> None:
     if what is None or not text.strip() or text.strip().lower() == HARMLESS.get(name):
         return
     own = override(name)
-    row = kafka_properties().get((BROKER, name if own is None else own.property))
+    row = kafka_properties().get((BROKER, name if own is None else own.name))
     if row is not None and row.is_default(text):
         return
     raise InvalidConfigError(
@@ -89,6 +89,6 @@ def check_not_of_listeners(name: str, text: str) -> None:
 def shown(name: str, text: str) -> str:
     """Returns a property with its value for an error message, without the value of what is, or may be, a secret."""
     own = override(name)
-    base = name if own is None else own.property
+    base = name if own is None else own.name
     is_unknown = base.startswith(("ssl.", "sasl.")) and (BROKER, base) not in kafka_properties()
     return name if is_unknown or SECRET.search(base) else f"{name}={text}"

@@ -1,7 +1,7 @@
 """The properties of SASL, under Kafka's names; `security.authentication` obeys them.
 
 Each may be given for one listener alone, as `listener.name.NAME.PROPERTY`, and for one mechanism on one listener, as
-`listener.name.NAME.MECHANISM.PROPERTY`.
+`listener.name.NAME.MECHANISM.PROPERTY`. `sasl.jaas.config` counts only in the latter form.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.config import MAX_INT, ConfigTable, ConfigType, declared_keys, setting
+
+JAAS = "sasl.jaas.config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ at least the protocol, of `security.inter.broker.protocol`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from millrace.addresses import PLAINTEXT, Address
@@ -26,11 +26,16 @@ from millrace_broker.properties.listeners import (
     parse_protocols,
     protocol_of,
 )
+from millrace_broker.properties.sasl_config import SASL_CONFIG
+from millrace_broker.properties.tls_config import TLS_CONFIG
+from millrace_broker.security.authentication.listener_security import ListenerSecurity, listener_security
 from millrace_broker.startup.given import Given
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 LISTENERS, ADVERTISED, PROTOCOL_MAP = "listeners", "advertised.listeners", "listener.security.protocol.map"
 INTER_BROKER_NAME, INTER_BROKER_PROTOCOL = "inter.broker.listener.name", "security.inter.broker.protocol"
+OF_LISTENERS = {**TLS_CONFIG.keys, **SASL_CONFIG.keys}
+RESTRICTING = ("ssl.client.auth", "sasl.enabled.mechanisms", "connections.max.reauth.ms")
 DEFAULTS = {LISTENERS: f"{PLAINTEXT}://{DEFAULT_LISTEN}", INTER_BROKER_PROTOCOL: PLAINTEXT}
 
 
@@ -43,6 +48,7 @@ def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
         check_ports(named)
         secured = {name: _served(name, protocol_of(name, protocols)) for name, _ in named}
     _check_overrides(given, secured)
+    _check_used(given, secured.values())
     told = _told(given, named)
     properties = {name: one.value for name, one in given.items()}
     return tuple(
@@ -56,6 +62,11 @@ def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
         )
         for name, address in named
     )
+
+
+def authentications(listeners: Sequence[Listener]) -> dict[str, ListenerSecurity]:
+    """Returns how clients authenticate on each listener with SASL. InvalidConfigError."""
+    return {one.name: listener_security(one.name, one.properties) for one in listeners if one.protocol.uses_sasl}
 
 
 def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listener], *, is_alone: bool) -> str:
@@ -87,10 +98,6 @@ def _served(name: str, protocol: SecurityProtocol) -> SecurityProtocol:
     if protocol.uses_tls:
         raise InvalidConfigError(
             f"Invalid value, listener {name} has the protocol {protocol.name}, and encryption (TLS) is not served"
-        )
-    if protocol.uses_sasl:
-        raise InvalidConfigError(
-            f"Invalid value, listener {name} has the protocol {protocol.name}, and authentication (SASL) is not served"
         )
     return protocol
 
@@ -138,8 +145,32 @@ def _check_can_be_told(name: str, address: Address) -> None:
 def _check_overrides(given: Mapping[str, Given], names: Mapping[str, SecurityProtocol]) -> None:
     for name, (_, place) in given.items():
         found = override(name)
-        if found is not None and found.listener not in names:
+        if found is None:
+            continue
+        protocol = names.get(found.listener)
+        if protocol is None:
             raise InvalidConfigError(f"{place}{name}: Invalid value, {LISTENERS} has no listener {found.listener}")
+        if not _can_obey(found.name, protocol):
+            raise InvalidConfigError(
+                f"{place}{name}: Invalid value, listener {found.listener} has the protocol {protocol.name}"
+            )
+
+
+def _check_used(given: Mapping[str, Given], protocols: Collection[SecurityProtocol]) -> None:
+    """Raises InvalidConfigError for a property that restricts access where no listener obeys it."""
+    for name in RESTRICTING:
+        value, place = given.get(name, Given(""))
+        key = OF_LISTENERS[name]
+        if not value.strip() or key.parse(value) == key.default or any(_can_obey(name, one) for one in protocols):
+            continue
+        raise InvalidConfigError(
+            f"{place}{name}={value}: Invalid value, no listener has {'TLS' if name in TLS_CONFIG.keys else 'SASL'}, "
+            "so everyone who reaches the broker would be served"
+        )
+
+
+def _can_obey(name: str, protocol: SecurityProtocol) -> bool:
+    return protocol.uses_tls if name in TLS_CONFIG.keys else protocol.uses_sasl
 
 
 @contextmanager

@@ -33,8 +33,15 @@ from millrace_broker.properties.group_config import (
 )
 from millrace_broker.properties.listeners import Listener, NamedAddress
 from millrace_broker.properties.transaction_config import TRANSACTION_CONFIG, TransactionConfig
+from millrace_broker.security.authentication.listener_security import ListenerSecurity
 from millrace_broker.startup.given import Given, broker_id_of, check_single_replicas, read_given
-from millrace_broker.startup.listeners import DEFAULT_LISTEN, LISTENERS, inter_broker_listener, read_listeners
+from millrace_broker.startup.listeners import (
+    DEFAULT_LISTEN,
+    LISTENERS,
+    authentications,
+    inter_broker_listener,
+    read_listeners,
+)
 from millrace_broker.storage.config import BROKER_CONFIG as LOG_CONFIG
 from millrace_broker.storage.config import BROKER_SYNONYMS, LogConfig
 from millrace_broker.storage.delete_policies import check_policies
@@ -47,13 +54,15 @@ CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,249}")
 class BrokerOptions:
     """The options of a broker at its start.
 
-    `inter_broker_listener` is the name of that of `listeners` by which brokers reach each other. `broker_id` is None
+    `inter_broker_listener` is the name of that of `listeners` by which brokers reach each other. `authentications` say
+    how clients authenticate, by the name of each listener with SASL. `broker_id` is None
     where the folders or the cluster know it; an error about it begins with `broker_id_place`. `cluster_id` is that of
     the cluster which the broker makes where there is none, None for a new one.
     """
 
     listeners: tuple[Listener, ...]
     inter_broker_listener: str
+    authentications: Mapping[str, ListenerSecurity]
     admin: Address
     data_dirs: tuple[str, ...]
     zookeeper: str | None
@@ -120,6 +129,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
         return BrokerOptions(
             listeners=listeners,
             inter_broker_listener=inter_broker_listener(given, listeners, is_alone=zookeeper is None),
+            authentications=authentications(listeners),
             admin=parse_listen_address(parsed.admin),
             data_dirs=directories,
             zookeeper=zookeeper,

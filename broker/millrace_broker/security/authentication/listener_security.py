@@ -16,11 +16,10 @@ from millrace.security.sasl.jaas import LoginModule, parse_jaas
 from millrace.security.sasl.mechanisms import LOGIN_MODULES
 from millrace.security.sasl.oauthbearer import OAUTHBEARER
 from millrace.security.sasl.plain import PLAIN
-from millrace_broker.properties.sasl_config import SASL_CONFIG, SaslConfig
+from millrace_broker.properties.sasl_config import JAAS, SASL_CONFIG, SaslConfig
 from millrace_broker.security.authentication.token_rules import TokenRules, token_rules
 
 ENABLED = "sasl.enabled.mechanisms"
-JAAS = "sasl.jaas.config"
 MAX_REAUTH_MS = "connections.max.reauth.ms"
 USER_OPTION = "user_"
 

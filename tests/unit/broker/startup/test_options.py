@@ -79,16 +79,17 @@ def test_a_file_of_a_kraft_node_is_called_one(refused):
         ("super.users=User:admin", "access control"),
         ("allow.everyone.if.no.acl.found=false", "access control"),
         ("ssl.provider=BC", "TLS"),
+        ("ssl.client.auth=required", "no listener has TLS"),
         ("listener.name.plaintext.max.connections=5", "property of one listener"),
-        ("sasl.enabled.mechanisms=SCRAM-SHA-512", "SASL"),
-        ("listener.name.plaintext.sasl.enabled.mechanisms=PLAIN", "SASL"),
+        ("sasl.kerberos.service.name=kafka", "SASL"),
+        ("sasl.enabled.mechanisms=SCRAM-SHA-512", "no listener has SASL"),
         ("principal.builder.class=com.example.Builder", "authentication"),
         ("delegation.token.expiry.time.ms=1", "delegation tokens"),
         ("zookeeper.set.acl=true", "ZooKeeper"),
         ("zookeeper.ssl.client.enable=true", "TLS"),
         ("password.encoder.iterations=5000", "passwords"),
         ("create.topic.policy.class.name=com.example.Policy", "policy"),
-        ("connections.max.reauth.ms=1000", "authentication"),
+        ("connections.max.reauth.ms=1000", "no listener has SASL"),
     ],
 )
 @pytest.mark.parametrize("arguments", [(), ("--listen", "127.0.0.1:0")], ids=["", "listen"])
@@ -122,6 +123,8 @@ def test_a_slip_in_the_name_of_a_restriction_is_not_passed_over(refused, slip, m
         "sasl.jaas.config",
         "listener.name.x.ssl.key.password",
         "listener.name.plaintext.ssl.key.pass",
+        "listener.name.plaintext.ssl.key.password",
+        "listener.name.plaintext.plain.sasl.jaas.config",
         "delegation.token.master.key",
     ],
 )
@@ -179,10 +182,6 @@ def test_listeners(options, lines, host, port, advertised):
             "two listeners have the port 1",
         ),
         ("listeners=SASL_SSL://a:1", "listener SASL_SSL has the protocol SASL_SSL"),
-        (
-            "listener.security.protocol.map=A:SASL_PLAINTEXT\nlisteners=A://a:1",
-            "listener A has the protocol SASL_PLAINTEXT",
-        ),
         ("listener.security.protocol.map=A:TLS", "TLS is no security protocol"),
         ("listener.security.protocol.map=A", "expected NAME:PROTOCOL"),
         ("advertised.listeners=SSL://host:9093", "listeners has no listener SSL"),
@@ -362,3 +361,25 @@ def test_the_id_of_the_cluster_has_the_letters_of_one(options, refused):
     assert options("", "--standalone", "--data", "d", "--cluster-id=-TZ0_Z3Q").cluster_id == "-TZ0_Z3Q"
     for wrong in ("", "a b", "a/b", "\u00e4"):
         assert refused("", f"--cluster-id={wrong}").startswith(f"--cluster-id={wrong}: Invalid value, an id is what ")
+
+
+SASL = """listeners=EXTERNAL://:9092
+advertised.listeners=EXTERNAL://host:9092
+listener.security.protocol.map=EXTERNAL:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+listener.name.external.scram-sha-256.connections.max.reauth.ms=5000
+listener.name.external.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="hush";
+"""
+
+
+def test_a_listener_with_sasl(options):
+    security = options(SASL, "--standalone", "--data", "d").authentications["EXTERNAL"]
+    assert (security.listener, security.mechanisms) == ("EXTERNAL", ("PLAIN", "SCRAM-SHA-256"))
+    assert (security.passwords, security.max_reauth_ms["SCRAM-SHA-256"]) == ({"alice": "hush"}, 5000)
+    assert options("", "--standalone", "--data", "d").authentications == {}
+
+
+def test_a_listener_with_sasl_without_its_login_module(refused):
+    said = refused(SASL.replace(".plain.", ".scram-sha-512."))
+    assert "listener.name.external.plain.sasl.jaas.config is missing" in said
