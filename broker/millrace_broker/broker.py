@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FAILED_DIRS_INTERVAL_MS = 1_000  # between two looks for data directories that have failed
+CERTIFICATE_INTERVAL_MS = 2_000  # between two looks for files of certificates that have changed
 REFUSED_ROLES_INTERVAL_MS = 10_000  # between two requests for roles that were refused for want of room
 ADMIN_WAITS_FOR_LOGS_S = 1.0  # where it takes longer to open them, it can be asked meanwhile
 
@@ -112,6 +113,8 @@ class Broker:
         chores = Chores()
         self._closing.push_async_callback(chores.stop)
         chores.start(broker_chores(self._options, self._maintenance, self._services))
+        if any(one.protocol.uses_tls for one in self._options.listeners):
+            chores.start([Chore(CERTIFICATE_INTERVAL_MS, self._renew_certificates)])
         if self._member is not None:
             report_dirs = partial(self._member.report_failed_dirs, self._logs.health)
             ask = self._member.ask_for_refused_roles
@@ -216,6 +219,7 @@ class Broker:
         """Returns where each listener listens, by its name."""
         services, options = self._services, self._options
         self._server = Server(services, self._metrics, self._clock)
+        self._configs.check_certificates = self._server.check_certificates
         self._vitals.shards = (services.groups.led, services.txns.led)
         self._closing.push_async_callback(self._server.drain, options.broker.shutdown_drain_timeout_ms / 1000)
         bound = {one.name: await self._server.listen(one, self._gate(one.name)) for one in options.listeners}
@@ -236,7 +240,11 @@ class Broker:
 
     async def _follow_cluster(self) -> None:
         publisher = MetadataPublisher(
-            self._services, self._cleaner, self._views, decides_roles=isinstance(self._store, LocalStore)
+            self._services,
+            self._cleaner,
+            self._views,
+            decides_roles=isinstance(self._store, LocalStore),
+            renew_certificates=self._server.renew_certificates,
         )
         await publisher.publish(self._views.take_at_once() or self._store.view())
         self._closing.push_async_callback(publisher.stop)
@@ -245,6 +253,9 @@ class Broker:
     async def _listen_admin(self) -> None:
         self._closing.push_async_callback(self._admin.stop)
         await self._admin.listen()
+
+    async def _renew_certificates(self) -> None:
+        await self._server.renew_certificates(self._configs.layers.effective())
 
     def _largest_batch_bytes(self) -> int:
         return LogConfig.from_properties(self._configs.layers.log_defaults(), {}).max_message_bytes

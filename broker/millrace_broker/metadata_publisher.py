@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +24,10 @@ from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.storage import CleanerConfig, LogCleaner
 
 logger = logging.getLogger(__name__)
+
+
+async def _renew_nothing(_: Mapping[str, str]) -> None:
+    """Leaves a broker without listeners as it is."""
 
 
 class NewestView:
@@ -59,10 +64,20 @@ class NewestView:
 class MetadataPublisher:
     """Does what the changes of the cluster ask of one broker.
 
-    With `decides_roles` the views say what this broker leads, as there is no controller.
+    With `decides_roles` the views say what this broker leads, as there is no controller. `renew_certificates` is given
+    the broker's properties when they have changed.
     """
 
-    def __init__(self, services: Services, cleaner: LogCleaner, views: NewestView, *, decides_roles: bool) -> None:
+    def __init__(
+        self,
+        services: Services,
+        cleaner: LogCleaner,
+        views: NewestView,
+        *,
+        decides_roles: bool,
+        renew_certificates: Callable[[Mapping[str, str]], Awaitable[None]] = _renew_nothing,
+    ) -> None:
+        self._renew_certificates = renew_certificates
         self._services = services
         self._cleaner = cleaner
         self._views = views
@@ -77,6 +92,7 @@ class MetadataPublisher:
         services.metadata.topic_configs = view.topic_configs
         if changes.has_new_configs:
             self._reconfigure(view)
+            await self._renew_certificates(services.configs.layers.effective())
         if changes.new_topic_configs:
             services.replicas.configure(changes.new_topic_configs)
         if self._decides_roles:

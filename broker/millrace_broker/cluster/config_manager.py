@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from millrace.config import MAX_INT, whole_number
 from millrace.errors import InvalidConfigError, InvalidRequestError, MetadataTimeoutError, UnknownTopicError
@@ -31,6 +32,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.cluster.view import ALL_BROKERS, ClusterView
+from millrace_broker.properties.listeners import override
 from millrace_broker.properties.restrictions import check_not_of_listeners, check_unrestricted
 from millrace_broker.storage.config import TOPIC_CONFIG
 
@@ -69,6 +71,8 @@ class ConfigManager:
         self._broker_id = broker_id
         self._store = store
         self._metadata = metadata
+        self.check_certificates: Callable[[Properties], None] = lambda _: None
+        """Raises InvalidConfigError where a listener can't use these properties of the broker."""
         self._changing = asyncio.Lock()  # a change builds on the configuration that it reads
         self.set_layers(layers)
 
@@ -187,11 +191,22 @@ class ConfigManager:
             for key, value in config.items():
                 if kept.get(key) != value:
                     check_live(key, value)
+            if any(map(override, config)):
+                self._check_is_of_one_broker(entity)
+                after = replace(self.layers, broker=config).effective()
+                await asyncio.to_thread(self.check_certificates, after)
         except InvalidConfigError as error:
             raise InvalidRequestError(str(error)) from error
         if not validate_only:
             await asyncio.to_thread(self._store.set_broker_config, entity, config)
             await self._until(lambda view: view.broker_configs.get(entity) == config, f"broker {entity}")
+
+    @staticmethod
+    def _check_is_of_one_broker(entity: str) -> None:
+        if entity == ALL_BROKERS:
+            raise InvalidConfigError(
+                "properties of listeners: cannot update these configs at default cluster level, name a broker"
+            )
 
     async def _until(self, holds: Callable[[ClusterView], bool], subject: str) -> None:
         try:

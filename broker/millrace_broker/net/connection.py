@@ -40,7 +40,7 @@ from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog, RequestTimes
 from millrace_broker.net.send import Outgoing
 from millrace_broker.net.slot import Slot, Waited
-from millrace_broker.security.client_session import ClientSession
+from millrace_broker.security.client_session import ClientSession, Principal
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +133,10 @@ class Connection(asyncio.BufferedProtocol):
         )
         if not self._owner.opened(self):
             self._transport.abort()
+
+    def authenticated(self, principal: Principal) -> None:
+        """Takes who is at the other end, as the certificate of the peer says."""
+        self.session = replace(self.session, principal=principal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drops everything that waits."""

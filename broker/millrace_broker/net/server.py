@@ -13,11 +13,12 @@ import errno
 import logging
 import resource
 import sys
+from collections.abc import Callable, Mapping
 
 from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.descriptor_pool import OTHER_USES
-from millrace.errors import SetupError
+from millrace.errors import InvalidConfigError, SetupError
 from millrace.wire.frame import SCRATCH_BYTES
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
@@ -25,6 +26,8 @@ from millrace_broker.net.admission import Admission
 from millrace_broker.net.connection import Connection, NewGate
 from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog
+from millrace_broker.net.tls import RECEIVE_BYTES, TlsLayer
+from millrace_broker.net.tls_listener import TlsListener
 from millrace_broker.properties.listeners import Listener
 
 logger = logging.getLogger(__name__)
@@ -49,6 +52,8 @@ class Server:
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         self._listening: list[asyncio.Server] = []
+        self._tls: list[TlsListener] = []
+        self._tls_scratch = memoryview(bytearray(RECEIVE_BYTES))
         self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -59,19 +64,49 @@ class Server:
     async def listen(self, listener: Listener, new_gate: NewGate | None = None) -> Address:
         """Binds one more listener and returns the address that was bound; does not serve yet.
 
-        `new_gate` makes what holds back clients that have not authenticated. SetupError where it can't be bound.
+        `new_gate` makes what holds back clients that have not authenticated. SetupError where it can't be bound,
+        InvalidConfigError where its certificates can't be used.
         """
         loop = asyncio.get_running_loop()
+        made = await self._protocols(listener, new_gate)
         host, port = listener.address
         try:
-            listening = await loop.create_server(
-                lambda: Connection(self, listener.name, new_gate), host, port, backlog=BACKLOG, start_serving=False
-            )
+            listening = await loop.create_server(made, host, port, backlog=BACKLOG, start_serving=False)
         except OSError as error:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"can't be bound: {error.strerror or error}"
             raise SetupError(f"address {listener.address} {reason}") from error
         self._listening.append(listening)
         return Address(*listening.sockets[0].getsockname()[:2])
+
+    async def renew_certificates(self, properties: Mapping[str, str]) -> None:
+        """Has new connections use the certificates that these properties of the broker name, and their files have now.
+
+        What can't be used is logged, and the former certificates are used on.
+        """
+        for listener in self._tls:
+            try:
+                is_new = await asyncio.to_thread(listener.renew, properties)
+            except InvalidConfigError as error:
+                logger.error("listener %s keeps its former certificates: %s", listener.name, error)  # noqa: TRY400
+            else:
+                if is_new:
+                    logger.info("listener %s uses new certificates", listener.name)
+
+    def check_certificates(self, properties: Mapping[str, str]) -> None:
+        """Raises InvalidConfigError where a listener can't use what these properties of the broker say."""
+        for listener in self._tls:
+            listener.check(properties)
+
+    async def _protocols(self, listener: Listener, new_gate: NewGate | None) -> Callable[[], asyncio.BaseProtocol]:
+        """Returns what makes the protocol of each connection of a listener."""
+        if not listener.protocol.uses_tls:
+            return lambda: Connection(self, listener.name, new_gate)
+        try:
+            secured = await asyncio.to_thread(TlsListener, listener)
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"listener {listener.name}: {error}") from error
+        self._tls.append(secured)
+        return lambda: TlsLayer(Connection(self, secured.name, new_gate), secured, self._tls_scratch, self.metrics)
 
     async def serve(self) -> None:
         """Begins to accept connections."""

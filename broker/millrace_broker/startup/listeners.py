@@ -46,7 +46,7 @@ def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
     with _blamed(LISTENERS, given) as text:
         named = parse_listeners(text)
         check_ports(named)
-        secured = {name: _served(name, protocol_of(name, protocols)) for name, _ in named}
+        secured = {name: protocol_of(name, protocols) for name, _ in named}
     _check_overrides(given, secured)
     _check_used(given, secured.values())
     told = _told(given, named)
@@ -91,15 +91,6 @@ def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listen
         if not is_alone:
             _check_between_brokers(found)
     return found.name
-
-
-def _served(name: str, protocol: SecurityProtocol) -> SecurityProtocol:
-    """Returns the protocol of a listener. InvalidConfigError for one that is not served."""
-    if protocol.uses_tls:
-        raise InvalidConfigError(
-            f"Invalid value, listener {name} has the protocol {protocol.name}, and encryption (TLS) is not served"
-        )
-    return protocol
 
 
 def _check_between_brokers(listener: Listener) -> None:

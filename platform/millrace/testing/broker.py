@@ -48,7 +48,7 @@ class BrokerProcess:
         zookeeper: `HOST:PORT[/chroot]`; without it the broker is standalone.
         properties: Broker properties by Kafka's names.
         broker_id: The broker's id in the cluster.
-        listen: `HOST:PORT`; port 0 takes a free one.
+        listen: `HOST:PORT`; port 0 takes a free one. Not used where `listeners` is among the properties.
         open_files: The limit of open descriptors; that of this process by default.
         more_data_dirs: Further folders for logs.
         program: What Python runs instead of the broker's module.
@@ -57,6 +57,7 @@ class BrokerProcess:
         SetupError: The broker does not start; the message has the end of its log.
 
     Attributes:
+        bootstrap: Where the broker listens, by its first listener.
         start_process: Starts a command whose stderr is given; by default `start_with_lifeline`.
     """
 
@@ -79,13 +80,14 @@ class BrokerProcess:
         self.bootstrap = listen
         self._coordination = ["--standalone"] if zookeeper is None else ["--zookeeper", zookeeper]
         self._settings = [part for item in (properties or {}).items() for part in ("--set", "=".join(item))]
+        self._names_listeners = "listeners" in (properties or {})
         self._broker_id = broker_id
         self._program = program
         self._limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process: subprocess.Popen[bytes]
         address = parse_listen_address(listen)
-        if address.port == FREE_PORT:
+        if address.port == FREE_PORT and not self._names_listeners:
             self._start_on_a_free_port(address.host)
         else:
             self.start()
@@ -143,8 +145,7 @@ class BrokerProcess:
                 *self._limit,
                 sys.executable,
                 *self._program,
-                "--listen",
-                self.bootstrap,
+                *(() if self._names_listeners else ("--listen", self.bootstrap)),
             ),
             *self._data,
             *("--id", str(self._broker_id), *self._coordination, *self._settings),

@@ -1,0 +1,78 @@
+"""What a listener with TLS shows and asks for, renewed while the broker runs.
+
+New handshakes use the newest context; connections that there are keep theirs. The context is made again when the
+listener's properties change, or one of the files that they name: its time, size or inode. What can't be used, such as a
+file that is written just now, changes nothing: the former context stays, and the next change is looked at again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from millrace.security.protocols import SecurityProtocol
+from millrace.security.stores import files_of
+from millrace.security.tls import server_context
+from millrace_broker.properties.listeners import Listener, own_properties
+from millrace_broker.security.client_session import ANONYMOUS, USER, Principal
+from millrace_broker.security.distinguished_name import subject_of
+from millrace_broker.security.principal_mapping import PROPERTY as MAPPING_RULES
+from millrace_broker.security.principal_mapping import mapped, parse_rules
+
+
+class FileStamp(NamedTuple):
+    """By what a changed file is known."""
+
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+
+class TlsListener:
+    """A listener with TLS; making one raises InvalidConfigError where its properties can't be used."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.name = listener.name
+        self._protocol = listener.protocol
+        self._seen = _seen(listener.properties)
+        self.context = server_context(listener.properties)
+        self._rules = parse_rules(listener.properties.get(MAPPING_RULES, "DEFAULT"))
+
+    def renew(self, properties: Mapping[str, str]) -> bool:
+        """Takes the broker's newest properties, and what their files have now; returns whether anything has changed.
+
+        InvalidConfigError where it can't be used: what was before stays, and the same is not tried again.
+        """
+        own = own_properties(self.name, self._protocol, properties)
+        seen = _seen(own)
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        self.context = server_context(own)
+        return True
+
+    def check(self, properties: Mapping[str, str]) -> None:
+        """Raises InvalidConfigError where these properties of the broker can't be used by this listener."""
+        server_context(own_properties(self.name, self._protocol, properties))
+
+    def principal(self, certificate: bytes | None) -> Principal:
+        """Returns whom a certificate (DER) stands for. TlsError where no mapping rule fits its subject.
+
+        Where clients authenticate by SASL, the certificate says only that they may connect.
+        """
+        if certificate is None or self._protocol is SecurityProtocol.SASL_SSL:
+            return ANONYMOUS
+        return Principal(USER, mapped(subject_of(certificate), self._rules))
+
+
+def _seen(properties: Mapping[str, str]) -> tuple[dict[str, str], list[FileStamp | None]]:
+    return dict(properties), [_stamp(one) for one in files_of(properties)]
+
+
+def _stamp(path: str) -> FileStamp | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return FileStamp(found.st_ino, found.st_size, found.st_mtime_ns)
