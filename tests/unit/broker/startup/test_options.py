@@ -181,7 +181,6 @@ def test_listeners(options, lines, host, port, advertised):
             "listener.security.protocol.map=A:PLAINTEXT\nlisteners=PLAINTEXT://a:1,A://b:1",
             "two listeners have the port 1",
         ),
-        ("listeners=SASL_SSL://a:1", "listener SASL_SSL has the protocol SASL_SSL"),
         ("listener.security.protocol.map=A:TLS", "TLS is no security protocol"),
         ("listener.security.protocol.map=A", "expected NAME:PROTOCOL"),
         ("advertised.listeners=SSL://host:9093", "listeners has no listener SSL"),
