@@ -192,6 +192,14 @@ class PooledFileSystem:
         finally:
             self._leave(file)
 
+    def make_private(self, fd: int) -> None:
+        """Lets nobody but the file's owner open it."""
+        file = self._use(fd)
+        try:
+            self._fs.make_private(file.fd)
+        finally:
+            self._leave(file)
+
     def fsync(self, fd: int) -> None:
         """Syncs bytes and size; raises an error that the file met when its descriptor was taken away."""
         file = self._use(fd)

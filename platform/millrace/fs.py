@@ -74,6 +74,10 @@ class FileSystem(Protocol):
         """Yields the operating system's own descriptor, for `sendfile`; it is not closed within the context."""
         ...
 
+    def make_private(self, fd: int) -> None:
+        """Lets nobody but the file's owner open it from now on."""
+        ...
+
     def fsync(self, fd: int) -> None:
         """Blocks until the file's bytes and size are on the disk."""
         ...
@@ -172,6 +176,10 @@ class OsFileSystem:
         """Yields the descriptor itself."""
         return nullcontext(fd)
 
+    def make_private(self, fd: int) -> None:
+        """Sets the mode to 600."""
+        os.fchmod(fd, 0o600)
+
     def fsync(self, fd: int) -> None:
         """Syncs bytes and size."""
         os.fsync(fd)
@@ -224,13 +232,14 @@ class OsFileSystem:
         return os.path.lexists(path)
 
 
-def write_file_durably(fs: FileSystem, path: str, content: bytes) -> None:
+def write_file_durably(fs: FileSystem, path: str, content: bytes, *, is_secret: bool = False) -> None:
     """Replaces a small file so that a crash leaves either the old content or the new, never a mixture.
 
-    An OSError leaves the old content; what a full disk has taken of the new one is given back.
+    A secret can be read by its owner alone at every moment. An OSError leaves the old content; what a full disk has
+    taken of the new one is given back.
     """
     temporary = path + TEMPORARY_SUFFIX
-    _write_file(fs, temporary, content, sync=True)
+    _write_file(fs, temporary, content, sync=True, is_secret=is_secret)
     fs.rename(temporary, path)
     fs.fsync_dir(os.path.dirname(path) or ".")
 
@@ -249,10 +258,12 @@ def write_files_durably(fs: FileSystem, folder: str, contents: Mapping[str, byte
     fs.sync_tree(folder)
 
 
-def _write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool) -> None:
+def _write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool, is_secret: bool = False) -> None:
     fd = fs.open(path, create=True)
     try:
         fs.truncate(fd, 0)
+        if is_secret:
+            fs.make_private(fd)
         fs.pwritev(fd, [content], 0)
         if sync:
             fs.fsync(fd)

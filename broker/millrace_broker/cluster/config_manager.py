@@ -1,4 +1,4 @@
-"""Describes and changes the configuration of topics, brokers and groups while the broker runs.
+"""Describes and changes the configuration of topics, brokers, groups and clients while the broker runs.
 
 The store blocks, so it is called from a worker thread. When a change returns, this broker obeys it: the new
 configuration is in the view of its `MetadataCache`, which takes a view only after it has been acted upon.
@@ -155,6 +155,19 @@ class ConfigManager:
             before = self._metadata.view.group_configs.get(name, {})
             config = apply_operations(before, operations, GROUP_KEYS)
             await self._set_group(name, config, validate_only=validate_only)
+
+    async def change_client(
+        self, entity: str, change: Callable[[Properties], Properties], *, validate_only: bool
+    ) -> None:
+        """Gives a user, client or address the properties that `change` returns for those that it has.
+
+        `entity` is its key in `ClusterView.client_configs`.
+        """
+        async with self._changing:
+            config = change(self._metadata.view.client_configs.get(entity, {}))
+            if not validate_only:
+                await asyncio.to_thread(self._store.set_client_config, entity, config)
+                await self._until(lambda view: view.client_configs.get(entity, {}) == config, entity)
 
     def _topic_config(self, name: str) -> Mapping[str, str]:
         check_topic_name(name)

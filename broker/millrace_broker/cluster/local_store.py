@@ -7,8 +7,8 @@
 
 `leader_epochs` are those of the first partitions; the others have epoch 0. The file `latest_producer_id_block` beside
 it is the document of `producer_ids`. Each file is replaced as a whole, so a crash leaves it as it was before or after a
-change. The one broker leads every partition, whatever its id; `meta.properties` keeps the id
-(docs/formats/metadata.md).
+change. Once `metadata.json` has credentials of users, only its owner can read it. The one broker leads every
+partition, whatever its id; `meta.properties` keeps the id (docs/formats/metadata.md).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from uuid import UUID
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError
 from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace.security.sasl.scram import SCRAM_HASHES
 from millrace_broker.cluster.named_cluster import UNNAMED, NamedCluster
 from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.cluster.store import OnChange
@@ -249,11 +250,17 @@ class LocalStore:
         self._on_change(self.view())
 
     def _save(self) -> None:
-        write_file_durably(self._fs, self._path, json.dumps(self._document, indent=1).encode())
+        content = json.dumps(self._document, indent=1).encode()
+        write_file_durably(self._fs, self._path, content, is_secret=_has_secrets(self._document))
 
 
 def _new_document(cluster_id: str) -> Document:
     return {"version": FORMAT_VERSION, "cluster_id": cluster_id, "topics": {}}
+
+
+def _has_secrets(document: Document) -> bool:
+    """Returns whether a user has credentials, by which a password can be guessed."""
+    return any(not SCRAM_HASHES.keys().isdisjoint(config) for config in document.get("client_configs", {}).values())
 
 
 def _with(document: Document, field: str, value: object) -> Document:

@@ -238,6 +238,10 @@ class CrashFileSystem:
         """Raises OSError: the operating system knows no files in memory."""
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(fd))
 
+    def make_private(self, fd: int) -> None:
+        """Does nothing, as this disk has one owner."""
+        assert fd in self._files
+
     def fsync(self, fd: int) -> None:
         """Syncs bytes and size, but not the name."""
         self._before("fsync")

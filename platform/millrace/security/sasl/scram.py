@@ -21,6 +21,7 @@ from typing import NamedTuple
 from millrace.errors import UnacceptableCredentialError
 
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+SCRAM_TYPES = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # the numbers of the protocol (KIP-554)
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
 NONCE_CHARACTERS = 26

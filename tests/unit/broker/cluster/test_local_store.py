@@ -254,3 +254,14 @@ def test_leader_epochs_that_a_full_disk_does_not_take_count_and_are_stored_with_
     assert epochs(store, "a") == [3, 0]
     store.set_topic_config("a", {})
     assert epochs(started(fs.after_cut()), "a") == [3, 0]
+
+
+def test_credentials_of_users_can_be_read_by_their_owner_alone(tmp_path):
+    store = started(OsFileSystem(), tmp_path)
+    path = tmp_path / "metadata.json"
+    store.set_client_config("users/alice", {"producer_byte_rate": "1"})
+    assert path.stat().st_mode & 0o077
+    store.set_client_config("users/alice", {"SCRAM-SHA-256": "salt=..."})
+    assert path.stat().st_mode & 0o777 == 0o600
+    started(OsFileSystem(), tmp_path).create_topic(topic("t"))
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,65 @@
+"""AlterUserScramCredentials, version 0 (KIP-554). Each user succeeds or fails by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millrace.errors import ErrorCode, MillraceError
+from millrace.wire.api import ApiKey, VersionRange
+from millrace.wire.encoder import Parts
+from millrace.wire.messages import ALTER_USER_SCRAM_CREDENTIALS
+from millrace_broker.cluster.config_manager import ConfigManager
+from millrace_broker.handlers.answers import answer
+from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.security.authentication.credentials import user_entity
+from millrace_broker.security.authentication.scram_changes import Change, Deletion, Upsertion, altered, by_user
+
+if TYPE_CHECKING:
+    from millrace.wire.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponseFields,
+        AlterUserScramCredentialsResultFields,
+    )
+
+
+def handle(services: Services, request: Request) -> Reply:
+    """Alters the credentials of each user."""
+    message = ALTER_USER_SCRAM_CREDENTIALS.decode_request(request.version, request.body)
+    return asyncio.ensure_future(_answer(services, request.version, by_user(_changes(message))))
+
+
+async def _answer(services: Services, version: int, users: dict[str, list[Change]]) -> Parts:
+    results = [await _alter(services.configs, user, changes) for user, changes in users.items()]
+    fields: AlterUserScramCredentialsResponseFields = {"throttle_time": 0, "results": results}
+    return answer(services, ALTER_USER_SCRAM_CREDENTIALS, version, fields)
+
+
+async def _alter(configs: ConfigManager, user: str, changes: Sequence[Change]) -> AlterUserScramCredentialsResultFields:
+    code, text = ErrorCode.NONE, None
+    try:
+        if user:
+            await configs.change_client(user_entity(user), partial(altered, changes=changes), validate_only=False)
+        else:
+            altered({}, changes)  # which refuses it
+    except MillraceError as error:
+        code, text = error.code, str(error)
+    return {"user": user, "error_code": code, "error_message": text}
+
+
+def _changes(message: AlterUserScramCredentialsRequest) -> list[Change]:
+    deletions = [Deletion(one.name, one.mechanism) for one in message.deletions]
+    upsertions = [
+        Upsertion(one.name, one.mechanism, one.iterations, one.salt, one.salted_password) for one in message.upsertions
+    ]
+    return [*deletions, *upsertions]
+
+
+API = Api(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    VersionRange(0, 0),
+    handle,
+    refuses="fewer than 4096 iterations or more than 16384, and users without a name (UNACCEPTABLE_CREDENTIAL)",
+)
