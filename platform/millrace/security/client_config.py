@@ -1,0 +1,87 @@
+"""Where a client's security is written down, and how its parts are put together; the later wins.
+
+    a file           a path, or `env:NAME` for an environment variable that holds such a file's text
+    the environment  MILLRACE_SECURITY_PROTOCOL, MILLRACE_SASL_…, MILLRACE_SSL_…: the property's name, `_` for `.`
+    options          properties given by a program
+
+A path or the name of a variable may be shown, sent and stored; what is written there is read where it is used, and
+never travels. The format is that of Java's properties, as Kafka's own tools take it by `--command-config`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import javaproperties
+
+from millrace.config import read_properties
+from millrace.errors import InvalidConfigError
+from millrace.security.client_properties import PREFIXES, is_of_security
+from millrace.security.client_security import ClientSecurity
+
+VARIABLE = "MILLRACE_CLIENT_CONFIG"
+ENV = "env:"
+VARIABLE_PREFIX = "MILLRACE_"
+
+
+def read_client_security(
+    client_config: str | None,
+    options: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> ClientSecurity:
+    """Returns the security that file, environment and options ask for together; InvalidConfigError names the place.
+
+    Args:
+        client_config: the path of a file, or `env:NAME`; None or "" for the file that MILLRACE_CLIENT_CONFIG names.
+        options: properties that win over all others; other properties than those of security are left alone.
+        environment: the variables.
+    """
+    properties: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    for found in (
+        _of_file(client_config or environment.get(VARIABLE), environment),
+        _of_environment(environment),
+        {name: (value, "an option") for name, value in (options or {}).items() if is_of_security(name)},
+    ):
+        properties.update({name: value for name, (value, _) in found.items()})
+        origins.update({name: place for name, (_, place) in found.items()})
+    return ClientSecurity.from_properties(properties, origins=origins) if properties else ClientSecurity.PLAINTEXT
+
+
+def properties_of_file(client_config: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the properties of security in a file, as they are written."""
+    return {name: value for name, (value, _) in _of_file(client_config, environment).items()}
+
+
+def _of_file(client_config: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    if not client_config:
+        return {}
+    if client_config.startswith(ENV):
+        return _of_variable(client_config.removeprefix(ENV), environment)
+    found = read_properties(Path(client_config))
+    return {
+        name: (given.value, f"{client_config}, line {given.line}")
+        for name, given in found.items()
+        if is_of_security(name)
+    }
+
+
+def _of_variable(name: str, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    if name not in environment:
+        raise InvalidConfigError(f"{ENV}{name}: there is no environment variable {name}")
+    try:
+        found = javaproperties.loads(environment[name])
+    except ValueError:
+        raise InvalidConfigError(f"{ENV}{name}: the variable does not hold properties, NAME=VALUE a line") from None
+    return {one: (value, f"{ENV}{name}") for one, value in found.items() if is_of_security(one)}
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    found = {}
+    for variable, value in environment.items():
+        name = variable.removeprefix(VARIABLE_PREFIX).lower().replace("_", ".")
+        if variable.startswith(VARIABLE_PREFIX) and name.startswith(PREFIXES):
+            found[name] = (value, f"the environment variable {variable}")
+    return found
