@@ -32,6 +32,7 @@ from millrace.errors import (
     MillraceError,
     UnknownTopicError,
 )
+from millrace.security.client_security import ClientSecurity
 from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.messages import FIND_COORDINATOR, METADATA
 
@@ -56,14 +57,22 @@ class Cluster:
         client_id: what the brokers' logs and quotas call this client.
         timeout_s: for a connection, and for an answer; once it has passed, no new attempt is made at a request.
         clock: the machine's unless given.
+        security: of each connection; none unless given.
     """
 
     def __init__(
-        self, bootstrap: str, *, client_id: str = "millrace", timeout_s: float = 30.0, clock: Clock | None = None
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "millrace",
+        timeout_s: float = 30.0,
+        clock: Clock | None = None,
+        security: ClientSecurity = ClientSecurity.PLAINTEXT,
     ) -> None:
         self.timeout_s = timeout_s
         self.clock = clock or SystemClock()
         self._client_id = client_id
+        self._security = security
         self._bootstrap = parse_addresses(bootstrap)
         self._brokers: tuple[Address, ...] = ()
         self._leaders: dict[tuple[str, int], Address] = {}
@@ -267,7 +276,13 @@ class Cluster:
         if connection is None or not connection.is_usable:
             if connection is not None:
                 connection.close()
-            connection = Connection(address, client_id=self._client_id, timeout_s=self.timeout_s, clock=self.clock)
+            connection = Connection(
+                address,
+                client_id=self._client_id,
+                timeout_s=self.timeout_s,
+                clock=self.clock,
+                security=self._security,
+            )
         self._connections[address] = connection
         return connection
 

@@ -1,6 +1,8 @@
 """One blocking TCP connection to one broker: requests go out, their answers come back in the same order.
 
-    connect ──► ApiVersions v3 ──(UNSUPPORTED_VERSION: v0 again, KIP-511)──► the broker's ranges of versions
+    connect ──► TLS, where `security.protocol` asks for it; the broker's name is checked
+            ──► ApiVersions v3 ──(UNSUPPORTED_VERSION: v0 again, KIP-511)──► the broker's ranges of versions
+            ──► authentication by SASL, and again before the session's lifetime ends (`client.authentication`)
     request ──► the highest version that both sides know
     begin, begin, … finish, finish, … ──► the same, with one round trip for all
 
@@ -18,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NamedTuple, Never, Self
 
 from millrace.addresses import Address
+from millrace.client.authentication import authentication
 from millrace.clock import Clock
 from millrace.errors import (
     AnswerLostError,
@@ -27,6 +30,8 @@ from millrace.errors import (
     MalformedRequestError,
     UnsupportedVersionError,
 )
+from millrace.security.client_security import ClientSecurity
+from millrace.security_errors import TlsError
 from millrace.version import __version__
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.api_messages import ApiMessages, Called, Message, MessageFields
@@ -52,6 +57,7 @@ CLIENT_VERSIONS = {
     ApiKey.FIND_COORDINATOR: VersionRange(0, 3),
     ApiKey.DESCRIBE_GROUPS: VersionRange(0, 5),
     ApiKey.LIST_GROUPS: VersionRange(0, 5),
+    ApiKey.SASL_HANDSHAKE: VersionRange(1, 1),  # from here on what follows has headers
     ApiKey.API_VERSIONS: VersionRange(0, 3),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 5),
@@ -62,6 +68,7 @@ CLIENT_VERSIONS = {
     ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 4),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
+    ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 0),  # the next one only adds a restriction
@@ -71,6 +78,7 @@ CLIENT_VERSIONS = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
 }
 MAX_RESPONSE_BYTES = 1 << 30
+TLS_ALERT = 0x1503  # how the answer of a TLS server to plain bytes begins
 CLIENT_SOFTWARE: ApiVersionsRequestFields = {"client_software_name": "millrace", "client_software_version": __version__}
 
 
@@ -83,7 +91,10 @@ class Unanswered(NamedTuple, Generic[Message]):
 
 
 class Connection:
-    """A connection, made at once; BrokerUnreachableError where nothing answers within `timeout_s`."""
+    """A connection, made at once; BrokerUnreachableError where nothing answers within `timeout_s`.
+
+    TlsError and SaslAuthenticationError where one of both sides does not prove who it is.
+    """
 
     def __init__(
         self,
@@ -93,16 +104,22 @@ class Connection:
         timeout_s: float,
         clock: Clock,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
+        security: ClientSecurity = ClientSecurity.PLAINTEXT,
     ) -> None:
         self.address = address
+        self._security = security
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._now_s = clock.monotonic_s
         self._max_response_bytes = max_response_bytes
         self._correlation_id = 0
+        self._unanswered = 0
+        self._authenticate_at_s: float | None = None
         self._socket = self._connect()
         try:
             self._broker_versions = self._negotiate()
+            if security.protocol.uses_sasl:
+                self._authenticate()
         except AnswerLostError as error:
             raise BrokerUnreachableError(str(error)) from error
         except BaseException:
@@ -155,11 +172,13 @@ class Connection:
         """
         version = self.version(api.key)
         self._send(api, version, fields)
+        self._unanswered += 1
         return Unanswered(api, version, self._correlation_id)
 
     def finish(self, sent: Unanswered[Message], wait_s: float = 0.0) -> Message:
         """Returns the decoded answer, in the order in which messages were sent; raises what `request` raises."""
         body = self._receive(sent.api.key, sent.version, sent.correlation_id, wait_s)
+        self._unanswered -= 1
         try:
             return sent.api.decode_response(sent.version, body)
         except MalformedRequestError:
@@ -183,11 +202,15 @@ class Connection:
         """Sends a message that has no answer: Produce with acks=0."""
         self._send(api, self.version(api.key), fields)
 
-    def detach(self) -> socket.socket:
-        """Returns the socket, made non-blocking, for several requests in flight; this connection is closed then."""
-        detached = socket.socket(fileno=self._socket.detach())
-        detached.setblocking(False)
-        return detached
+    @property
+    def authenticate_at_s(self) -> float | None:
+        """When to authenticate again, by the monotonic clock; None for never."""
+        return self._authenticate_at_s
+
+    def hand_over(self) -> socket.socket:
+        """Returns the socket, made non-blocking, for several requests in flight; this connection is not used again."""
+        self._socket.setblocking(False)
+        return self._socket
 
     def close(self) -> None:
         """Closes the socket; does nothing if it is closed."""
@@ -199,7 +222,13 @@ class Connection:
         except OSError as error:
             raise BrokerUnreachableError(f"no broker answers at {self.address}: {error.strerror or error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connected
+        try:
+            return self._security.secure(connected, self.address.host)
+        except OSError as error:
+            connected.close()
+            raise BrokerUnreachableError(
+                f"no broker speaks TLS at {self.address}: {error.strerror or error}"
+            ) from error
 
     def _negotiate(self) -> dict[int, VersionRange]:
         for version in (CLIENT_VERSIONS[ApiKey.API_VERSIONS].maximum, 0):
@@ -211,10 +240,24 @@ class Connection:
                 return {one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys}
         raise UnsupportedVersionError(f"the broker at {self.address} serves no version of API_VERSIONS known here")
 
+    def _authenticate(self) -> None:
+        self._authenticate_at_s = None
+        steps = authentication(self._security.new_mechanism(), f"the broker at {self.address}")
+        ask = next(steps)
+        while True:
+            try:
+                ask = steps.send(self.request(*ask))
+            except StopIteration as done:
+                if done.value is not None:
+                    self._authenticate_at_s = self._now_s() + done.value
+                return
+
     def _send(self, api: Called[MessageFields, object], version: int, fields: MessageFields) -> None:
         self._send_encoded(api.key, version, api.encode_request(version, fields))
 
     def _send_encoded(self, api_key: ApiKey, version: int, message: bytes) -> None:
+        if self._authenticate_at_s is not None and not self._unanswered and self._now_s() >= self._authenticate_at_s:
+            self._authenticate()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, version, self._correlation_id, self._client_id)
         frame = framed(header, message)
@@ -223,7 +266,7 @@ class Connection:
             self._socket.sendall(frame)
         except OSError as error:
             self.close()
-            raise AnswerLostError(
+            raise self._security.explained(error, str(self.address)) or AnswerLostError(
                 f"the broker at {self.address} closed the connection during a request: {error}"
             ) from error
 
@@ -233,7 +276,9 @@ class Connection:
             frame = self._receive_frame(correlation_id, self._now_s() + self._timeout_s + wait_s)
         except OSError as error:
             self.close()
-            raise AnswerLostError(f"the broker at {self.address} did not answer: {error}") from error
+            raise self._security.explained(error, str(self.address)) or AnswerLostError(
+                f"the broker at {self.address} did not answer: {error}"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -242,6 +287,8 @@ class Connection:
 
     def _receive_frame(self, asked: int, deadline: float) -> memoryview:
         (size,) = INT32.unpack(self._receive_exactly(SIZE_BYTES, deadline))
+        if size >> 16 == TLS_ALERT:
+            raise TlsError(f"the broker at {self.address} speaks TLS there: security.protocol is to be SSL or SASL_SSL")
         if not INT32.size <= size <= self._max_response_bytes:
             raise ClientError(
                 f"the broker at {self.address} answers {size} bytes; the limit is {self._max_response_bytes}"

@@ -23,6 +23,7 @@ from millrace.config import MAX_INT
 from millrace.errors import ClientError, InvalidRequestError, MillraceError, RecordTooLargeError
 from millrace.records.batch import NO_OFFSET
 from millrace.records.record import Record
+from millrace.security.client_security import ClientSecurity
 from millrace.wire.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
@@ -72,14 +73,14 @@ class FetchRequest(NamedTuple):
 
 
 class SimpleConsumer:
-    """Reads from the leaders of a cluster, which is given as such or as `HOST:PORT[,HOST:PORT…]`.
+    """Reads from the leaders of a cluster, which is given as such or as `HOST:PORT[,HOST:PORT…]` and its security.
 
     Every call may raise UnknownTopicError, BrokerError or BrokerUnreachableError after the cluster's retries.
     """
 
-    def __init__(self, cluster: Cluster | str) -> None:
+    def __init__(self, cluster: Cluster | str, *, security: ClientSecurity = ClientSecurity.PLAINTEXT) -> None:
         self._owns_cluster = isinstance(cluster, str)
-        self._cluster = Cluster(cluster) if isinstance(cluster, str) else cluster
+        self._cluster = Cluster(cluster, security=security) if isinstance(cluster, str) else cluster
 
     def __enter__(self) -> Self:
         return self

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from millrace.client.fetched import IsolationLevel
 from millrace.config import MAX_INT, ConfigTable, build, declared_keys, setting, under_one_name
 from millrace.errors import InvalidConfigError
+from millrace.security.client_properties import is_of_security
+from millrace.security.client_security import ClientSecurity
 
 GROUP_ID_PATTERN = "[a-zA-Z0-9._-]*"
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
@@ -19,8 +21,8 @@ READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
-    """Typed settings; `from_properties` reads them."""
+class ConsumerProperties:
+    """Typed values of the consumer's own properties."""
 
     group_id: str = setting("", "The group whose members share the partitions. Required.", pattern=GROUP_ID_PATTERN)
     consumer_id: str = setting(
@@ -72,16 +74,6 @@ class ConsumerConfig:
     )
     offsets_commit_max_retries: int = setting(5, "Further attempts at a commit.", minimum=0, maximum=100)
 
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Returns the settings; InvalidConfigError names what is unknown, missing, contradictory or out of range."""
-        texts = under_one_name(properties.items(), SYNONYMS)
-        values = TABLE.parse(texts)
-        for name in ("group.id", "zookeeper.connect"):
-            if not values.get(name):
-                raise InvalidConfigError(f"{name} is required")
-        return build(cls, values)
-
     @property
     def isolation(self) -> IsolationLevel:
         """`isolation.level` as fetches ask for it."""
@@ -98,4 +90,22 @@ class ConsumerConfig:
         return self.offsets_storage == KAFKA
 
 
-TABLE = ConfigTable(declared_keys(ConsumerConfig))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ConsumerProperties):
+    """These and the security of connections to brokers; `from_properties` reads them."""
+
+    security: ClientSecurity = ClientSecurity.PLAINTEXT
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Returns the settings; InvalidConfigError names what is unknown, missing, contradictory or out of range."""
+        security = ClientSecurity.from_properties(properties)
+        texts = under_one_name(properties.items(), SYNONYMS)
+        values = TABLE.parse({name: text for name, text in texts.items() if not is_of_security(name)})
+        for name in ("group.id", "zookeeper.connect"):
+            if not values.get(name):
+                raise InvalidConfigError(f"{name} is required")
+        return replace(build(cls, values), security=security)
+
+
+TABLE = ConfigTable(declared_keys(ConsumerProperties))

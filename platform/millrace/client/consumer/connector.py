@@ -316,13 +316,16 @@ class _Consumer(Consumption):
     def _cluster(self) -> Cluster:
         config = self._config
         return Cluster(
-            self._brokers(), client_id=config.client_id or config.group_id, timeout_s=config.socket_timeout_ms / 1000
+            self._brokers(),
+            client_id=config.client_id or config.group_id,
+            timeout_s=config.socket_timeout_ms / 1000,
+            security=config.security,
         )
 
     def _brokers(self) -> str:
         """Returns the brokers that ZooKeeper names; those of the last time while it can't be asked."""
         try:
-            self._bootstrap = read_bootstrap(self.member.session)
+            self._bootstrap = read_bootstrap(self.member.session, self._config.security.protocol)
         except ZooKeeperError:
             if not self._bootstrap:
                 raise

@@ -119,6 +119,7 @@ class Fetchers:
                 client_id=self._config.client_id or self._config.group_id,
                 timeout_s=self._config.socket_timeout_ms / 1000,
                 clock=self.clock,
+                security=self._config.security,
             ) as cluster:
                 metadata = cluster.metadata(sorted({feed.partition.topic for feed in feeds}))
                 return {feed for feed in feeds if not self._place(cluster, metadata, feed)}
@@ -174,6 +175,7 @@ class _Fetcher:
                 client_id=self._config.client_id or self._config.group_id,
                 timeout_s=self._config.socket_timeout_ms / 1000,
                 clock=self._owner.clock,
+                security=self._config.security,
             ) as connection:
                 while feeds := self._ready():
                     self._fetch(connection, feeds)

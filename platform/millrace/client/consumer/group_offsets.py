@@ -28,6 +28,7 @@ from millrace.client.consumer.offsets import (
 from millrace.client.groups import GroupDescription, Groups
 from millrace.clock import Clock, SystemClock
 from millrace.errors import BrokerError, ErrorCode, InvalidConfigError
+from millrace.security.client_security import ClientSecurity
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
 
@@ -50,13 +51,21 @@ class GroupOffsets:
 
     Args:
         zookeeper: needed for offsets that lie there; without it members that register there are not seen.
+        security: of the connections to the brokers at `bootstrap`.
     """
 
-    def __init__(self, group_id: str, *, zookeeper: str | None, bootstrap: str) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        zookeeper: str | None,
+        bootstrap: str,
+        security: ClientSecurity = ClientSecurity.PLAINTEXT,
+    ) -> None:
         if zookeeper:
             check_names(group_id)
         self._group_id = group_id
-        self._cluster = Cluster(bootstrap)
+        self._cluster = Cluster(bootstrap, security=security)
         self._groups = Groups(self._cluster)
         self._session = open_session(zookeeper) if zookeeper else None
 

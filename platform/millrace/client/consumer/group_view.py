@@ -8,6 +8,7 @@ from millrace.client.consumer.assignment import STRATEGIES, Assignment
 from millrace.client.consumer.config import ConsumerConfig
 from millrace.client.consumer.registration import Registration, decode_registration
 from millrace.errors import ClusterError, ZooKeeperError
+from millrace.security.protocols import SecurityProtocol
 from millrace.zk import paths
 from millrace.zk.brokers import read_brokers
 from millrace.zk.codec import decode_topic
@@ -33,9 +34,9 @@ def read_assignment(session: ZooKeeperSession, config: ConsumerConfig) -> Assign
     return STRATEGIES[config.partition_assignment_strategy](subscriptions, brokers)
 
 
-def read_bootstrap(session: ZooKeeperSession) -> str:
-    """Returns the addresses of the live brokers with commas between; ClusterError where there is none."""
-    brokers = read_brokers(session)
+def read_bootstrap(session: ZooKeeperSession, protocol: SecurityProtocol) -> str:
+    """Returns where the live brokers listen for the protocol, with commas between; ClusterError where none does."""
+    brokers = read_brokers(session, security_protocol=protocol.name)
     if not brokers:
         raise ClusterError("no broker is registered in ZooKeeper")
     return ",".join(map(str, brokers))

@@ -14,18 +14,29 @@ from collections.abc import Callable
 
 from millrace.clock import Clock
 from millrace.errors import BrokerUnreachableError
+from millrace.security.protocols import SecurityProtocol
 from millrace.zk import paths
 from millrace.zk.brokers import read_brokers
 from millrace.zk.session import ZooKeeperSession
 
 
 class BrokerWatch:
-    """Knows the live brokers; `on_change(bootstrap)` is called on the session's thread after every change."""
+    """Knows where the live brokers listen for a security protocol.
+
+    `on_change(bootstrap)` is called on the session's thread after every change.
+    """
 
     def __init__(
-        self, connect: str, *, session_timeout_ms: int, on_change: Callable[[str], None], clock: Clock
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int,
+        on_change: Callable[[str], None],
+        clock: Clock,
+        protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
     ) -> None:
         self._on_change = on_change
+        self._protocol = protocol
         self._bootstrap = ""
         self._session = ZooKeeperSession(
             connect,
@@ -59,7 +70,7 @@ class BrokerWatch:
 
     def _read(self) -> str:
         """Reads, and watches, brokers, topics and assignments; returns the brokers' addresses."""
-        brokers = read_brokers(self._session, watch=True)
+        brokers = read_brokers(self._session, watch=True, security_protocol=self._protocol.name)
         topics = self._session.children(paths.TOPICS, watch=True)
         self._session.get_many([paths.topic(name) for name in topics], watch=True)
         return ",".join(map(str, brokers))

@@ -1,27 +1,35 @@
 """A connection to one broker with several requests in flight; nothing here waits.
 
-    post ──► what waits to be written ──writable──► socket ──readable──► frames ──► the answer's own handler
+    post ──► what waits to be written ──writable──► channel ──readable──► frames ──► the answer's own handler
 
-Connecting, and the negotiation of versions, wait up to `request.timeout.ms`: `client.connection` does them.
+Connecting, TLS, the negotiation of versions and authentication wait up to `request.timeout.ms`: `client.connection`
+does them. A link whose session is about to end (KIP-368) takes no more requests; once all are answered, another
+connection takes its place.
 """
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from millrace.addresses import Address
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
+from millrace.client.producer.channel import Channel, PlainChannel, TlsChannel
 from millrace.clock import Clock
 from millrace.errors import AnswerLostError, UnsupportedCodecError
 from millrace.records.compression import Codec
+from millrace.security.client_security import ClientSecurity
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import milliseconds
 from millrace.wire.header import encode_request_header
 from millrace.wire.messages import PRODUCE
+
+if TYPE_CHECKING:
+    import ssl
 
 Context = TypeVar("Context")
 LAST_INFLEXIBLE_PRODUCE = 8
@@ -32,7 +40,6 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 PARTITION_HEAD = struct.Struct(">ii")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-RECEIVE_BYTES = 64 << 10
 SEND_PARTS = 64
 
 
@@ -61,21 +68,41 @@ class Link(Generic[Context]):
     After AnswerLostError it can't be used any more.
     """
 
-    def __init__(self, address: Address, *, client_id: str, timeout_s: float, clock: Clock) -> None:
+    def __init__(
+        self, address: Address, *, client_id: str, timeout_s: float, clock: Clock, security: ClientSecurity
+    ) -> None:
         self.address = address
-        self._connection = Connection(address, client_id=client_id, timeout_s=timeout_s, clock=clock)
+        connection = Connection(address, client_id=client_id, timeout_s=timeout_s, clock=clock, security=security)
         self._client_id = client_id
-        self.produce_version = min(self._connection.version(ApiKey.PRODUCE), LAST_INFLEXIBLE_PRODUCE)
-        self.socket = self._connection.detach()
+        self._security = security
+        self._ends_at_s = connection.authenticate_at_s
+        self.produce_version = min(connection.version(ApiKey.PRODUCE), LAST_INFLEXIBLE_PRODUCE)
+        self.socket = connection.hand_over()
+        self._joins = security.context is not None
+        self._channel: Channel = _channel(self.socket, security)
         self.waiting: deque[Waiting[Context]] = deque()
         self._correlation_id = 1 << 20
         self._unwritten: deque[memoryview] = deque()
         self._received = bytearray()
 
     @property
-    def wants_to_write(self) -> bool:
-        """Whether bytes wait for room in the socket."""
+    def events(self) -> int:
+        """What the selector is to look for."""
+        return self._channel.waits(has_unsent=self.has_unwritten)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether bytes wait for room in the channel."""
         return bool(self._unwritten)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all was written and answered."""
+        return not self.waiting and not self._unwritten
+
+    def is_ending(self, now_s: float) -> bool:
+        """Returns whether the session is about to end, so that nothing more is to be posted here."""
+        return self._ends_at_s is not None and now_s >= self._ends_at_s
 
     def check_codec(self, codec: Codec) -> None:
         """Raises UnsupportedCodecError for a codec that this broker is too old for."""
@@ -90,35 +117,44 @@ class Link(Generic[Context]):
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(ApiKey.PRODUCE, self.produce_version, self._correlation_id, self._client_id)
         parts = [header, encode_produce_head(acks, timeout_ms, batches), *encode_topics(batches)]
-        self._unwritten.append(memoryview(INT32.pack(sum(map(len, parts))) + b"".join(parts[:2])))
-        self._unwritten.extend(map(memoryview, parts[2:]))
+        head = INT32.pack(sum(map(len, parts)))
+        if self._joins:
+            self._unwritten.append(memoryview(b"".join((head, *parts))))
+        else:
+            self._unwritten.append(memoryview(head + b"".join(parts[:2])))
+            self._unwritten.extend(map(memoryview, parts[2:]))
         if acks:
             self.waiting.append(Waiting(self._correlation_id, deadline_s, context))
         self.write()
 
     def write(self) -> None:
-        """Writes what the socket takes."""
+        """Writes what the channel takes."""
         unwritten = self._unwritten
         while unwritten:
             try:
-                sent = self.socket.sendmsg([unwritten[index] for index in range(min(len(unwritten), SEND_PARTS))])
-            except (BlockingIOError, InterruptedError):
-                return
+                sent = self._channel.send([unwritten[index] for index in range(min(len(unwritten), SEND_PARTS))])
             except OSError as error:
-                raise AnswerLostError(f"the broker at {self.address} broke off: {error}") from error
+                raise AnswerLostError(f"the broker at {self.address} broke off: {self._reason(error)}") from error
+            if not sent:
+                return
             while unwritten and sent >= len(unwritten[0]):
                 sent -= len(unwritten.popleft())
             if sent:
                 unwritten[0] = unwritten[0][sent:]
 
-    def read(self) -> list[tuple[Context, list[Produced]]]:
-        """Returns the answers that have come."""
+    def advance(self, events: int) -> list[tuple[Context, list[Produced]]]:
+        """Goes on after the selector has seen events, and returns the answers that have come."""
+        if self._unwritten:
+            self.write()
+        return self._read() if events & self._channel.receive_waits_for else []
+
+    def _read(self) -> list[tuple[Context, list[Produced]]]:
         try:
-            chunk = self.socket.recv(RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return []
+            chunk = self._channel.receive()
         except OSError as error:
-            raise AnswerLostError(f"the broker at {self.address} did not answer: {error}") from error
+            raise AnswerLostError(f"the broker at {self.address} did not answer: {self._reason(error)}") from error
+        if chunk is None:
+            return []
         if not chunk:
             raise AnswerLostError(f"the broker at {self.address} closed the connection")
         self._received += chunk
@@ -127,6 +163,9 @@ class Link(Generic[Context]):
     def close(self) -> None:
         """Closes the socket."""
         self.socket.close()
+
+    def _reason(self, error: OSError) -> Exception:
+        return self._security.explained(error, str(self.address)) or error
 
     def _answers(self) -> list[tuple[Context, list[Produced]]]:
         answers = []
@@ -157,6 +196,10 @@ class Link(Generic[Context]):
             for topic in message.responses
             for one in topic.partition_responses
         ]  # fmt: skip
+
+
+def _channel(connected: socket.socket, security: ClientSecurity) -> Channel:
+    return PlainChannel(connected) if security.context is None else TlsChannel(cast("ssl.SSLSocket", connected))
 
 
 def _milliseconds(time: datetime | None) -> int:

@@ -235,6 +235,7 @@ class Producer:
             session_timeout_ms=settings.zk_sessiontimeout_ms,
             on_change=self._brokers_changed,
             clock=self._clock,
+            protocol=settings.security.protocol,
         )
 
     def _brokers_changed(self, bootstrap: str) -> None:

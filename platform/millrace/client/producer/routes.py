@@ -106,6 +106,7 @@ class Routes:
             client_id=self._settings.client_id,
             timeout_s=self._settings.request_timeout_ms / 1000,
             clock=self._clock,
+            security=self._settings.security,
         )
 
     def _learn(self, metadata: ClusterMetadata, topics: tuple[str, ...], *, must_be_there: bool = True) -> None:

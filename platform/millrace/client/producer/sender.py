@@ -40,6 +40,7 @@ from millrace.errors import (
     UnsupportedCodecError,
     UnsupportedVersionError,
 )
+from millrace.security_errors import SecurityError
 from millrace.wire.messages import INIT_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -149,12 +150,9 @@ class Sender:
                 continue
             link: Link[Posted] = key.data
             try:
-                if events & selectors.EVENT_WRITE:
-                    link.write()
-                    self._watch(link)
-                if events & selectors.EVENT_READ:
-                    for posted, answers in link.read():
-                        self._answered(posted, answers)
+                for posted, answers in link.advance(events):
+                    self._answered(posted, answers)
+                self._watch(link)
             except (AnswerLostError, MalformedRequestError) as error:
                 self._lose(link, error)
         now_s = self._now_s()
@@ -229,15 +227,17 @@ class Sender:
     def _send_to(self, address: Address, queues: list[PartitionQueue]) -> None:
         try:
             identity = self._identity or self._new_identity()
-            link = self._links.get(address) or self._new_link(address)
+            link = self._link_to(address)
             link.check_codec(self._settings.codec)
-        except (UnsupportedCodecError, UnsupportedVersionError) as error:  # waiting does not mend that
+        except (UnsupportedCodecError, UnsupportedVersionError, SecurityError) as error:  # waiting does not mend that
             self._refuse(queues, error)
             return
         except MillraceError as error:
             self._hold_back(queues, error)
             return
-        while queues and len(link.waiting) < self._settings.max_in_flight and not link.wants_to_write:
+        if link.is_ending(self._now_s()):
+            return  # what is on its way is answered first; that answer wakes this thread
+        while queues and len(link.waiting) < self._settings.max_in_flight and not link.has_unwritten:
             posted = self._take(queues, identity)
             try:
                 self._post(link, posted)
@@ -387,9 +387,21 @@ class Sender:
                 batch.may_be_appended = True
                 self._again(queue, batch, error)
 
+    def _link_to(self, address: Address) -> Link[Posted]:
+        link = self._links.get(address)
+        if link is not None and link.is_ending(self._now_s()) and link.is_idle:
+            self._forget(link)
+            link = None
+        return link or self._new_link(address)
+
     def _new_link(self, address: Address) -> Link[Posted]:
-        timeout_s = self._settings.request_timeout_ms / 1000
-        link: Link[Posted] = Link(address, client_id=self._settings.client_id, timeout_s=timeout_s, clock=self._clock)
+        link: Link[Posted] = Link(
+            address,
+            client_id=self._settings.client_id,
+            timeout_s=self._settings.request_timeout_ms / 1000,
+            clock=self._clock,
+            security=self._settings.security,
+        )
         self._links[address] = link
         self._selector.register(link.socket, selectors.EVENT_READ, link)
         return link
@@ -401,7 +413,7 @@ class Sender:
             link.close()
 
     def _watch(self, link: Link[Posted]) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_to_write else 0)
+        events = link.events
         if self._links.get(link.address) is link and self._selector.get_key(link.socket).events != events:
             self._selector.modify(link.socket, events, link)
 

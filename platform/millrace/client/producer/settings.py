@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millrace.config import ConfigTable, build, declared_keys, setting, under_one_name, value_text
 from millrace.errors import InvalidConfigError
 from millrace.records.compression import Codec
+from millrace.security.client_properties import is_of_security
+from millrace.security.client_security import ClientSecurity
 
 SYNONYMS = {
     "bootstrap.servers": "broker.list",
@@ -38,8 +40,8 @@ MAX_IN_FLIGHT_IDEMPOTENT = 5  # a broker remembers the last five batches of a pr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
-    """Typed values of the properties; `docs/clients.md` lists them."""
+class ProducerProperties:
+    """Typed values of the producer's own properties; `docs/clients.md` lists them."""
 
     broker_list: str = setting("", "HOST:PORT of brokers, with commas between")
     zk_connect: str = setting("", "HOST:PORT[/chroot] of ZooKeeper, to find the brokers by")
@@ -80,7 +82,14 @@ class ProducerSettings:
         return self.producer_type == "sync"
 
 
-TABLE = ConfigTable(declared_keys(ProducerSettings))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ProducerProperties):
+    """These and the security of connections, of `security.protocol`, `ssl.*` and `sasl.*`."""
+
+    security: ClientSecurity = ClientSecurity.PLAINTEXT
+
+
+TABLE = ConfigTable(declared_keys(ProducerProperties))
 
 
 def parse_settings(
@@ -91,8 +100,10 @@ def parse_settings(
     given = under_one_name(dotted, SYNONYMS)
     plugins = {name: _plugin(name, given.pop(name)) for name in PLUGINS & given.keys()}
     texts = {name: value if isinstance(value, str) else value_text(value) for name, value in given.items()}
+    security = ClientSecurity.from_properties(texts)
+    texts = {name: text for name, text in texts.items() if not is_of_security(name)}
     texts = {name: text.lower() if name in {"compression.codec", "acks"} else text for name, text in texts.items()}
-    settings = build(ProducerSettings, TABLE.parse(texts))
+    settings = replace(build(ProducerSettings, TABLE.parse(texts)), security=security)
     _check(settings, given)
     return settings, plugins
 
