@@ -29,7 +29,7 @@ from millrace.errors import SetupError
 from millrace.java import class_archive_flags, find_java
 from millrace.lifeline import cut_lifeline, with_lifeline
 from millrace.ports import LOOPBACK, free_port
-from millrace.testing.kafka_settings import beside_kraft, with_kraft, with_zookeeper
+from millrace.testing.kafka_settings import beside_kraft, with_kraft, with_listeners, with_zookeeper
 
 PEERS = ".peers"
 STARTED = ("[KafkaServer id={}] started", "[KafkaRaftServer nodeId={}] Kafka Server started")
@@ -106,9 +106,15 @@ class KafkaBroker:
         data_dir: The folder of the logs. It is created if necessary, and kept at the end.
         zookeeper: `HOST:PORT[/chroot]` (3.x only); without it the broker is its own controller (KRaft).
         beside: A broker that is its own controller, and this one's, too.
+        listeners: Further listeners on free ports, beside the one in plain text: security protocols by name.
+        users: Passwords of users who log in by SCRAM-SHA-512.
         listen: `HOST:PORT`; a free port of the loopback interface by default.
         properties: Broker properties, above those of `kafka_settings`.
         broker_id: The broker's id in the cluster.
+
+    Attributes:
+        bootstrap: `HOST:PORT` of the listener in plain text.
+        addresses: `HOST:PORT` of the further listeners, by name.
 
     Raises:
         SetupError: Kafka does not start; the message has the end of its log.
@@ -124,6 +130,8 @@ class KafkaBroker:
         broker_id: int = 1,
         beside: Self | None = None,
         listen: str | None = None,
+        listeners: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.bootstrap = listen or _free_address()
@@ -137,10 +145,14 @@ class KafkaBroker:
         else:
             coordinated = with_kraft(*place, _free_address())
         self._needs_format = zookeeper is None
-        self._properties = coordinated | dict(properties or {})
+        self.addresses = {name: _free_address() for name in listeners or {}}
+        self._properties = with_listeners(coordinated, listeners or {}, self.addresses) | dict(properties or {})
+        self._users = dict(users or {})
         self._log_file = self.data_dir.parent / f"{self.data_dir.name}.kafka.log"
         self._process: subprocess.Popen[bytes]
         self.start()
+        if zookeeper:
+            self._add_users()
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +178,8 @@ class KafkaBroker:
         settings = self.data_dir.parent / f"{self.data_dir.name}.properties"
         settings.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()), encoding="utf-8")
         if self._needs_format and not (self.data_dir / "meta.properties").exists():
-            self._kafka.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings))
+            users = [part for user in self._users.items() for part in ("--add-scram", _scram(*user))]
+            self._kafka.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings), *users)
         command = self._kafka.command("kafka.Kafka", str(settings), flags=LOG_FLAGS)
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
@@ -193,6 +206,14 @@ class KafkaBroker:
     def read_log(self) -> str:
         """Returns everything that the broker has printed since its last start."""
         return self._log_file.read_text(errors="replace")
+
+    def _add_users(self) -> None:
+        for name, password in self._users.items():
+            self._kafka.run(
+                *("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--alter"),
+                *("--entity-type", "users", "--entity-name", name),
+                *("--add-config", f"SCRAM-SHA-512=[password={password}]"),
+            )
 
     def _end(self, signal_number: signal.Signals) -> int:
         if self._process.poll() is None:
@@ -234,6 +255,10 @@ def await_markers(bootstrap: str, topic: str, partitions: Iterable[int] = (0,)) 
                 if time.monotonic() > deadline:
                     raise SetupError(f"{topic}-{partition}: no marker within {MARKERS_TIMEOUT_S:.0f} s")
                 time.sleep(POLL_INTERVAL_S)
+
+
+def _scram(name: str, password: str) -> str:
+    return f"SCRAM-SHA-512=[name={name},password={password}]"
 
 
 def _free_address() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 SMALL = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -46,3 +48,18 @@ def beside_kraft(data_dir: str, address: str, broker_id: int, voters: str) -> di
         "listeners": f"PLAINTEXT://{address}",
         "controller.quorum.voters": voters,
     }
+
+
+def with_listeners(
+    properties: Mapping[str, str], protocols: Mapping[str, str], addresses: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns a broker's properties with further listeners: by name, the security protocol and the address."""
+    if not protocols:
+        return dict(properties)
+    map_name = "listener.security.protocol.map"
+    added = ",".join(f"{name}://{address}" for name, address in addresses.items())
+    said = ",".join(f"{name}:{protocol}" for name, protocol in protocols.items())
+    changed = {map_name: f"{properties.get(map_name, 'PLAINTEXT:PLAINTEXT')},{said}"}
+    for name in ("listeners", "advertised.listeners"):
+        changed[name] = f"{properties.get(name, properties['listeners'])},{added}"
+    return {**properties, **changed}

@@ -1,0 +1,157 @@
+"""Our clients reach a secured Apache Kafka: TLS, passwords, certificates; and what a user reads where they don't."""
+
+import time
+
+import pytest
+
+from millrace.addresses import parse_address
+from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
+from millrace.client.connection import Connection
+from millrace.client.consumer import ConsumerConnector
+from millrace.client.producer import Producer
+from millrace.clock import SystemClock
+from millrace.errors import MillraceError
+from millrace.records.record import NewRecord
+from millrace.security.client_security import ClientSecurity
+from millrace.security_errors import SaslAuthenticationError, TlsError
+from millrace.testing.kafka import find_kafka
+from millrace.wire.messages import METADATA
+from millrace_support.secured_kafka import SHORT_SESSION_MS, SecuredKafka
+
+NO_TOPICS = {
+    "topics": [],
+    "allow_auto_topic_creation": False,
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
+
+
+@pytest.fixture(scope="module", params=["3.9", "4.1"])
+def kafka(request, tmp_path_factory):
+    zookeeper = request.getfixturevalue("zookeeper").address + "/secured" if request.param == "3.9" else None
+    with SecuredKafka(find_kafka(request.param), tmp_path_factory.mktemp("kafka"), zookeeper) as started:
+        started.version, started.zookeeper = request.param, zookeeper
+        yield started
+
+
+WAYS = {
+    "passwords by SCRAM": ("PASSWORDS", lambda kafka: kafka.passwords("SCRAM-SHA-512")),
+    "passwords by PLAIN": ("PASSWORDS", lambda kafka: kafka.passwords("PLAIN")),
+    "certificates": ("MUTUAL", lambda kafka: kafka.mutual()),
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request, kafka):
+    listener, properties = WAYS[request.param]
+    return kafka.address(listener), properties(kafka)
+
+
+def test_every_client_gets_in(kafka, way):
+    bootstrap, properties = way
+    topic = f"reached-{time.monotonic_ns()}"
+    security = ClientSecurity.from_properties(properties)
+    with Cluster(bootstrap, security=security) as cluster:
+        Admin(cluster).create_topic(topic, 1)
+        assert SyncProducer(cluster).send(topic, 0, [NewRecord(b"first")]) == 0
+    with Producer({"broker.list": bootstrap, "linger.ms": "0", "producer.type": "async", **properties}) as producer:
+        sent = [producer.send(topic, b"x" * 50_000, partition=0) for _ in range(200)]
+        assert [one.result(60).offset for one in sent] == list(range(1, 201))
+    with SimpleConsumer(bootstrap, security=security) as consumer:
+        read = [record.value for record in consumer.messages(topic, 0)]
+        assert read == [b"first"] + [b"x" * 50_000] * 200
+
+
+def test_a_group_member_finds_the_listener_of_its_protocol(kafka):
+    if kafka.zookeeper is None:
+        pytest.skip("Kafka 4 has no ZooKeeper")
+    properties = kafka.passwords("SCRAM-SHA-512")
+    with Producer({"zk.connect": kafka.zookeeper, **properties}) as producer:
+        producer.send("by-zookeeper", b"hello")
+    member = {"group.id": "secured", "zookeeper.connect": kafka.zookeeper, "auto.offset.reset": "smallest"}
+    with ConsumerConnector({**member, "consumer.timeout.ms": "30000", **properties}) as connector:
+        (stream,) = connector.create_message_streams({"by-zookeeper": 1})["by-zookeeper"]
+        assert next(iter(stream)).value == b"hello"
+
+
+def test_a_session_that_ends_is_renewed_in_time(kafka):
+    """Kafka closes a connection whose session has ended; here that must not be seen by anybody."""
+    properties = kafka.passwords("SCRAM-SHA-512", protocol="SASL_PLAINTEXT")
+    security, bootstrap = ClientSecurity.from_properties(properties), kafka.address("SHORT")
+    ends_s = time.monotonic() + 3 * SHORT_SESSION_MS / 1000
+    with (
+        Connection(
+            parse_address(bootstrap), client_id="c", timeout_s=30, clock=SystemClock(), security=security
+        ) as connection,
+        Producer({"broker.list": bootstrap, "producer.type": "async", "retries": "0", **properties}) as producer,
+    ):
+        sent = []
+        while time.monotonic() < ends_s:
+            assert connection.request(METADATA, NO_TOPICS).brokers
+            sent += [producer.send("renewed", b"x", partition=0) for _ in range(10)]
+        offsets = [one.result(60).offset for one in sent]
+    assert sorted(offsets) == list(range(len(offsets)))
+
+
+def refusal(bootstrap, properties):
+    with (
+        Cluster(bootstrap, security=ClientSecurity.from_properties(properties), timeout_s=10) as cluster,
+        pytest.raises(MillraceError) as caught,
+    ):
+        cluster.metadata([])
+    return caught.value
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+def test_a_wrong_password_is_said(kafka, mechanism):
+    address = kafka.address("PASSWORDS")
+    error = refusal(address, kafka.passwords(mechanism, "wrong-horse"))
+    assert isinstance(error, SaslAuthenticationError)
+    assert str(error).startswith(f"the broker at {address} does not accept the credentials of sasl.jaas.config: ")
+    assert "wrong-horse" not in str(error)
+
+
+def test_a_producer_with_a_wrong_password_gives_its_records_back(kafka):
+    properties = kafka.passwords("SCRAM-SHA-512", "wrong-horse")
+    with (
+        Producer({"broker.list": kafka.address("PASSWORDS"), **properties}) as producer,
+        pytest.raises(SaslAuthenticationError),
+    ):
+        producer.send("refused", b"x")
+
+
+def test_a_certificate_of_another_host_is_said(kafka):
+    error = refusal(kafka.address("ELSEWHERE"), kafka.trusting())
+    assert isinstance(error, TlsError)
+    assert str(error).startswith("the certificate of 127.0.0.1 is made for another host: IP address mismatch")
+    unchecked = {**kafka.trusting(), "ssl.endpoint.identification.algorithm": ""}
+    with Cluster(kafka.address("ELSEWHERE"), security=ClientSecurity.from_properties(unchecked)) as cluster:
+        assert cluster.metadata([]).brokers
+
+
+def test_an_expired_certificate_is_said(kafka):
+    error = refusal(kafka.address("EXPIRED"), kafka.trusting())
+    assert (type(error), str(error)) == (TlsError, "the certificate of 127.0.0.1 has expired")
+
+
+def test_an_unknown_authority_is_said(kafka):
+    error = refusal(kafka.address("MUTUAL"), {"security.protocol": "SSL"})
+    expected = "the certificate of 127.0.0.1 is signed by nobody whom ssl.truststore.location trusts"
+    assert (type(error), str(error)) == (TlsError, expected)
+
+
+def test_a_missing_client_certificate_is_said(kafka):
+    address = kafka.address("MUTUAL")
+    error = refusal(address, kafka.trusting())
+    assert isinstance(error, TlsError)
+    assert str(error).startswith(f"{address} does not take this client's certificate, or misses it")
+
+
+def test_plain_text_where_tls_is_spoken_is_said(kafka):
+    address = kafka.address("MUTUAL")
+    assert f"the broker at {address}" in str(refusal(address, {}))
+
+
+def test_tls_where_plain_text_is_spoken_is_said(kafka):
+    address = kafka.broker.bootstrap
+    assert address in str(refusal(address, kafka.trusting()))
