@@ -9,6 +9,9 @@ Several requests may be in flight; their callers each wait for their own answer.
 never used again: an answer that comes too late or belongs to another request leaves the order of all others in doubt.
 The caller connects again.
 
+Where `security` asks for it, bytes go over TLS, and the broker authenticates by SASL before its first request, and again
+before its session ends (KIP-368): other requests wait meanwhile.
+
 An answer above `max_response_bytes` closes the link, and memory is taken only as its bytes arrive.
 
 Runs on the event loop.
@@ -22,6 +25,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self, cast
 
 from millrace.addresses import Address
+from millrace.client.authentication import authentication
 from millrace.errors import (
     AnswerLostError,
     BrokerUnreachableError,
@@ -32,6 +36,7 @@ from millrace.errors import (
     UnsupportedVersionError,
     WireError,
 )
+from millrace.security.client_security import ClientSecurity
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.api_messages import Called, Message, MessageFields
 from millrace.wire.frame import SCRATCH_BYTES, FrameBuffer, framed
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from millrace.wire.messages.api_versions import ApiVersionsRequestFields
 
 VERSION_OF_API_VERSIONS = 0  # any broker takes it
+SASL_VERSIONS = {ApiKey.SASL_HANDSHAKE: 1, ApiKey.SASL_AUTHENTICATE: 1}  # the first that tells a session's lifetime
 NO_FIELDS: ApiVersionsRequestFields = {}
 
 Answer = asyncio.Future[memoryview]
@@ -50,8 +56,19 @@ Answer = asyncio.Future[memoryview]
 class BrokerLink(asyncio.BufferedProtocol):
     """A connection to the broker at `address`, made by `connect`."""
 
-    def __init__(self, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        client_id: str,
+        timeout_s: float,
+        max_response_bytes: int,
+        security: ClientSecurity = ClientSecurity.PLAINTEXT,
+    ) -> None:
         self.address = address
+        self._security = security
+        self._authentication = asyncio.Lock()
+        self._authenticate_at_s: float | None = None
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._frames = FrameBuffer(bytearray(SCRATCH_BYTES), max_response_bytes, is_shared=False)
@@ -61,21 +78,46 @@ class BrokerLink(asyncio.BufferedProtocol):
         self._served: Mapping[int, VersionRange] | None = None
 
     @classmethod
-    async def connect(cls, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int) -> Self:
+    async def connect(
+        cls,
+        address: Address,
+        *,
+        client_id: str,
+        timeout_s: float,
+        max_response_bytes: int,
+        security: ClientSecurity = ClientSecurity.PLAINTEXT,
+    ) -> Self:
         """Returns a new link; BrokerUnreachableError where nothing answers within `timeout_s`.
+
+        TlsError, SaslAuthenticationError where one of both sides does not prove who it is.
 
         Args:
             address: where the broker listens.
             client_id: names this broker in each request.
             timeout_s: how long an answer may take, and the connection itself.
             max_response_bytes: the largest answer that is taken.
+            security: how the broker is reached, and by what this one proves who it is.
         """
-        link = cls(address, client_id=client_id, timeout_s=timeout_s, max_response_bytes=max_response_bytes)
+        link = cls(
+            address,
+            client_id=client_id,
+            timeout_s=timeout_s,
+            max_response_bytes=max_response_bytes,
+            security=security,
+        )
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.get_running_loop().create_connection(lambda: link, *address)
+                await asyncio.get_running_loop().create_connection(lambda: link, *address, ssl=security.context)
+                if security.protocol.uses_sasl:
+                    await link._authenticate()
         except (OSError, OverflowError, UnicodeError) as error:  # the last two for a port and a host that can't be
-            raise BrokerUnreachableError(f"no broker answers at {address}: {error or 'not in time'}") from error
+            link.close()
+            refused = security.explained(error, str(address)) if isinstance(error, OSError) else None
+            unreachable = BrokerUnreachableError(f"no broker answers at {address}: {error or 'not in time'}")
+            raise refused or unreachable from error
+        except MillraceError:
+            link.close()
+            raise
         return link
 
     @property
@@ -112,6 +154,13 @@ class BrokerLink(asyncio.BufferedProtocol):
         the link is closed; AnswerLostError where the answer does not come, so that it is not known whether the request
         was carried out; ClientError for an answer that is too large or to another request.
         """
+        if self._authenticate_at_s is not None:
+            await self._authenticate_if_due()
+        return await self._exchange(api_key, version, message, wait_s)
+
+    async def _exchange(
+        self, api_key: ApiKey, version: int, message: bytes | bytearray, wait_s: float = 0.0
+    ) -> memoryview:
         answer = self._send(api_key, version, message)
         try:
             async with asyncio.timeout(self._timeout_s + wait_s):
@@ -158,7 +207,9 @@ class BrokerLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tells all callers that their answers are lost."""
-        self._fail(AnswerLostError(f"the broker at {self.address} closed the connection: {exc or 'end of stream'}"))
+        refused = self._security.explained(exc, str(self.address)) if isinstance(exc, OSError) else None
+        lost = AnswerLostError(f"the broker at {self.address} closed the connection: {exc or 'end of stream'}")
+        self._fail(refused or lost)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Returns the buffer for the next bytes."""
@@ -173,6 +224,29 @@ class BrokerLink(asyncio.BufferedProtocol):
                 self._take(frame)
         except (WireError, ClientError) as error:
             self._fail(ClientError(f"the broker at {self.address} sends no valid answer: {error}"))
+
+    async def _authenticate_if_due(self) -> None:
+        async with self._authentication:
+            if self._authenticate_at_s is not None and asyncio.get_running_loop().time() >= self._authenticate_at_s:
+                try:
+                    await self._authenticate()
+                except MillraceError as error:
+                    self._fail(error)
+                    raise
+
+    async def _authenticate(self) -> None:
+        mechanism = await asyncio.to_thread(self._security.new_mechanism)  # it may ask for a token
+        steps = authentication(mechanism, f"the broker at {self.address}")
+        ask = next(steps)
+        while True:
+            version = SASL_VERSIONS[ask.api.key]
+            body = await self._exchange(ask.api.key, version, ask.api.encode_request(version, ask.fields))
+            try:
+                ask = steps.send(ask.api.decode_response(version, body))
+            except StopIteration as done:
+                again_s = done.value
+                break
+        self._authenticate_at_s = None if again_s is None else asyncio.get_running_loop().time() + again_s
 
     def _send(self, api_key: ApiKey, version: int, message: bytes | bytearray) -> Answer:
         if self._transport is None:
