@@ -32,17 +32,17 @@ COMPOSED = (USERNAME, PASSWORD, CERTIFICATE_FILE, KEY_FILE)
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
+CLIENT_CREDENTIALS = "sasl.oauthbearer.client.credentials."
 SECRETS = frozenset(
     {
         *(JAAS, PASSWORD, KEY, "ssl.key.password", "ssl.keystore.password", "ssl.truststore.password"),
-        *("sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.assertion.private.key.passphrase"),
+        *(f"{CLIENT_CREDENTIALS}client.secret", "sasl.oauthbearer.assertion.private.key.passphrase"),
     }
 )
 OAUTH = tuple(
     f"sasl.oauthbearer.{name}"
     for name in (
-        *("token.endpoint.url", "scope", "scope.claim.name", "sub.claim.name", "header.urlencode"),
-        *("client.credentials.client.id", "client.credentials.client.secret"),
+        *("token.endpoint.url", "scope.claim.name", "sub.claim.name", "header.urlencode"),
         *("clock.skew.seconds", "expected.audience", "expected.issuer", "jwks.endpoint.url"),
         *("jwks.endpoint.refresh.ms", "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.retry.backoff.max.ms"),
     )
@@ -114,6 +114,8 @@ def _check_name(name: str, value: str) -> None:
         raise PropertyError(name, "this names something of Java, which has no meaning here; leave it out")
     if name.startswith("sasl.kerberos."):
         raise PropertyError(name, f"Kerberos is not spoken here; sasl.mechanism is one of {', '.join(MECHANISMS)}")
+    if name.startswith(CLIENT_CREDENTIALS):
+        raise PropertyError(name, f"write clientId and clientSecret into the login module of {JAAS}")
     if name not in KNOWN:
         near = get_close_matches(name, KNOWN, n=1, cutoff=0.0)[0]
         raise PropertyError(name, f"there is no such property; the nearest is {near}")

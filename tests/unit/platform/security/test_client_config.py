@@ -59,6 +59,10 @@ WRONG = {
     "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\nsasl.username=a\nsasl.password=very-secret": (
         ", line 3: sasl.username: OAUTHBEARER has no users with passwords; sasl.jaas.config names its login module"
     ),
+    "security.protocol=SASL_SSL\nsasl.oauthbearer.client.credentials.client.secret=very-secret": (
+        ", line 2: sasl.oauthbearer.client.credentials.client.secret: "
+        "write clientId and clientSecret into the login module of sasl.jaas.config"
+    ),
     "security.protocol=SSL\nssl.truststore.location=/nowhere/ca.pem": (
         ", line 2: ssl.truststore.location: /nowhere/ca.pem: No such file or directory"
     ),
