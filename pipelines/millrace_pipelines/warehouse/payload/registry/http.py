@@ -5,14 +5,13 @@
     GET /subjects/{subject}/versions/{version}  {"id": 7, "schema": …, "schemaType": …, "references": […]}
 
 What is registered never changes, so schemas are kept, the latest MAX_CACHED of them. A server that can't be reached, or
-answers 429 or 5xx, is asked again for some seconds. User and password come from the environment variable
-SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO (USER:PASSWORD), never from the address, which the table keeps.
+answers 429 or 5xx, is asked again for some seconds. Credentials never come from the address, which the table keeps, but
+from the environment (`access`).
 Source: Confluent, "Schema Registry API Reference".
 """
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from urllib.parse import quote, urlsplit
@@ -22,6 +21,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from millrace.json_values import Json
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
+from millrace_pipelines.warehouse.payload.registry.access import USER_INFO, read_access
 from millrace_pipelines.warehouse.payload.registry.registry import (
     MAX_SCHEMA_BYTES,
     MAX_VERSIONS,
@@ -33,7 +33,6 @@ from millrace_pipelines.warehouse.payload.registry.registry import (
     with_references,
 )
 
-USER_INFO_VARIABLE = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 MAX_CACHED = 1000
 TIMEOUT_S = 10.0
 ATTEMPTS = 5
@@ -49,7 +48,7 @@ class HttpRegistry:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SchemaError(f"{url}: not the address of a schema registry")
         if parts.username is not None or parts.password is not None:
-            raise SchemaError(f"{parts.hostname}: a registry's user and password belong into {USER_INFO_VARIABLE}")
+            raise SchemaError(f"{parts.hostname}: a registry's user and password belong into {USER_INFO.variable}")
         self._url = url.rstrip("/")
         self._schemas: OrderedDict[int, RegisteredSchema] = OrderedDict()
 
@@ -89,10 +88,14 @@ class HttpRegistry:
         return retrying(self._get_once, path)
 
     def _get_once(self, path: str) -> Json:
-        user, _, password = os.environ.get(USER_INFO_VARIABLE, "").partition(":")
-        auth = (user, password) if user else None
+        access = read_access()
         try:
-            with httpx.stream("GET", self._url + path, auth=auth, timeout=TIMEOUT_S, follow_redirects=True) as response:
+            with (
+                httpx.Client(
+                    auth=access.auth, verify=access.verify, timeout=TIMEOUT_S, follow_redirects=True
+                ) as client,
+                client.stream("GET", self._url + path) as response,
+            ):
                 body = _read(response)
         except httpx.HTTPError as error:
             raise RegistryError(f"{self._url}: {type(error).__name__}: {error}") from error
