@@ -9,8 +9,8 @@ Several requests may be in flight; their callers each wait for their own answer.
 never used again: an answer that comes too late or belongs to another request leaves the order of all others in doubt.
 The caller connects again.
 
-Where `security` asks for it, bytes go over TLS, and the broker authenticates by SASL before its first request, and again
-before its session ends (KIP-368): other requests wait meanwhile.
+Where `security` asks for it, bytes go over TLS, and this broker authenticates by SASL before its first request, and
+again before its session ends (KIP-368): other requests wait meanwhile.
 
 An answer above `max_response_bytes` closes the link, and memory is taken only as its bytes arrive.
 
