@@ -1,6 +1,7 @@
 """A small schema registry for tests: a real HTTP server with the part of Confluent's REST interface that readers use.
 
     GET /schemas/ids/{id}    GET /subjects/{subject}/versions    GET /subjects/{subject}/versions/{version}
+    POST /token              an OAuth endpoint beside it: to the client `reader` with the secret `of-reader` a token
 
 `register` is a method, because tests need not post. `failures` is how many of the next answers are 503.
 """
@@ -8,11 +9,15 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import unquote
+
+TOKEN = "a-token-of-the-endpoint"  # noqa: S105 -- it opens nothing
+OF_READER = "Basic cmVhZGVyOm9mLXJlYWRlcg=="  # reader:of-reader
 
 
 class SchemaRegistryServer:
@@ -22,22 +27,30 @@ class SchemaRegistryServer:
         failures: How many of the next requests get 503.
         requests: The paths of all requests.
         credentials: The Authorization header that is required; None for none.
+        headers: The headers of the last request.
+
+    Args:
+        context: What TLS needs; None for plain HTTP.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.failures = 0
         self.requests: list[str] = []
         self.credentials: str | None = None
+        self.headers: Mapping[str, str] = {}
         self._schemas: dict[int, dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._scheme = "http" if context is None else "https"
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, name="schema-registry", daemon=True)
 
     @property
     def url(self) -> str:
         """Its address."""
         host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return f"{self._scheme}://{host!s}:{port}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -79,6 +92,7 @@ def _handler(registry: SchemaRegistryServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             registry.requests.append(self.path)
+            registry.headers = dict(self.headers)
             if registry.failures > 0:
                 registry.failures -= 1
                 self._send(503, {"error_code": 50003, "message": "not now"})
@@ -88,6 +102,13 @@ def _handler(registry: SchemaRegistryServer) -> type[BaseHTTPRequestHandler]:
                 self._send(404, {"error_code": 40403, "message": "Schema not found"})
             else:
                 self._send(200, answer)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Authorization") == OF_READER:
+                self._send(200, {"access_token": TOKEN, "expires_in": 300})
+            else:
+                self._send(401, {"error": "invalid_client"})
 
         def _send(self, status: int, body: Any) -> None:
             data = json.dumps(body).encode()

@@ -69,7 +69,10 @@ class PlainChannel:
 
 
 class TlsChannel:
-    """TLS over a socket. A part that was not taken whole is offered again with the same bytes, as TLS demands."""
+    """TLS over a socket. A part is taken whole or not at all, and then the same part is to be offered again.
+
+    Of a part that is not taken, records may be on their way: OpenSSL goes on behind them.
+    """
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
         import ssl  # noqa: PLC0415 -- loaded where it is used
@@ -80,7 +83,7 @@ class TlsChannel:
         self.receive_waits_for = selectors.EVENT_READ
 
     def send(self, parts: Sequence[memoryview]) -> int:
-        """Writes of the first part."""
+        """Writes the first part."""
         self._send_waits_for = selectors.EVENT_WRITE
         try:
             return self._socket.send(parts[0])

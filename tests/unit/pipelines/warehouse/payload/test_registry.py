@@ -200,7 +200,7 @@ def test_credentials_come_from_the_environment(server, monkeypatch):
     server.credentials = "Basic " + base64.b64encode(b"me:secret").decode()
     with pytest.raises(SchemaError, match="status 401"):
         HttpRegistry(server.url).schema(1)
-    monkeypatch.setenv(registry_http.USER_INFO_VARIABLE, "me:secret")
+    monkeypatch.setenv("SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO", "me:secret")
     assert HttpRegistry(server.url).schema(1).schema_id == 1
     with pytest.raises(SchemaError, match="user and password belong into"):
         HttpRegistry("http://me:secret@127.0.0.1:1")

@@ -1,0 +1,153 @@
+"""Loads from a secured Apache Kafka, and where its passwords must not be: plans, processes, tables, logs."""
+
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from millrace.client import Admin, Cluster, SyncProducer
+from millrace.records.record import NewRecord
+from millrace.security.client_security import ClientSecurity
+from millrace.testing.kafka import find_kafka
+from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.spark.source import MillraceDataSource
+from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_support.certificates import PASSWORD as STORE_PASSWORD
+from millrace_support.secured_kafka import PASSWORD, SecuredKafka
+
+pytestmark = pytest.mark.peers
+JARS = Path(".peers/spark-kafka/libs")
+RECORDS = 40
+SECRETS = (PASSWORD, STORE_PASSWORD)
+numbers = count()
+
+
+@pytest.fixture(scope="module", params=["3.9", "4.1"])
+def kafka(request, tmp_path_factory):
+    zookeeper = request.getfixturevalue("zookeeper").address + "/secured-loads" if request.param == "3.9" else None
+    with SecuredKafka(find_kafka(request.param), tmp_path_factory.mktemp("kafka"), zookeeper) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def spark():
+    with spark_session("tests", local_master(2)) as session:
+        yield session
+
+
+WAYS = {
+    "passwords by SCRAM": ("PASSWORDS", lambda kafka: kafka.passwords("SCRAM-SHA-512")),
+    "passwords by PLAIN": ("PASSWORDS", lambda kafka: kafka.passwords("PLAIN")),
+    "certificates": ("MUTUAL", lambda kafka: kafka.mutual()),
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request, kafka):
+    listener, properties = WAYS[request.param]
+    return kafka.address(listener), str(kafka.file(properties(kafka)))
+
+
+def filled_topic(kafka):
+    topic = f"flights-{next(numbers)}"
+    security = ClientSecurity.from_properties(kafka.passwords("PLAIN"))
+    with Cluster(kafka.address("PASSWORDS"), security=security) as cluster:
+        Admin(cluster).create_topic(topic, 2)
+        for partition in (0, 1):
+            values = [NewRecord(b'{"n": %d}' % number) for number in range(RECORDS // 2)]
+            SyncProducer(cluster).send(topic, partition, values)
+    return topic
+
+
+def written(folder):
+    return b"".join(path.read_bytes() for path in Path(folder).rglob("*") if path.is_file())
+
+
+def test_a_load_is_complete_and_its_table_knows_no_secret(spark, kafka, way, tmp_path):
+    bootstrap, client_config = way
+    topic = filled_topic(kafka)
+    options = LoadOptions(
+        topic=topic, table=str(tmp_path / "table"), bootstrap=bootstrap, client_config=client_config, group="loaders"
+    )
+    report = load_topic(options, spark=spark)
+    assert (report.rows, report.group_error) == (RECORDS, None)
+    assert audit(options.table, bootstrap=bootstrap, client_config=client_config) == []
+    assert not any(secret.encode() in written(tmp_path) for secret in SECRETS)
+
+
+def test_spark_queries_a_secured_topic_and_its_plan_knows_no_secret(spark, kafka, way, capfd):
+    bootstrap, client_config = way
+    topic = filled_topic(kafka)
+    spark.dataSource.register(MillraceDataSource)
+    rows = spark.read.format("millrace").option("bootstrap", bootstrap).option("clientConfig", client_config)
+    found = rows.option("topic", topic).load()
+    assert found.count() == RECORDS
+    found.explain(mode="extended")
+    shown = capfd.readouterr().out
+    assert "millrace" in shown
+    assert not any(secret in shown for secret in SECRETS)
+
+
+def test_commands_reach_it_and_show_no_secret(kafka, way, tmp_path):
+    """The load runs as a process whose command lines, and those of all that it starts, are looked at while it runs."""
+    bootstrap, client_config = way
+    topic = filled_topic(kafka)
+    where = ["--bootstrap", bootstrap, "--client-config", client_config]
+
+    def run(*arguments, stdin=None):
+        command = [sys.executable, "-m", "millrace_ops", *arguments, *where]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=True).stdout
+
+    run("produce", topic, stdin='{"n": 1}\n')
+    assert len(run("consume", topic).splitlines()) == RECORDS + 1
+    assert topic in run("topics", "list")
+    table = str(tmp_path / "table")
+    command = [sys.executable, "-m", "millrace_ops", "warehouse", "load", topic, "--table", table, *where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as loading:
+        lines = set()
+        while loading.poll() is None:
+            lines |= command_lines()
+        output = loading.stdout.read()
+    assert loading.returncode == 0, output
+    assert any("java" in line and "spark" in line for line in lines)
+    assert not any(secret in text for secret in SECRETS for text in (*lines, output))
+    assert run("warehouse", "audit", table) == f"{table}: complete, each offset once\n"
+
+
+def command_lines():
+    """The command line and the environment of every process of this machine that can be read."""
+    lines = set()
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.add(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue  # it has ended
+    return lines
+
+
+@pytest.mark.skipif(not (JARS / "no-tokens.jar").exists(), reason="`make peers` brings Spark's Kafka source")
+@pytest.mark.parametrize("kafka", ["4.1"], indirect=True)
+def test_sparks_own_reader_takes_the_same_file(kafka, way, tmp_path):
+    bootstrap, client_config = way
+    topic, table, events = filled_topic(kafka), str(tmp_path / "table"), tmp_path / "events"
+    events.mkdir()
+    jars = ",".join(str(jar.absolute()) for jar in JARS.glob("*.jar"))
+    command = [
+        *(sys.executable, "-m", "millrace_ops", "warehouse", "load", topic, "--table", table),
+        *("--bootstrap", bootstrap, "--client-config", client_config, "--reader", "spark-kafka"),
+        *("--master", "local[2,3]", "--conf", f"spark.jars={jars}"),
+        *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events.as_uri()}"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert audit(table) == []
+    assert sum(entry.records for entry in read_ledger(table).partitions.values()) == RECORDS
+    logged = written(events)
+    assert b"SparkListenerJobStart" in logged
+    for text in (done.stdout.encode(), done.stderr.encode(), logged, written(table)):
+        assert not any(secret.encode() in text for secret in SECRETS)
