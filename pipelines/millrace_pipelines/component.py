@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from millrace.client import Cluster
 from millrace.errors import MillraceError, PlatformError
+from millrace.security.client_config import read_client_security
 from millrace_pipelines.declaration.attributes import ClusterDeclaration, webhook_url
 from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster
 from millrace_pipelines.declaration.state import read_topics, topics_there, write_topics
@@ -70,7 +71,8 @@ class MillraceComponent(dg.StateBackedComponent):
         bootstrap = self.declaration.bootstrap or os.environ.get(BOOTSTRAP)
         if not bootstrap:
             raise PlatformError(f"the cluster {self.declaration.cluster} has no bootstrap, and {BOOTSTRAP} is not set")
-        with Cluster(bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S) as cluster:
+        security = read_client_security(self.declaration.client_config)
+        with Cluster(bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S, security=security) as cluster:
             write_topics(state_path, read_topics(state_path) | topics_there(cluster))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -104,6 +106,7 @@ class MillraceComponent(dg.StateBackedComponent):
         declared = self.declaration
         return MillraceResource(
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
+            client_config=declared.client_config or "",
             admin_url=declared.admin_url or os.environ.get("MILLRACE_ADMIN_URL", ""),
             warehouse_dir=declared.warehouse or dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
             schema_dir=os.environ.get(SCHEMA_DIR, ""),
@@ -118,6 +121,7 @@ class MillraceComponent(dg.StateBackedComponent):
         return ConsumerGroupResource(
             zookeeper=self._zookeeper(),
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
+            client_config=declared.client_config or "",
             output_dir=declared.warehouse or dg.EnvVar("MILLRACE_WAREHOUSE_DIR"),
         )
 

@@ -265,7 +265,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         while filled < size:
             if incoming.pending or tls.pending():
                 try:
-                    count = tls.read(size - filled, buffer[filled:])  # type: ignore[arg-type]  # a writable view
+                    count = cast("int", tls.read(size - filled, buffer[filled:]))
                 except ssl.SSLWantReadError:  # a record is cut short
                     continue
                 except ssl.SSLZeroReturnError:
@@ -273,7 +273,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
                 if not count:
                     self._is_ended = True
                     return filled, NOTHING
-                filled += cast("int", count)
+                filled += count
             elif data:
                 incoming.write(data[:PIECE_BYTES])
                 data = data[PIECE_BYTES:]

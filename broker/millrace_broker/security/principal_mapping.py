@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from millrace.errors import InvalidConfigError, TlsError
@@ -49,7 +50,7 @@ def mapped(subject: str, rules: Sequence[Rule]) -> str:
         if pattern is None:
             return subject
         if pattern.fullmatch(subject) is not None:
-            name = pattern.sub(lambda found, replacement=replacement: _replaced(replacement, found), subject)
+            name = pattern.sub(partial(_replaced, replacement), subject)
             return name.lower() if case == "L" else name.upper() if case == "U" else name
     raise TlsError(f"no rule of {PROPERTY} fits the subject of its certificate, {subject}")
 

@@ -11,7 +11,8 @@ import typer
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, UnsupportedVersionError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_broker
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json, print_table, print_tables
 
 if TYPE_CHECKING:
@@ -27,13 +28,14 @@ COLUMNS = (
 
 
 @app.command("list")
-def list_brokers(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def list_brokers(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
+) -> None:
     """List every broker that is alive or holds replicas; one that is not alive has no address."""
-    from millrace.client import Cluster
     from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         state = read_cluster_state(cluster)
         rows = [_summary(summarize_broker(state, one), _log_dirs(cluster, state, one)) for one in broker_ids(state)]
     if as_json:
@@ -48,14 +50,14 @@ def describe(
         int, typer.Argument(metavar="ID", min=0, help="The broker's id.", autocompletion=complete_broker)
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show a broker's data directories, and the partitions that it leads and follows."""
-    from millrace.client import Cluster
     from millrace_ops.replicas.broker_summary import broker_ids, summarize_broker
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         state = read_cluster_state(cluster)
         if broker_id not in broker_ids(state):
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive and has no replicas")

@@ -8,7 +8,8 @@ import typer
 
 from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError
 from millrace_ops.cli.complete import complete_broker
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, carry_out_plan, plan_for
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def drain(
     dry_run: DryRun = False,
     wait: Wait = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Move all replicas and leaders away from a broker, so that it can be stopped for good.
@@ -34,10 +36,8 @@ def drain(
     Other replicas stay where they are. If the command is interrupted, the cluster goes on, and the same command watches
     it again. `topics reassign --all --cancel` cancels it.
     """
-    from millrace.client import Cluster
-
     options = Options(dry_run, throttle, wait, as_json)
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         plan = _plan(cluster, broker_id)
         carry_out_plan(cluster, plan, options)
         while options.is_awaited and (plan := _plan(cluster, broker_id)).moves:  # of topics created in the meantime

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -37,16 +38,16 @@ def elect(
         ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Let the first replica of each partition lead it, if it is in sync."""
-    from millrace.client import Cluster
     from millrace.client.elections import ElectionType, elect_leaders
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
     if bool(topics) == everything:
         raise typer.BadParameter("one of the two is needed", param_hint="--topic / --all")
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         chosen = None if everything else read_cluster_state(cluster, list(dict.fromkeys(topics or ()))).partitions
         results = elect_leaders(cluster, ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, chosen)
         leaders = _leaders(cluster, results, unclean=unclean)

@@ -8,7 +8,8 @@ import typer
 
 from millrace.errors import BrokerError, ErrorCode
 from millrace_ops.cli.complete import complete_broker
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def strays(
         typer.Argument(metavar="[ID]", min=0, help="A broker's id; all live brokers.", autocompletion=complete_broker),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """List the logs on live brokers that the cluster does not assign to them; they only take room.
@@ -29,10 +31,9 @@ def strays(
     A broker that was drained while it was dead has such logs when it comes back. To delete one, stop the broker and
     remove the log's folder.
     """
-    from millrace.client import Cluster
     from millrace_ops.replicas.stray_logs import StrayLog
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         live = sorted(cluster.metadata([]).brokers)
         if broker_id is not None and broker_id not in live:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")

@@ -7,13 +7,14 @@ nothing is completed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from millrace.errors import MillraceError
+from millrace_ops.cli.connect import open_cluster
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -42,15 +43,14 @@ def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
 
 def _names(context: typer.Context, incomplete: str, ask: Callable[[Cluster], Iterable[str]]) -> list[str]:
     found: list[str] = []
-    thread = threading.Thread(target=_ask, args=(context.params["bootstrap"], ask, found), daemon=True)
+    thread = threading.Thread(target=_ask, args=(context.params, ask, found), daemon=True)
     thread.start()
     thread.join(WAIT_S)  # the process ends without the thread, where that still waits
     typed = context.params.get("names") or ()
     return sorted(name for name in found if name.startswith(incomplete) and name not in typed)
 
 
-def _ask(bootstrap: str, ask: Callable[[Cluster], Iterable[str]], found: list[str]) -> None:
-    from millrace.client import Cluster
-
-    with suppress(MillraceError, OSError), Cluster(bootstrap, timeout_s=WAIT_S) as cluster:
+def _ask(params: Mapping[str, Any], ask: Callable[[Cluster], Iterable[str]], found: list[str]) -> None:
+    bootstrap, client_config = params["bootstrap"], params.get("client_config")
+    with suppress(MillraceError, OSError), open_cluster(bootstrap, client_config, timeout_s=WAIT_S) as cluster:
         found += ask(cluster)

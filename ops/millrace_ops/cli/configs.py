@@ -10,7 +10,8 @@ import typer
 
 from millrace.errors import InvalidConfigError
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -35,10 +36,11 @@ def describe(
     group: Group = None,
     everything: Annotated[bool, typer.Option("--all", help="Show defaults too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show each property's value and where it comes from."""
-    with _opened(bootstrap, topic=topic, broker=broker, group=group) as (configs, kind, name):
+    with _opened(bootstrap, client_config, topic=topic, broker=broker, group=group) as (configs, kind, name):
         found = [one for one in configs.describe(kind, name) if everything or one.source != "default"]
     if as_json:
         print_json([_row(one) for one in found])
@@ -54,12 +56,22 @@ def set_(
     broker: Broker = None,
     group: Group = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Set properties; others stay as they are."""
     from millrace.config import parse_assignments
 
-    _change(bootstrap, parse_assignments(values), [], as_json=as_json, topic=topic, broker=broker, group=group)
+    _change(
+        bootstrap,
+        client_config,
+        parse_assignments(values),
+        [],
+        as_json=as_json,
+        topic=topic,
+        broker=broker,
+        group=group,
+    )
 
 
 @app.command()
@@ -70,16 +82,23 @@ def unset(
     broker: Broker = None,
     group: Group = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove properties, so that what holds without them applies again."""
-    _change(bootstrap, {}, names, as_json=as_json, topic=topic, broker=broker, group=group)
+    _change(bootstrap, client_config, {}, names, as_json=as_json, topic=topic, broker=broker, group=group)
 
 
 def _change(
-    bootstrap: str, values: Mapping[str, str], names: list[str], *, as_json: bool, **subject: str | None
+    bootstrap: str,
+    client_config: str | None,
+    values: Mapping[str, str],
+    names: list[str],
+    *,
+    as_json: bool,
+    **subject: str | None,
 ) -> None:
-    with _opened(bootstrap, **subject) as (configs, kind, name):
+    with _opened(bootstrap, client_config, **subject) as (configs, kind, name):
         _check_known(configs.describe(kind, name), names)
         configs.change(kind, name, values, names)
         changed = [one for one in configs.describe(kind, name) if one.name in (*values, *names)]
@@ -97,14 +116,16 @@ def _check_known(described: list[Property], names: list[str]) -> None:
 
 
 @contextmanager
-def _opened(bootstrap: str, **subject: str | None) -> Iterator[tuple[Configs, ResourceKind, str]]:
-    from millrace.client import Cluster, Configs, ResourceKind
+def _opened(
+    bootstrap: str, client_config: str | None, **subject: str | None
+) -> Iterator[tuple[Configs, ResourceKind, str]]:
+    from millrace.client import Configs, ResourceKind
 
     named = [(kind, name) for kind, name in subject.items() if name is not None]
     if len(named) != 1:
         raise typer.BadParameter("one of the three is needed", param_hint="--topic / --broker / --group")
     [(kind, name)] = named
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         is_of_all = kind == "broker" and name == ALL_BROKERS
         yield Configs(cluster), ResourceKind[kind.upper()], "" if is_of_all else name
 

@@ -18,10 +18,11 @@ import typer
 from millrace.config import MAX_INT
 from millrace.errors import InvalidRecordError
 from millrace.extras import require
+from millrace_ops.cli.connect import open_cluster
 from millrace_ops.cli.consume_format import DecodeValue, Format, format_record, parse_template
 from millrace_ops.cli.consume_group import GroupPositions
 from millrace_ops.cli.consume_read import Chunk, Start, TopicReader, parse_start
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 
 if TYPE_CHECKING:
     from millrace.records.record import Record
@@ -64,6 +65,7 @@ def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     *,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     start: From = None,
     last: Last = None,
     group: Group = None,
@@ -89,7 +91,6 @@ def consume(
     Values are written as they are, one a line; with --json a record is one JSON object a line, which `produce --input
     json` takes back. docs/command-line.md says more of groups, formats and schemas.
     """
-    from millrace.client import Cluster
     from millrace.client.fetched import IsolationLevel
 
     if last is not None and (start is not None or group is not None):
@@ -100,7 +101,7 @@ def consume(
     parsed = None if template is None else parse_template(template)
     shape = Format(as_json, print_timestamp, print_headers, print_key, parsed, _decoder(schema_registry))
     try:
-        with Cluster(bootstrap) as cluster:
+        with open_cluster(bootstrap, client_config) as cluster:
             reader = TopicReader(cluster, topic, IsolationLevel[isolation_level.upper()])
             chosen = partition or reader.partitions()
             ends = None if follow else {one: reader.end(one) for one in chosen}

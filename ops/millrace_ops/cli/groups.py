@@ -10,7 +10,8 @@ import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_group
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeper
 from millrace_ops.cli.output import print_json, print_table, print_tables
 from millrace_ops.cli.several import for_each
 
@@ -39,12 +40,16 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="The groups' i
 
 @app.command("list")
 def list_groups(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, *, zookeeper: ZooKeeper = None, as_json: Json = False
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
+    *,
+    zookeeper: ZooKeeper = None,
+    as_json: Json = False,
 ) -> None:
     """List every group."""
-    from millrace.client import Cluster, Groups
+    from millrace.client import Groups
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         groups = sorted(Groups(cluster).list())
     if zookeeper is not None:
         groups += _in_zookeeper(zookeeper)
@@ -56,28 +61,33 @@ def list_groups(
 
 @app.command()
 def describe(
-    names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, *, zookeeper: ZooKeeper = None, as_json: Json = False
+    names: Names,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
+    *,
+    zookeeper: ZooKeeper = None,
+    as_json: Json = False,
 ) -> None:
     """Show groups' partitions: how far each has come, how much is left, and who consumes them.
 
     With --zookeeper also what ZooKeeper has of a group: a group that moves its offsets is in both places.
     """
-    from millrace.client import Cluster
-
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         for_each(names, partial(_describe, cluster, zookeeper, as_json))
 
 
 @app.command()
-def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def delete(
+    names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
+) -> None:
     """Delete groups that have no members, and their committed offsets."""
-    from millrace.client import Cluster, Groups
+    from millrace.client import Groups
 
     def delete_one(name: str) -> None:
         Groups(cluster).delete(name)
         print_json({"deleted": name}) if as_json else print(f"deleted {name}")
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         for_each(names, delete_one)
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json
 from millrace_ops.cli.produce_send import CodecName, batches_of
 
@@ -38,6 +39,7 @@ def import_legacy(
     ],
     *,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     source_topic: Annotated[
         str | None, typer.Option(metavar="NAME", help="The topic's name in DIR, where that differs.")
     ] = None,
@@ -52,13 +54,12 @@ def import_legacy(
     Order and partitions are kept; each message becomes a record without a key, with the time of the import. At a
     damaged message the import stops, says the file and the position, and has exit status 1.
     """
-    from millrace.client import Cluster
     from millrace_ops.cli.dump import ReadOnlyFileSystem
     from millrace_ops.migration.legacy_log import find_partitions
 
     fs = ReadOnlyFileSystem()
     partitions = find_partitions(fs, directory, source_topic or topic)
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         _ensure_partitions(cluster, topic, partitions[-1].partition + 1)
         importer = _Importer(fs, cluster, topic, codec=codec, skip_corrupt=skip_corrupt)
         try:

@@ -17,7 +17,8 @@ import typer
 
 from millrace.errors import GroupIdNotFoundError
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, ZooKeeper
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json, ZooKeeper
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -47,9 +48,10 @@ def export(
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
 ) -> None:
     """Print the offsets, one JSON object a line, as `import` reads them."""
-    with _open(group, zookeeper, bootstrap) as offsets:
+    with _open(group, zookeeper, bootstrap, client_config) as offsets:
         for line in _rows(offsets.read(store)):
             print_json(line)
 
@@ -62,12 +64,13 @@ def import_(
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     create: Create = False,
     as_json: Json = False,
 ) -> None:
     """Set the offsets that a file names; the others stay."""
     wanted = _parsed(path)
-    with _open(group, zookeeper, bootstrap) as offsets:
+    with _open(group, zookeeper, bootstrap, client_config) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.write(store, wanted)
     _show(wanted, as_json)
@@ -82,6 +85,7 @@ def reset(
     store: InStore = Store.KAFKA,
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Set the offsets; without it they are only shown.")
     ] = False,
@@ -95,13 +99,11 @@ def reset(
 
     Shows where each partition is now and where it would go, until --execute says that it is to be done.
     """
-    from millrace.client import Cluster
-
     if execute and dry_run:
         raise typer.BadParameter("not together with --dry-run", param_hint="--execute")
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         wanted = _targets(cluster, topic, to)
-    with _open(group, zookeeper, bootstrap) as offsets:
+    with _open(group, zookeeper, bootstrap, client_config) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.refuse_members()
         now = offsets.read_sound(store, wanted)
@@ -126,6 +128,7 @@ def migrate(
     to: Annotated[Store, typer.Option(help="Where the group keeps its offsets from now on.")],
     zookeeper: ZooKeeper = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     verify_only: Annotated[
         bool, typer.Option("--verify", help="Only compare the two; exit status 1 where they differ.")
     ] = False,
@@ -137,7 +140,7 @@ def migrate(
     `--verify` shows how far both stores are.
     """
     source = Store.ZOOKEEPER if to is Store.KAFKA else Store.KAFKA
-    with _open(group, zookeeper, bootstrap) as offsets:
+    with _open(group, zookeeper, bootstrap, client_config) as offsets:
         if not verify_only:
             offsets.write(to, offsets.read(source), only_forward=True)
         found = {store: offsets.read(store) for store in Store}
@@ -160,10 +163,12 @@ def migrate(
     raise typer.Exit(int(bool(behind)))
 
 
-def _open(group: str, zookeeper: str | None, bootstrap: str) -> GroupOffsets:
+def _open(group: str, zookeeper: str | None, bootstrap: str, client_config: str | None) -> GroupOffsets:
     from millrace.client.consumer.group_offsets import GroupOffsets
+    from millrace.security.client_config import read_client_security
 
-    return GroupOffsets(group, zookeeper=zookeeper, bootstrap=bootstrap)
+    security = read_client_security(client_config)
+    return GroupOffsets(group, zookeeper=zookeeper, bootstrap=bootstrap, security=security)
 
 
 def _check_exists(group: str, offsets: GroupOffsets, store: Store, *, create: bool) -> None:

@@ -17,6 +17,14 @@ Bootstrap = Annotated[
     str,
     typer.Option(metavar="HOST:PORT[,...]", envvar="MILLRACE_BOOTSTRAP", help="Brokers to find the cluster by."),
 ]
+ClientConfig = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="MILLRACE_CLIENT_CONFIG",
+        help="Kafka's client properties of security; env:NAME for a variable with their text.",
+    ),
+]
 ZooKeeper = Annotated[
     str | None,
     typer.Option(

@@ -18,7 +18,8 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.config import MAX_LONG
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json
 from millrace_ops.cli.produce_lines import Line, LineFormat, Placed, lines_of, records_of_lines
 from millrace_ops.cli.produce_send import CodecName, Sender
@@ -30,6 +31,7 @@ def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go; created if the broker may.")],
     *,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Read lines from here, not from stdin.")
     ] = None,
@@ -56,14 +58,16 @@ def produce(
 
     Ends when the broker has acknowledged all of them, and says how many that were.
     """
-    from millrace.client import Cluster
     from millrace.errors import SetupError
 
     form = _line_format(key_separator, null_marker, header)
     read = _json_reader(form, timestamp_ms) if input_format == "json" else _line_reader(form, timestamp_ms)
     if file is None and sys.stdin is None:
         raise SetupError("stdin is closed")
-    with Cluster(bootstrap) as cluster, nullcontext(sys.stdin) if file is None else file.open("rb") as source:
+    with (
+        open_cluster(bootstrap, client_config) as cluster,
+        nullcontext(sys.stdin) if file is None else file.open("rb") as source,
+    ):
         sender = Sender(cluster, topic, partition, codec)
         try:
             for lines in lines_of(source.fileno()):

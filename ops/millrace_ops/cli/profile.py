@@ -4,6 +4,7 @@
     [profiles.prod]
     bootstrap = "kafka-1:9092,kafka-2:9092"
     zookeeper = "zookeeper-1:2181/kafka"
+    client_config = "/home/me/prod.properties"      # Kafka's client properties of security (docs/client-security.md)
 
 A profile sets the options that an environment variable may set too. What is typed wins over the environment, and both
 win over the profile. The profile `default` is used if none is named.
@@ -24,7 +25,7 @@ from millrace.errors import InvalidConfigError, MillraceError
 if TYPE_CHECKING:
     from typer._click.core import Command
 
-SETTINGS = ("bootstrap", "zookeeper")
+SETTINGS = ("bootstrap", "zookeeper", "client_config")
 DEFAULT_PROFILE = "default"
 Defaults: TypeAlias = "dict[str, str | Defaults]"
 
@@ -84,7 +85,7 @@ def _first_mistake(document: Mapping[str, object]) -> str | None:
                 return f"profiles.{profile} is not a table [profiles.{profile}]"
             for setting, value in settings.items():
                 if setting not in SETTINGS:
-                    return f"profile {profile} has the unknown setting {setting}; there are {' and '.join(SETTINGS)}"
+                    return f"profile {profile} has the unknown setting {setting}; there are {', '.join(SETTINGS)}"
                 if not isinstance(value, str):
                     return f"{setting} of profile {profile} is not a text in quotes"
     return None

@@ -11,7 +11,8 @@ from millrace.errors import OffsetOutOfRangeError, SetupError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_topic
 from millrace_ops.cli.confirm import confirm
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.several import for_each
 from millrace_ops.cli.topics_describe import describe, summary
@@ -27,11 +28,13 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' n
 
 
 @app.command("list")
-def list_topics(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def list_topics(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
+) -> None:
     """List every topic."""
-    from millrace.client import Admin, Cluster
+    from millrace.client import Admin
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         topics = sorted(Admin(cluster).topics().values(), key=lambda topic: topic.name)
     if as_json:
         print_json([summary(topic) for topic in topics])
@@ -53,10 +56,11 @@ def create(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A property of the topics; repeatable.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Create topics."""
-    from millrace.client import Admin, Cluster
+    from millrace.client import Admin
     from millrace.config import parse_assignments
 
     properties = parse_assignments(config or ())
@@ -66,7 +70,7 @@ def create(
         topic = cluster.metadata([name]).topic(name)
         print_json(summary(topic)) if as_json else print(f"created {name} with {len(topic.partitions)} partition(s)")
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         for_each(names, create_one)
 
 
@@ -81,12 +85,13 @@ def extend(
         int, typer.Option(min=1, max=MAX_INT, help="How many partitions it has afterwards, never fewer than now.")
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Give a topic more partitions."""
-    from millrace.client import Admin, Cluster
+    from millrace.client import Admin
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         Admin(cluster).create_partitions(name, partitions)
         topic = cluster.metadata([name]).topic(name)
     print_json(summary(topic)) if as_json else print(f"{name} has {len(topic.partitions)} partition(s)")
@@ -103,14 +108,15 @@ def delete_records(
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; by default all of them.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Delete the oldest records of a topic's partitions: those before an offset, or all."""
-    from millrace.client import Admin, Cluster
+    from millrace.client import Admin
 
     if (before is None) != everything:
         raise typer.BadParameter("one of the two is needed", param_hint="--before / --all")
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         indexes = list(cluster.metadata([name]).topic(name).partitions) if partition is None else [partition]
         if before is not None:
             _check_ends(cluster, name, indexes, before)
@@ -125,15 +131,17 @@ def delete_records(
 
 
 @app.command()
-def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def delete(
+    names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientConfig = None, as_json: Json = False
+) -> None:
     """Delete topics and all their records."""
-    from millrace.client import Admin, Cluster
+    from millrace.client import Admin
 
     def delete_one(name: str) -> None:
         Admin(cluster).delete_topic(name)
         print_json({"deleted": name}) if as_json else print(f"deleted {name}")
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         for_each(names, delete_one)
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, Json
 from millrace_ops.cli.output import print_json, print_table, print_tables
 from millrace_ops.cli.several import for_each
 from millrace_ops.replicas.health import PartitionState
@@ -40,13 +41,13 @@ def describe(
     ] = False,
     unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show topics' partitions (leaders, replicas, offsets) and the properties that differ from their defaults.
 
     With a filter, or several, only the partitions that one of them lets pass.
     """
-    from millrace.client import Cluster
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
     filters = {
@@ -58,7 +59,7 @@ def describe(
     wanted = [state for state, is_wanted in filters.items() if is_wanted]
     if not names and not wanted:
         raise typer.BadParameter("one of the two is needed", param_hint="TOPIC / a filter such as --unavailable")
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         if not wanted:
             for_each(names or (), partial(_describe, cluster, as_json))
             return

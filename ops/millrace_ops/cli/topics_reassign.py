@@ -10,7 +10,8 @@ import typer
 
 from millrace.errors import InvalidReplicaAssignmentError
 from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
+from millrace_ops.cli.connect import open_cluster
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, cancel, carry_out_plan, plan_for
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def reassign(
     ] = False,
     wait: Wait = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     as_json: Json = False,
 ) -> None:
     """Move partitions to other brokers, or change how many replicas they have.
@@ -51,14 +53,13 @@ def reassign(
     As few replicas as possible move, and brokers end with as many as each other, spread over racks. If the command is
     interrupted, the cluster goes on, and the same command watches it again.
     """
-    from millrace.client import Cluster
     from millrace_ops.replicas.cluster_state import read_cluster_state
 
     _check_one_is_given(names, everything, plan_file)
     spread = {"--brokers": brokers, "--replication-factor": replication_factor}
     _check_not_beside("--cancel", cancelled, {**spread, "--throttle": throttle, "--dry-run": dry_run})
     _check_not_beside("--from", plan_file is not None, spread)
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         if plan_file is not None:
             targets = _read_plan(plan_file, cluster)
             state = read_cluster_state(cluster, sorted({topic for topic, _ in targets}))

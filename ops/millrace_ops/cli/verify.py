@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from millrace.fs import OsFileSystem
+from millrace_ops.cli.connect import open_cluster
 from millrace_ops.cli.dump import ReadOnlyFileSystem
-from millrace_ops.cli.options import Json
+from millrace_ops.cli.options import ClientConfig, Json
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def verify(
         str | None,
         typer.Option(metavar="HOST:PORT[,...]", help="Brokers of a running cluster, whose topics are read."),
     ] = None,
+    client_config: ClientConfig = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Drop what is damaged, keeping a copy of each file that is changed.")
     ] = False,
@@ -53,17 +55,16 @@ def verify(
     if bootstrap is not None:
         if repair:
             raise typer.BadParameter("not together with --bootstrap: only files are repaired", param_hint="--repair")
-        _verify_broker(bootstrap, names or (), as_json=as_json)
+        _verify_broker(bootstrap, client_config, names or (), as_json=as_json)
     if not names:
         raise typer.BadParameter("name files or folders, or give --bootstrap", param_hint="DIR_OR_FILE")
     _verify_files([Path(one) for one in names], repair=repair, as_json=as_json)
 
 
-def _verify_broker(bootstrap: str, topics: Sequence[str], *, as_json: bool) -> NoReturn:
-    from millrace.client import Cluster
+def _verify_broker(bootstrap: str, client_config: str | None, topics: Sequence[str], *, as_json: bool) -> NoReturn:
     from millrace_ops.cli.verify_broker import check_topics
 
-    with Cluster(bootstrap) as cluster:
+    with open_cluster(bootstrap, client_config) as cluster:
         reports = list(check_topics(cluster, topics))
     if as_json:
         for report in reports:

@@ -13,7 +13,7 @@ import typer
 from millrace_ops.cli import warehouse_read
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.complete import complete_topic
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import show_load
 from millrace_pipelines.spark.choices import Isolation, Reader
@@ -72,6 +72,7 @@ def load(
         str, typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it.")
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     master: Annotated[
         str | None, typer.Option(help="Spark's master, or sc://HOST:PORT; by default all cores of this machine.")
     ] = None,
@@ -111,6 +112,7 @@ def load(
         topic=topic,
         table=table,
         bootstrap=bootstrap,
+        client_config=client_config,
         master=master,
         spark_settings=spark_settings(conf),
         schema=schema,

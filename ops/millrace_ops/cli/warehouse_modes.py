@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientConfig, DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
     AcceptKeyless,
@@ -87,6 +87,7 @@ def reload(
     *,
     table: Table,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     master: Master = None,
     conf: Settings = None,
     schema: Schema = None,
@@ -121,6 +122,7 @@ def reload(
         topic=topic,
         table=table,
         bootstrap=bootstrap,
+        client_config=client_config,
         master=master,
         spark_settings=spark_settings(conf),
         schema=schema,
@@ -139,6 +141,7 @@ def backfill(
     *,
     table: Table,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientConfig = None,
     master: Master = None,
     conf: Settings = None,
     isolation: IsolationOption = Isolation.READ_COMMITTED,
@@ -162,6 +165,7 @@ def backfill(
         topic=topic,
         table=table,
         bootstrap=bootstrap,
+        client_config=client_config,
         master=master,
         spark_settings=spark_settings(conf),
         isolation=isolation,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from millrace_ops.cli.options import Json
+from millrace_ops.cli.options import ClientConfig, Json
 from millrace_ops.cli.output import json_value, print_json, print_table
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
@@ -21,11 +21,13 @@ Beside = Annotated[
 UNKNOWN = "?"
 
 
-def tables(directory: Below, bootstrap: Beside = None, as_json: Json = False) -> None:
+def tables(
+    directory: Below, bootstrap: Beside = None, client_config: ClientConfig = None, as_json: Json = False
+) -> None:
     """List all tables of topics below a folder; with --bootstrap also how many offsets each lacks."""
     from millrace_pipelines.warehouse.tables.find import describe_table, find_tables
 
-    found = [describe_table(location, bootstrap) for location in find_tables(directory)]
+    found = [describe_table(location, bootstrap, client_config) for location in find_tables(directory)]
     if as_json:
         print_json([asdict(one) for one in found])
         return
@@ -46,13 +48,15 @@ def tables(directory: Below, bootstrap: Beside = None, as_json: Json = False) ->
     print_table(columns if bootstrap is None else (*columns, "lag"), rows)
 
 
-def ledger(directory: Directory, bootstrap: Beside = None, as_json: Json = False) -> None:
+def ledger(
+    directory: Directory, bootstrap: Beside = None, client_config: ClientConfig = None, as_json: Json = False
+) -> None:
     """Show which offsets a table holds; with --bootstrap also how many of each partition it lacks."""
     from millrace_pipelines.warehouse.ledger.ledger import read_ledger
     from millrace_pipelines.warehouse.tables.find import lag_of
 
     found = read_ledger(directory)
-    lag = None if bootstrap is None else lag_of(found, bootstrap)
+    lag = None if bootstrap is None else lag_of(found, bootstrap, client_config)
     if as_json:
         print_json(asdict(found) | ({} if bootstrap is None else {"lag": lag}))
         return
@@ -71,11 +75,13 @@ def ledger(directory: Directory, bootstrap: Beside = None, as_json: Json = False
     print_table(columns if bootstrap is None else (*columns, "lag"), rows)
 
 
-def audit(directory: Directory, bootstrap: Beside = None, as_json: Json = False) -> None:
+def audit(
+    directory: Directory, bootstrap: Beside = None, client_config: ClientConfig = None, as_json: Json = False
+) -> None:
     """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
     from millrace_pipelines.warehouse.completeness.audit import audit as findings_of
 
-    findings = findings_of(directory, bootstrap=bootstrap)
+    findings = findings_of(directory, bootstrap=bootstrap, client_config=client_config)
     if as_json:
         print_json({"table": directory, "findings": findings})
     else:

@@ -193,6 +193,8 @@ class ClusterDeclaration(_Declared):
     Attributes:
         cluster: The first part of the asset keys; it tells the clusters of one Dagster instance apart.
         bootstrap: `HOST:PORT` of a broker; by default the environment variable MILLRACE_BOOTSTRAP.
+        client_config: The file with Kafka's client properties of security, or env:NAME for a variable with its text; by
+            default the environment variable MILLRACE_CLIENT_CONFIG.
         admin_url: The admin endpoint of each broker, with commas between; by default MILLRACE_ADMIN_URL.
         zookeeper: `HOST:PORT[,…][/chroot]`, for downstream jobs; by default MILLRACE_ZOOKEEPER.
         warehouse: The folder of the tables, or s3://bucket/path; by default MILLRACE_WAREHOUSE_DIR.
@@ -209,6 +211,7 @@ class ClusterDeclaration(_Declared):
 
     cluster: Identifier = CLUSTER
     bootstrap: str | None = None
+    client_config: str | None = None
     admin_url: str | None = None
     zookeeper: str | None = None
     warehouse: str | None = None

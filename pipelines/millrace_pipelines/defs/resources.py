@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.client import Cluster
+from millrace.security.client_config import read_client_security
 from millrace_pipelines.defs.admin_endpoint import TOKEN_VARIABLE, AdminEndpoint
 
 CLIENT_TIMEOUT_S = 20.0
@@ -19,6 +20,8 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
 
     Attributes:
         bootstrap: `HOST:PORT` of a broker.
+        client_config: The file with Kafka's client properties of security, or env:NAME; "" for that of the environment.
+            Only this name is in what Dagster shows and keeps: each process reads the file itself.
         admin_url: The broker's admin endpoint, `http://HOST:PORT`; those of several brokers with commas between.
         admin_token: The token of the admin endpoint; if empty, that of the environment variable MILLRACE_ADMIN_TOKEN,
             which keeps it out of all that Dagster shows.
@@ -36,11 +39,17 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
     master: str
     spark: dict[str, str] = Field(default={})
     dagster_url: str = ""
+    client_config: str = ""
     admin_token: str = Field(default="", repr=False)
 
     def cluster(self) -> Cluster:
         """Returns a client of the cluster, to be closed; its calls raise ClientError where no broker answers."""
-        return Cluster(self.bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S)
+        return Cluster(
+            self.bootstrap,
+            client_id="millrace-dagster",
+            timeout_s=CLIENT_TIMEOUT_S,
+            security=read_client_security(self.client_config),
+        )
 
     def table_dir(self, location: str) -> str:
         """Returns the folder of a table: of one below the warehouse, or its own whole path, which may be s3://…."""

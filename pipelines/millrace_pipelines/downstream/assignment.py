@@ -19,6 +19,7 @@ class OptionFields(TypedDict):
     max_seconds: float
     accept_lost_offsets: bool
     session_timeout_ms: int
+    client_config: str | None
 
 
 class Assignment(TypedDict):

@@ -21,6 +21,7 @@ from millrace.client.consumer import ConsumerConnector, ConsumerStream, Consumer
 from millrace.clock import Clock, SystemClock
 from millrace.errors import MillraceError, OffsetOutOfRangeError
 from millrace.fs import FileSystem, OsFileSystem
+from millrace.security.client_config import SecuritySource, read_client_security
 from millrace_pipelines.downstream.job import MicroBatchJob
 from millrace_pipelines.downstream.limits import check_log, is_without_records
 from millrace_pipelines.downstream.output import Committed, Output, Span, again_when_stale
@@ -42,6 +43,7 @@ class RunOptions:
     Attributes:
         zookeeper: `HOST:PORT[,HOST:PORT…][/chroot]`, where the group's members meet.
         bootstrap: `HOST:PORT` of a broker.
+        client_config: The file with Kafka's client properties of security, or env:NAME.
         output: The folder or bucket of the output's table.
         group: The group's name; the job's by default.
         max_seconds: When a worker ends although there is more.
@@ -56,6 +58,11 @@ class RunOptions:
     max_seconds: float = 600.0
     accept_lost_offsets: bool = False
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
+    client_config: str | None = None
+
+    def source(self, job: MicroBatchJob) -> TopicSource:
+        """Returns the job's topic as readers take it."""
+        return TopicSource(self.bootstrap, job.topic, job.isolation, SecuritySource(self.client_config))
 
 
 OnCommit = Callable[[Committed], None]
@@ -109,7 +116,7 @@ def consume(
 @again_when_stale
 def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Clock) -> tuple[Output, dict[int, int]]:
     """Returns the output, with a first offset for each partition, and where the topic ends; errors as `consume`."""
-    source = TopicSource(options.bootstrap, job.topic, job.isolation)
+    source = options.source(job)
     description = describe_topic(source)
     log = log_offsets(source, description.partitions)
     output = Output(options.output, job, description.topic_id, fs, clock)
@@ -143,13 +150,18 @@ class _Worker:
         self._clock = clock
         self._deadline_ms = deadline_ms
         self._pending = Pending(job)
-        self._brokers = brokers_of(TopicSource(options.bootstrap, job.topic, job.isolation))
+        self._brokers = brokers_of(options.source(job))
 
     def run(self) -> bool:
         if not self._missing():
             return True
-        properties = self._properties()
-        with self._brokers, ConsumerConnector(properties, positions=self._positions, clock=self._clock) as connector:
+        connects = ConsumerConnector(
+            self._properties(),
+            positions=self._positions,
+            clock=self._clock,
+            security=read_client_security(self._options.client_config),
+        )
+        with self._brokers, connects as connector:
             (stream,) = connector.create_message_streams({self._job.topic: 1})[self._job.topic]
             while True:
                 is_idle = self._take(stream)

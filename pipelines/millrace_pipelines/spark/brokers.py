@@ -18,11 +18,13 @@ from millrace.client.log_offsets import read_log_offsets
 from millrace.client.metadata import ClusterMetadata
 from millrace.errors import MillraceError
 from millrace.records.batch import walk
+from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.choices import Isolation
 
 FETCH_MAX_BYTES = 8 << 20
 FETCH_MAX_WAIT_MS = 500
 SAMPLE_BYTES = 64 << 10
+NOT_TOLD = SecuritySource()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class TopicSource:
     bootstrap: str
     topic: str
     isolation: Isolation = Isolation.READ_COMMITTED
+    security: SecuritySource = NOT_TOLD
 
 
 class TopicDescription(NamedTuple):
@@ -48,6 +51,8 @@ class TopicDescription(NamedTuple):
 class Brokers:
     """The brokers of a cluster, connected at the first question: to Spark's workers it travels unconnected.
 
+    What secures the connections is read then, where that question is asked: it does not travel.
+
     As a context manager, it closes its connections at the end.
 
     Raises:
@@ -55,8 +60,9 @@ class Brokers:
         ClientError: The brokers can't answer.
     """
 
-    def __init__(self, bootstrap: str, isolation: Isolation) -> None:
+    def __init__(self, bootstrap: str, isolation: Isolation, security: SecuritySource = NOT_TOLD) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._isolation = IsolationLevel[isolation.name]
         self._cluster: Cluster | None = None
 
@@ -150,7 +156,7 @@ class Brokers:
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = Cluster(self._bootstrap)
+            self._cluster = Cluster(self._bootstrap, security=self._security.read())
         return self._cluster
 
 
@@ -162,7 +168,7 @@ def _offsets_or_raise(offsets: LogOffsets | MillraceError) -> LogOffsets:
 
 def brokers_of(source: TopicSource) -> Brokers:
     """Returns the brokers of a topic's cluster."""
-    return Brokers(source.bootstrap, source.isolation)
+    return Brokers(source.bootstrap, source.isolation, source.security)
 
 
 def describe_topic(source: TopicSource) -> TopicDescription:

@@ -12,18 +12,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import javaproperties
 
 from millrace.config import read_properties
 from millrace.errors import InvalidConfigError
-from millrace.security.client_properties import PREFIXES, is_of_security
+from millrace.security.client_properties import is_of_security
 from millrace.security.client_security import ClientSecurity
 
 VARIABLE = "MILLRACE_CLIENT_CONFIG"
 ENV = "env:"
 VARIABLE_PREFIX = "MILLRACE_"
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySource:
+    """Where a client's security is to be read. It may travel and be shown: its options hold no secrets."""
+
+    client_config: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    def read(self) -> ClientSecurity:
+        """Returns the security, by the files and the environment of this process; InvalidConfigError."""
+        return read_client_security(self.client_config, dict(self.options))
 
 
 def read_client_security(
@@ -55,6 +68,16 @@ def properties_of_file(client_config: str, environment: Mapping[str, str] = os.e
     return {name: value for name, (value, _) in _of_file(client_config, environment).items()}
 
 
+def properties_of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Returns the properties of security in the environment: the variable of each, and its value."""
+    named = {one: one.removeprefix(VARIABLE_PREFIX).lower().replace("_", ".") for one in environment}
+    return {
+        name: (variable, environment[variable])
+        for variable, name in named.items()
+        if variable.startswith(VARIABLE_PREFIX) and is_of_security(name)
+    }
+
+
 def _of_file(client_config: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     if not client_config:
         return {}
@@ -79,9 +102,7 @@ def _of_variable(name: str, environment: Mapping[str, str]) -> dict[str, tuple[s
 
 
 def _of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    found = {}
-    for variable, value in environment.items():
-        name = variable.removeprefix(VARIABLE_PREFIX).lower().replace("_", ".")
-        if variable.startswith(VARIABLE_PREFIX) and name.startswith(PREFIXES):
-            found[name] = (value, f"the environment variable {variable}")
-    return found
+    return {
+        name: (value, f"the environment variable {variable}")
+        for name, (variable, value) in properties_of_environment(environment).items()
+    }

@@ -46,6 +46,7 @@ class ClientSecurity:
     __slots__ = ("_properties", "context", "protocol")
     protocol: SecurityProtocol
     context: ssl.SSLContext | None
+    _properties: Mapping[str, str]
 
     def __init__(self, properties: Mapping[str, str], context: ssl.SSLContext | None) -> None:
         object.__setattr__(self, "_properties", dict(properties))

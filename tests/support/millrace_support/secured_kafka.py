@@ -13,6 +13,7 @@ The properties of a client come as the text of a file.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 from millrace.testing.kafka import Kafka, KafkaBroker
 from millrace_support.certificates import Authority, Files
@@ -48,7 +49,7 @@ class SecuredKafka:
             users={USER: PASSWORD},
         )
 
-    def __enter__(self) -> SecuredKafka:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -21,6 +21,7 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
     Attributes:
         zookeeper: `HOST:PORT[,HOST:PORT…][/chroot]`.
         bootstrap: `HOST:PORT` of a broker.
+        client_config: The file with Kafka's client properties of security, or env:NAME; "" for none.
         output_dir: The folder with the table of each job, `<output_dir>/<job>`.
         session_timeout_ms: When the partitions of a worker that is silent go to the others.
     """
@@ -28,6 +29,7 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
     zookeeper: str
     bootstrap: str
     output_dir: str
+    client_config: str = ""
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
 
     def location(self, job: MicroBatchJob) -> str:
@@ -39,6 +41,7 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
         return RunOptions(
             zookeeper=self.zookeeper,
             bootstrap=self.bootstrap,
+            client_config=self.client_config or None,
             output=self.location(job),
             max_seconds=max_seconds,
             accept_lost_offsets=accept_lost_offsets,

@@ -98,6 +98,7 @@ def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTa
     return CheckedTable(
         location=millrace.table_dir(table.location or table.topic),
         bootstrap=millrace.bootstrap,
+        client_config=millrace.client_config or None,
         schema_file=table.schema or millrace.schema_file(table.topic),
         bounds=Bounds(
             skipped_offsets=declared.max_skipped_offsets,

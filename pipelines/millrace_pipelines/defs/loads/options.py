@@ -13,6 +13,7 @@ def table_options(table: DeclaredTable, millrace: MillraceResource, run_id: str)
     return LoadOptions(
         topic=table.topic,
         bootstrap=millrace.bootstrap,
+        client_config=millrace.client_config or None,
         table=millrace.table_dir(table.location or table.topic),
         schema=table.schema or millrace.schema_file(table.topic),
         isolation=declared.isolation,

@@ -27,7 +27,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Returns a span for each task."""
-        with Brokers(self._options.bootstrap, self._options.isolation) as brokers:
+        with self._options.brokers() as brokers:
             topics = chosen_topics(self._options, brokers)
             self._check(topics)
             spans = [span for name, topic in topics.items() for span in self._spans(brokers, name, topic)]

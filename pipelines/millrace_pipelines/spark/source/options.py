@@ -14,8 +14,11 @@
     maxRecordsPerTask       both       offsets of a task, into which a partition's range is cut; one task each
     maxRecordsPerTrigger    stream     offsets of a micro-batch, of all partitions together; no limit
     maxBytesPerTrigger      stream     bytes of a micro-batch, estimated from each partition's next batches; no limit
+    clientConfig            both       the file with Kafka's client properties of security, or env:NAME
+    millrace.NAME           both       one of these properties; kafka.NAME says the same
 
-Names are taken in upper and lower case, as Spark does.
+Names are taken in upper and lower case, as Spark does. Spark shows options in its plans, so no secret may be one: it
+stands in the file, which the tasks read.
 """
 
 from __future__ import annotations
@@ -25,14 +28,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from millrace_pipelines.spark.brokers import TopicSource
+from millrace.security.client_config import SecuritySource
+from millrace.security.client_properties import SECRETS, is_of_security
+from millrace_pipelines.spark.brokers import Brokers, TopicSource
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.spark.errors import SourceOptionError
 from millrace_pipelines.spark.source.positions import LATEST, Position, parse_offsets, parse_time
 
+CLIENT_CONFIG = "clientConfig"
+PREFIXES = ("millrace.", "kafka.")
 COMMON = (
     *("bootstrap", "topic", "topics", "topicPattern", "partitions", "startingOffsets", "startingTime"),
-    *("isolation", "failOnDataLoss", "maxRecordsPerTask"),
+    *("isolation", "failOnDataLoss", "maxRecordsPerTask", CLIENT_CONFIG),
 )
 ONLY_BATCH = ("endingOffsets", "endingTime")
 ONLY_STREAM = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
@@ -60,10 +67,15 @@ class SourceOptions:
     max_records_per_task: int | None
     max_records_per_trigger: int | None
     max_bytes_per_trigger: int | None
+    security: SecuritySource
+
+    def brokers(self) -> Brokers:
+        """Returns the brokers of the cluster."""
+        return Brokers(self.bootstrap, self.isolation, self.security)
 
     def source(self, topic: str) -> TopicSource:
         """Returns how one of the topics is read."""
-        return TopicSource(self.bootstrap, topic, self.isolation)
+        return TopicSource(self.bootstrap, topic, self.isolation, self.security)
 
     def wants(self, partition: int) -> bool:
         """Returns whether this partition is read."""
@@ -72,7 +84,8 @@ class SourceOptions:
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Parses the options; SourceOptionError names the one that is unknown, missing, or can't be used."""
-    given = _known(options)
+    properties, others = _properties(options)
+    given = _known(others)
     topics, pattern = _topics(given)
     return SourceOptions(
         bootstrap=_required(given, "bootstrap"),
@@ -86,6 +99,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         max_records_per_task=_count(given, "maxRecordsPerTask"),
         max_records_per_trigger=_count(given, "maxRecordsPerTrigger"),
         max_bytes_per_trigger=_count(given, "maxBytesPerTrigger"),
+        security=SecuritySource(given.get(CLIENT_CONFIG), properties),
     )
 
 
@@ -94,6 +108,24 @@ def refuse(options: Mapping[str, str], names: tuple[str, ...], kind: str) -> Non
     for name in names:
         if name.lower() in {given.lower() for given in options}:
             raise SourceOptionError(f"{name}: not an option of a {kind}")
+
+
+def _properties(options: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:
+    """Returns the properties of security among the options, and all other options."""
+    properties: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for name, value in options.items():
+        prefix = next((one for one in PREFIXES if name.lower().startswith(one)), None)
+        if prefix is None:
+            others[name] = value
+            continue
+        written = name.lower().removeprefix(prefix)
+        if written in SECRETS:
+            raise SourceOptionError(f"{name}: Spark would show it; write it into the file that {CLIENT_CONFIG} names")
+        if not is_of_security(written):
+            raise SourceOptionError(f"{name}: only properties of security are taken: security.protocol, ssl.…, sasl.…")
+        properties[written] = value
+    return tuple(sorted(properties.items())), others
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millrace.errors import UnknownTopicError
-from millrace_pipelines.spark.brokers import Brokers, LogOffsets
+from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import LogTruncatedError, SourceOptionError, TopicRecreatedError
 from millrace_pipelines.spark.source.checkpoint import Document, Progress, StreamOffset, spans_between
 from millrace_pipelines.spark.source.options import SourceOptions
@@ -38,7 +38,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
-        self._brokers = Brokers(options.bootstrap, options.isolation)
+        self._brokers = options.brokers()
         self._target: StreamOffset | None = None
 
     def initialOffset(self) -> Document:  # noqa: N802

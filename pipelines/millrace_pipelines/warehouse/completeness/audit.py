@@ -50,6 +50,7 @@ def audit(
     location: str,
     *,
     bootstrap: str | None = None,
+    client_config: str | None = None,
     window_offsets: int = WINDOW_OFFSETS,
     fs: FileSystem | None = None,
 ) -> list[str]:
@@ -58,6 +59,7 @@ def audit(
     Args:
         location: The table's location.
         bootstrap: HOST:PORT of a broker, where the ledger is to be compared with the topic too.
+        client_config: The file that secures the connection.
         window_offsets: The number of offsets that are counted in one pass, a byte for each.
         fs: The disk; by default this machine's.
 
@@ -65,7 +67,9 @@ def audit(
         TableNotFoundError: There is no table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
-    return list(_Audit(location, fs or OsFileSystem()).findings(bootstrap, window_offsets))
+    audited = _Audit(location, fs or OsFileSystem())
+    of_table = list(audited.findings(window_offsets))
+    return of_table if bootstrap is None else of_table + list(audited.topic_findings(bootstrap, client_config))
 
 
 class _Audit:
@@ -79,7 +83,7 @@ class _Audit:
         self._dead_letters = load_if_there(dead_letters_dir(self._table.location), fs)
         self._is_upsert = mode_of(self._table) is Mode.UPSERT
 
-    def findings(self, bootstrap: str | None, window_offsets: int) -> Iterator[str]:
+    def findings(self, window_offsets: int) -> Iterator[str]:
         claims: list[Claim] = []
         for ledger in (*former_ledgers(self._table), self._ledger.name):
             mine = claims_of(self._lineage, ledger)
@@ -103,8 +107,9 @@ class _Audit:
             yield from _repeated_findings(repeated)
         else:
             yield from self._count_findings(mets)
-        if bootstrap is not None:
-            yield from topic_findings(self._ledger, bootstrap)
+
+    def topic_findings(self, bootstrap: str, client_config: str | None) -> Iterator[str]:
+        return topic_findings(self._ledger, bootstrap, client_config)
 
     def _entries(self, ledger: str) -> Mapping[int, LedgerEntry]:
         return self._ledger.partitions if ledger == self._ledger.name else former_ledgers(self._table)[ledger]

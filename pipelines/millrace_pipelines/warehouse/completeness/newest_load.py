@@ -68,12 +68,19 @@ class LoadAudit(NamedTuple):
     findings: tuple[str, ...] = ()
 
 
-def audit_newest_load(location: str, *, bootstrap: str | None = None, fs: FileSystem | None = None) -> LoadAudit:
+def audit_newest_load(
+    location: str,
+    *,
+    bootstrap: str | None = None,
+    client_config: str | None = None,
+    fs: FileSystem | None = None,
+) -> LoadAudit:
     """Audits what the newest load added to a table.
 
     Args:
         location: The table's location.
         bootstrap: HOST:PORT of a broker, where the ledger is to be compared with the topic too.
+        client_config: The file that secures the connection.
         fs: The disk; by default this machine's.
 
     Raises:
@@ -84,7 +91,7 @@ def audit_newest_load(location: str, *, bootstrap: str | None = None, fs: FileSy
     disk = fs or OsFileSystem()
     table = Table.load(location, disk)
     ledger = ledger_of(table)
-    of_topic = [] if bootstrap is None else list(topic_findings(ledger, bootstrap))
+    of_topic = [] if bootstrap is None else list(topic_findings(ledger, bootstrap, client_config))
     load = newest_load(table)
     if load is None:
         return LoadAudit(findings=tuple(of_topic))

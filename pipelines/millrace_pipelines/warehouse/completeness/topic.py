@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.errors import UnknownTopicError
+from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource, check_ends, describe_topic, log_offsets
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
 
-def topic_findings(ledger: Ledger, bootstrap: str) -> Iterator[str]:
+def topic_findings(ledger: Ledger, bootstrap: str, client_config: str | None) -> Iterator[str]:
     """Yields why the ledger can't be that of the topic; raises ClientError where the cluster can't be asked."""
-    source = TopicSource(bootstrap, ledger.topic, Isolation.READ_UNCOMMITTED)
+    source = TopicSource(bootstrap, ledger.topic, Isolation.READ_UNCOMMITTED, SecuritySource(client_config))
     try:
         description = describe_topic(source)
     except UnknownTopicError:

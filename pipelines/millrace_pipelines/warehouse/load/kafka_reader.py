@@ -24,6 +24,7 @@ from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.jobs import RESULT, OnProgress, collect_results
+from millrace_pipelines.warehouse.load.kafka_security import kafka_security
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult, load_range
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -92,6 +93,7 @@ def _rows(
 ) -> DataFrame:
     """Returns a frame of the ranges' records: the partition, then the columns of a record."""
     options = {
+        **kafka_security(source),
         "kafka.bootstrap.servers": source.bootstrap,
         "kafka.isolation.level": str(source.isolation),
         "assign": json.dumps({source.topic: [span.partition for span in ranges]}),

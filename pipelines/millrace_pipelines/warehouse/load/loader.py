@@ -174,7 +174,7 @@ class RangeLoader:
         if not options.commit_group or not entries:
             return Published()
         group = group_name(table) if options.group is None else options.group
-        error = commit_group(options.bootstrap, group, options.topic, entries)
+        error = commit_group(options.source, group, entries)
         self._listener.reached(Step.PUBLISHED)
         return Published(group, error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.warehouse.delta.compression import Compression
@@ -20,6 +21,8 @@ class SourceOptions:
     Attributes:
         topic: The topic's name.
         bootstrap: HOST:PORT of a broker.
+        client_config: The file with Kafka's client properties of security, or env:NAME; it is read by each process that
+            connects, and only its name is passed on.
         isolation: Whether records of open and aborted transactions are left out.
         reader: Whose client fetches and decodes.
         max_records_per_task: The largest number of offsets in a task; tasks are smaller where cores would be idle.
@@ -29,6 +32,7 @@ class SourceOptions:
 
     topic: str
     bootstrap: str
+    client_config: str | None = None
     isolation: Isolation = Isolation.READ_COMMITTED
     reader: Reader = Reader.MILLRACE
     max_records_per_task: int = MAX_RECORDS_PER_TASK
@@ -37,7 +41,8 @@ class SourceOptions:
     @property
     def source(self) -> TopicSource:
         """The topic as readers take it."""
-        return TopicSource(self.bootstrap, self.topic, Isolation(self.isolation))
+        security = SecuritySource(self.client_config)
+        return TopicSource(self.bootstrap, self.topic, Isolation(self.isolation), security)
 
 
 @dataclass(frozen=True, kw_only=True)

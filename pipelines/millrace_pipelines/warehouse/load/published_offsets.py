@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from millrace.client import Cluster, Groups
 from millrace.client.groups import GroupOffset
 from millrace.errors import MillraceError
+from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 
@@ -22,11 +23,11 @@ def group_name(table: Table) -> str:
     return f"millrace-{os.path.basename(table.location.rstrip('/'))}-{table.id[:ID_LETTERS]}"
 
 
-def commit_group(bootstrap: str, group: str, topic: str, entries: Mapping[int, LedgerEntry]) -> str | None:
+def commit_group(source: TopicSource, group: str, entries: Mapping[int, LedgerEntry]) -> str | None:
     """Commits the next offsets under the group's name; returns why that failed, or None."""
-    offsets = {(topic, partition): GroupOffset(entry.next_offset, "") for partition, entry in entries.items()}
+    offsets = {(source.topic, partition): GroupOffset(entry.next_offset, "") for partition, entry in entries.items()}
     try:
-        with Cluster(bootstrap) as cluster:
+        with Cluster(source.bootstrap, security=source.security.read()) as cluster:
             Groups(cluster).commit(group, offsets)
     except MillraceError as error:
         return str(error)

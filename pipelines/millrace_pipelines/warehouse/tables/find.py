@@ -10,6 +10,7 @@ import pyarrow.fs as pafs
 
 from millrace.errors import UnknownTopicError
 from millrace.fs import OsFileSystem
+from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
 from millrace_pipelines.warehouse.delta.location import DEAD_LETTERS_SUFFIX, dead_letters_dir
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, bucket_at
@@ -46,12 +47,13 @@ def table_locations(directory: str) -> list[str]:
     return sorted(_tables_in_bucket(filesystem, root))
 
 
-def describe_table(location: str, bootstrap: str | None = None) -> TableFacts:
+def describe_table(location: str, bootstrap: str | None = None, client_config: str | None = None) -> TableFacts:
     """Describes what a table holds, from its log alone.
 
     Args:
         location: The table's location.
         bootstrap: HOST:PORT of a broker that is asked how many readable offsets the table lacks; None asks no broker.
+        client_config: The file that secures the connection (docs/client-security.md).
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
@@ -68,13 +70,13 @@ def describe_table(location: str, bootstrap: str | None = None) -> TableFacts:
         files=files,
         bytes=size_bytes,
         version=table.version,
-        lag=None if bootstrap is None else sum_of(lag_of(ledger, bootstrap)),
+        lag=None if bootstrap is None else sum_of(lag_of(ledger, bootstrap, client_config)),
     )
 
 
-def lag_of(ledger: Ledger, bootstrap: str) -> dict[int, int] | None:
+def lag_of(ledger: Ledger, bootstrap: str, client_config: str | None = None) -> dict[int, int] | None:
     """Returns by partition how many readable offsets a table lacks; None where its topic is gone or was recreated."""
-    source = TopicSource(bootstrap, ledger.topic)
+    source = TopicSource(bootstrap, ledger.topic, security=SecuritySource(client_config))
     try:
         description = describe_topic(source)
     except UnknownTopicError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -39,6 +40,7 @@ from millrace.client.consumer.streams import ConsumerStream, Feed
 from millrace.client.groups import Groups
 from millrace.clock import Clock, SystemClock
 from millrace.errors import InvalidRequestError, MillraceError, ZooKeeperError
+from millrace.security.client_security import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class ConsumerConnector:
             output keeps the offsets; those that it leaves out begin at the group's offsets. The member's thread calls
             it, and calls it again after an error of `millrace.errors`.
         observe: told of each claim, hand-out, commit and release; for tests and audits.
+        security: of connections to brokers, where the properties don't say it.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class ConsumerConnector:
         positions: Positions = no_positions,
         observe: Observe = ignore,
         clock: Clock | None = None,
+        security: ClientSecurity | None = None,
     ) -> None:
-        self._config = ConsumerConfig.from_properties(properties)
+        config = ConsumerConfig.from_properties(properties)
+        self._config = config if security is None else replace(config, security=security)
         self._positions = positions
         self._observe = observe
         self._clock = clock or SystemClock()

@@ -11,6 +11,7 @@ PROD = """
 [profiles.prod]
 bootstrap = "prod:9092"
 zookeeper = "zookeeper:2181/prod"
+client_config = "/of-prod/client.properties"
 """
 
 
@@ -22,7 +23,7 @@ class AskedError(Exception):
 def write(tmp_path, monkeypatch):
     """Writes the profile file of a user who has no Millrace variables."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("MILLRACE_BOOTSTRAP", "MILLRACE_ZOOKEEPER", "MILLRACE_PROFILE"):
+    for name in ("MILLRACE_BOOTSTRAP", "MILLRACE_ZOOKEEPER", "MILLRACE_CLIENT_CONFIG", "MILLRACE_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "millrace").mkdir()
 
@@ -36,12 +37,12 @@ def write(tmp_path, monkeypatch):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Runs `topics list` with arguments before it and after it; the address that it asks."""
+    """Runs `topics list` with arguments before it and after it; the address that it asks, and its client's file."""
 
-    def ask(bootstrap):
-        raise AskedError(bootstrap)
+    def ask(bootstrap, client_config):
+        raise AskedError(f"{bootstrap} {client_config}" if client_config else bootstrap)
 
-    monkeypatch.setattr("millrace.client.Cluster", ask)
+    monkeypatch.setattr("millrace_ops.cli.topics.open_cluster", ask)
 
     def run(*before, after=()):
         return str(CliRunner().invoke(app, [*before, "topics", "list", *after], prog_name="millrace").exception)
@@ -57,12 +58,14 @@ def test_without_a_file_or_a_profile_the_default_is_asked(write, asked):
 
 def test_option_before_environment_before_profile(write, asked, monkeypatch):
     write(PROD)
-    assert asked("--profile", "prod") == "prod:9092"
+    assert asked("--profile", "prod") == "prod:9092 /of-prod/client.properties"
     monkeypatch.setenv("MILLRACE_PROFILE", "prod")
-    assert asked() == "prod:9092"
+    assert asked() == "prod:9092 /of-prod/client.properties"
     monkeypatch.setenv("MILLRACE_BOOTSTRAP", "environment:9092")
-    assert asked("--profile", "prod") == "environment:9092"
-    assert asked("--profile", "prod", after=("--bootstrap", "typed:9092")) == "typed:9092"
+    monkeypatch.setenv("MILLRACE_CLIENT_CONFIG", "of-environment")
+    assert asked("--profile", "prod") == "environment:9092 of-environment"
+    typed = ("--bootstrap", "typed:9092", "--client-config", "typed")
+    assert asked("--profile", "prod", after=typed) == "typed:9092 typed"
 
 
 def test_the_default_profile_need_not_be_named(write, asked):
@@ -85,7 +88,8 @@ def test_every_command_shows_the_profiles_address_as_its_default(write, command)
 def test_an_address_that_changes_what_a_command_does_must_be_typed(write, command):
     write(PROD)
     shown = CliRunner().invoke(app, ["--profile", "prod", *command, "--help"], prog_name="millrace").stdout
-    assert "prod" not in shown
+    assert "prod:9092" not in shown
+    assert "2181/prod" not in shown
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ class CheckedTable:
     Attributes:
         location: The table's location.
         bootstrap: HOST:PORT of a broker of its topic's cluster.
+        client_config: The file that secures the connection to it.
         schema_file: The path of its declared schema, None where it has none.
         bounds: What is allowed.
         asset_key: The table's asset, where results are told apart by it.
@@ -63,6 +64,7 @@ class CheckedTable:
 
     location: str
     bootstrap: str
+    client_config: str | None = None
     schema_file: str | None = None
     bounds: Bounds = field(default_factory=Bounds)
     asset_key: dg.AssetKey | None = None
@@ -101,12 +103,15 @@ def _said(check: Check, checked: CheckedTable, says: str, *, passed: bool) -> dg
 
 
 def _load_completeness(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    audited = audit_newest_load(checked.location, bootstrap=checked.bootstrap, fs=fs)
+    audited = audit_newest_load(
+        checked.location, bootstrap=checked.bootstrap, client_config=checked.client_config, fs=fs
+    )
     return load_completeness(audited, checked.asset_key)
 
 
 def _completeness(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    return completeness(audit(checked.location, bootstrap=checked.bootstrap, fs=fs), checked.asset_key)
+    found = audit(checked.location, bootstrap=checked.bootstrap, client_config=checked.client_config, fs=fs)
+    return completeness(found, checked.asset_key)
 
 
 def _skipped_offsets(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
@@ -130,7 +135,7 @@ def _freshness(checked: CheckedTable, now_ms: int, fs: FileSystem) -> dg.AssetCh
 
 
 def _lag(checked: CheckedTable, _: int, fs: FileSystem) -> dg.AssetCheckResult:
-    lacking = lag_of(ledger_of(Table.load(checked.location, fs)), checked.bootstrap)
+    lacking = lag_of(ledger_of(Table.load(checked.location, fs)), checked.bootstrap, checked.client_config)
     return lag(lacking, max_lag=checked.bounds.lag, asset_key=checked.asset_key)
 
 
