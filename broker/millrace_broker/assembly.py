@@ -29,6 +29,8 @@ from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.handlers.registry import APIS
 from millrace_broker.metrics import RequestMetrics
 from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.quotas.client_quotas import ClientQuotas
+from millrace_broker.quotas.sampled_rate import QuotaWindows
 from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
@@ -39,7 +41,7 @@ from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
 from millrace_broker.replication.replica_fetchers import ReplicaFetchers
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.replication.replication_quota import QuotaWindows, ReplicationQuota
+from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import NO_EPOCH
 from millrace_broker.security.authentication.credentials import Credentials
 from millrace_broker.startup.options import BrokerOptions
@@ -143,6 +145,7 @@ def new_services(base: Foundation) -> Services:
         roles=_roles(base, config, replicas, (mover, groups.led, txns.led), follower_quota),
         leader_quota=_quota(base, config, lambda: services.config.leader_replication_throttled_rate),
         credentials=Credentials(lambda: metadata.view.client_configs),
+        quotas=_client_quotas(config),
         take_update=None if isinstance(store, LocalStore) else store.update,
     )
     return services
@@ -197,6 +200,13 @@ def _fetch_sessions(config: BrokerConfig, replicas: ReplicaManager) -> FetchSess
 def _quota(base: Foundation, config: BrokerConfig, rate: Callable[[], int]) -> ReplicationQuota:
     windows = QuotaWindows(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
     return ReplicationQuota(base.broker_id, base.clock, rate, windows)
+
+
+def _client_quotas(config: BrokerConfig) -> ClientQuotas:
+    return ClientQuotas(
+        QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000),
+        QuotaWindows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
+    )
 
 
 def _roles(

@@ -95,6 +95,7 @@ class MetadataPublisher:
             await self._renew_certificates(services.configs.layers.effective())
         if changes.new_topic_configs:
             services.replicas.configure(changes.new_topic_configs)
+        services.quotas.set_configs(view.client_configs)
         if self._decides_roles:
             await services.roles.in_turn(partial(self._change_roles, self._published, view))
         services.replicas.take_live_brokers(view.brokers)

@@ -20,12 +20,13 @@ class ApiCount:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """The requests of all APIs, and the connections that were closed for being idle or for what they sent."""
+    """The requests of all APIs, and the connections that were closed or muted."""
 
     by_api: defaultdict[int, ApiCount] = field(default_factory=lambda: defaultdict(ApiCount))
     errors: Counter[tuple[int, int]] = field(default_factory=Counter)  # by API key and error code
     refused: int = 0
     idle_closed: int = 0
+    muted: int = 0  # connections that are not read at the moment, as their client is throttled
 
     def count(
         self, api_key: int, requests: int, bytes_in: int, queue_seconds: float, handler_seconds: float
@@ -37,6 +38,19 @@ class RequestMetrics:
         api.queue_seconds += queue_seconds * requests
         api.handler_seconds += handler_seconds
         return api
+
+
+@dataclass(slots=True)
+class QuotaCounts:
+    """Requests that exceeded a quota, and their throttle times, by the kind of the quota."""
+
+    throttled: Counter[str] = field(default_factory=Counter)
+    throttle_ms: Counter[str] = field(default_factory=Counter)
+
+    def note(self, kind: str, throttle_ms: int) -> None:
+        """Counts one throttle time."""
+        self.throttled[kind] += 1
+        self.throttle_ms[kind] += throttle_ms
 
 
 @dataclass(slots=True)

@@ -31,6 +31,11 @@ from millrace_broker.properties.broker_config import BrokerConfig
 CHANGE_TIMEOUT = timedelta(seconds=15)
 DELETION_PAUSE_S = 0.05
 CheckConfig = Callable[[Mapping[str, str]], None]
+Charge = Callable[[int], None]  # is told how many partitions are about to be made or deleted, and may refuse that
+
+
+def _free(partitions: int) -> None:
+    """Lets every change happen."""
 
 
 class TopicManager:
@@ -64,14 +69,16 @@ class TopicManager:
         config: Mapping[str, str] | None = None,
         validate_only: bool = False,
         within: timedelta = CHANGE_TIMEOUT,
+        charge: Charge = _free,
     ) -> TopicInfo:
         """Creates a topic and returns it; None stands for the broker's default.
 
-        A TopicError says what is not acceptable. MetadataTimeoutError where the topic is not in the broker's view
-        `within` that time; it may be there later.
+        A TopicError says what is not acceptable, and what `charge` raises that it has to wait. MetadataTimeoutError
+        where the topic is not in the broker's view `within` that time; it may be there later.
         """
         topic = self._plan(name, partitions, replication_factor, assignments, config or {})
         if not validate_only:
+            charge(len(topic.partitions))
             await self._add(self._store.create_topic, topic, within)
             await self._until(
                 lambda topics: _is_led(topics.get(name), len(topic.partitions)),
@@ -122,6 +129,7 @@ class TopicManager:
         *,
         validate_only: bool = False,
         within: timedelta = CHANGE_TIMEOUT,
+        charge: Charge = _free,
     ) -> None:
         """Extends a topic to `count` partitions. Raises as `create` does, and UnknownTopicError."""
         view = self._metadata.view
@@ -130,6 +138,7 @@ class TopicManager:
             raise UnknownTopicError(f"topic {name} does not exist")
         replicas = rules.added_replicas(topic, count, assignments, racks_of(view))
         if not validate_only:
+            charge(len(replicas))
             added = _partitions(replicas, first=len(topic.partitions))
             await asyncio.to_thread(self._store.add_partitions, name, added)
             await self._until(
@@ -138,13 +147,14 @@ class TopicManager:
                 within,
             )
 
-    async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT) -> TopicInfo:
-        """Deletes a topic with its records and returns it. UnknownTopicError; MetadataTimeoutError as `create`."""
+    async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT, charge: Charge = _free) -> TopicInfo:
+        """Deletes a topic with its records and returns it. Raises as `create` does, and UnknownTopicError."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError(f"topic {name}: topic deletion is disabled, delete.topic.enable=false")
         topic = self._metadata.view.topics.get(name)
         if topic is None:
             raise UnknownTopicError(f"topic {name} does not exist")
+        charge(len(topic.partitions))
         await asyncio.to_thread(self._store.delete_topic, name)
         await self._until(
             lambda topics: name not in topics or topics[name].topic_id != topic.topic_id,

@@ -2,7 +2,8 @@
 
 A handler runs on the event loop's thread, as soon as its request is read, and must not keep views of the request's
 bytes. It returns the parts of the answer; or a future of them where the answer has to wait; or None where the protocol
-has no answer (Produce with acks=0). A WireError that it raises closes the connection.
+has no answer (Produce with acks=0). Where a handler itself has found that a quota is exceeded, it returns the parts
+with their throttle time. A WireError that it raises closes the connection.
 
 Where an API has `handle_all`, requests of one version that arrive together on one connection are handled together. It
 returns the answers of `handle` in the order of the requests; a WireError in the last place ends the connection.
@@ -30,6 +31,7 @@ from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.groups.zookeeper_offsets import ZooKeeperOffsets
 from millrace_broker.handlers.in_order import InOrder
 from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.log_dir_mover import LogDirMover
@@ -44,7 +46,19 @@ from millrace_broker.txns.transaction_coordinator import TransactionCoordinator
 if TYPE_CHECKING:
     from millrace_broker.controller.controller import Controller  # it needs ZooKeeper's client
 
-Reply = Parts | asyncio.Future[Parts] | asyncio.Future[Parts | None] | None
+
+class Throttled(NamedTuple):
+    """An answer, and for how long the client is throttled by what its handler has found."""
+
+    parts: Parts
+    throttle_ms: int
+
+
+Answer = Parts | Throttled | None
+Later = (
+    asyncio.Future[Parts] | asyncio.Future[Parts | None] | asyncio.Future[Parts | Throttled] | asyncio.Future[Answer]
+)
+Reply = Answer | Later
 Answers = list[Reply | WireError]
 
 
@@ -93,5 +107,6 @@ class Services:
     roles: PartitionRoles
     leader_quota: ReplicationQuota
     credentials: Credentials
+    quotas: ClientQuotas
     controller: Controller | None = None  # in a cluster with ZooKeeper, and so is
     take_update: Callable[[MetadataUpdate], None] | None = None

@@ -56,7 +56,7 @@ from millrace.wire.produce import (
 from millrace.wire.produce_one import ProducePlace, one_produce_reader, produce_place
 from millrace_broker.handlers import produce_in_transaction
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Answers, Api, Reply, Request, Services
+from millrace_broker.handlers.api import Answer, Answers, Api, Reply, Request, Services
 from millrace_broker.handlers.partitions import endpoints, leader_hint, not_led
 from millrace_broker.handlers.produce_in_transaction import Refusals, refusals_of
 from millrace_broker.replication.delayed_produce import Appended, when_all_have
@@ -178,7 +178,7 @@ def _is_settled(offered: object) -> bool:
 
 _Offered = list[tuple[str, UUID, list[_Appends]]]  # a request's partitions, by topic
 _OfferedOne = tuple[ProducePlace, _Appends]  # the only partition of a request
-_Later = asyncio.Future[Parts | None]  # the answer to a request that waits for the coordinator of its transaction
+_Later = asyncio.Future[Answer]  # the answer to a request that waits for the coordinator of its transaction
 _Taken = tuple[int, int, _Offered | _OfferedOne | _Later]  # acks, timeout in ms, partitions
 
 
@@ -328,7 +328,7 @@ async def _handle_later(services: Services, client: _Client, body: bytes, verifi
     return _answer_several(services, client, message.acks, milliseconds(message.timeout), offered)
 
 
-async def _whole(handling: asyncio.Task[Reply]) -> Parts | None:
+async def _whole(handling: asyncio.Task[Reply]) -> Answer:
     """Returns the answer of a request that waits first to be handled, and then for the replicas."""
     reply = await handling
     return await reply if isinstance(reply, asyncio.Future) else reply

@@ -13,6 +13,9 @@ notes that once for each request (`ReplicaManager.fetched`), after leader epoch 
 answer has neither OFFSET_OUT_OF_RANGE nor a diverging epoch. In a session a replica's fetch reads what has changed, and
 waits for changes (`fetch_sessions`).
 
+A consumer that exceeds a quota is answered without partitions, and is throttled. What it may fetch at once is cut to
+its quota for all windows.
+
 An answer below min bytes waits in the purgatory for max wait, unless a read failed or diverged: a replica's waits for
 appends, a consumer's for the high watermark or the last stable offset. A replica is not told at once that the high
 watermark has moved (KAFKA-9952). A replica that is throttled (`replication_quota`) and not in sync gets no records, and
@@ -51,9 +54,10 @@ from millrace.wire.fetch import NO_PREFERRED_READ_REPLICA, PartitionFetched, Top
 from millrace.wire.fetch_request import CONSUMER, REPLICA_COMPARISON, PartitionKey, Wanted, decode_fetch_request
 from millrace_broker.cluster.view import reachable
 from millrace_broker.handlers.answers import count_errors
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Reply, Request, Services, Throttled
 from millrace_broker.handlers.partitions import endpoints, is_known, isolation_of, leader_hint, not_led
 from millrace_broker.properties.broker_config import RACK_AWARE_SELECTOR
+from millrace_broker.quotas.limits import Client
 from millrace_broker.replication.down_conversion import (
     FIRST_VERSION_OF_BATCHES,
     FIRST_VERSION_WITH_WHOLE_BATCH,
@@ -138,13 +142,18 @@ class _Fetch:
         self._is_noted = False
         self._compares_replicas = message.replica_id == REPLICA_COMPARISON
         self._max_bytes = min(message.max_bytes, services.config.fetch_max_bytes)
+        self._client: Client | None = None  # one whose quotas are looked at
+        if services.quotas.is_enabled and message.replica_id < 0:
+            self._client = Client(request.session.principal.name, request.client_id or "")
+            self._max_bytes = services.quotas.fetch_max_bytes(self._client, self._max_bytes)
+            self._started_s = services.clock.monotonic_s()
         self.min_bytes = min(message.min_bytes, self._max_bytes)
         self.max_wait_ms = message.max_wait_ms
         self.targets: list[_Target] = []
         self._unknown: list[tuple[PartitionKey, PartitionFetched]] = []
         for key, wanted in self._context.wanted.items():
             self._resolve(key, wanted)
-        self._reply: asyncio.Future[Parts]
+        self._reply: asyncio.Future[Parts | Throttled]
         self._last_read: _Read
         self._missing_bytes = 0
         self._seen: dict[TopicPartition, _Seen] = {}
@@ -179,8 +188,11 @@ class _Fetch:
         partition = self._services.replicas.partitions[target.topic_partition]
         return not len(fetched.records) and partition.log.log_end_offset > target.wanted.fetch_offset
 
-    def answer(self, read: _Read) -> Parts | asyncio.Future[Parts]:
+    def answer(self, read: _Read) -> Parts | Throttled | asyncio.Future[Parts]:
         """Returns the message's parts; a worker converts the records for a client that knows only older formats."""
+        if self._client is not None and (throttle_ms := self._throttle_ms(self._client, read)):
+            empty = self._context.throttled()
+            return Throttled(self._encode(empty.fetched, empty.error_code, empty.session_id), throttle_ms)
         self._count_throttled(read)
         answer = self._context.answer(read.fetched, self._now_ms(), read.again)
         if self._version < FIRST_VERSION_WITH_ZSTD:
@@ -190,8 +202,15 @@ class _Fetch:
             return self._encode(fetched, answer.error_code, answer.session_id)
         return self._encode(answer.fetched, answer.error_code, answer.session_id)
 
-    def wait(self, read: _Read) -> asyncio.Future[Parts]:
+    def _throttle_ms(self, client: Client, read: _Read) -> int:
+        clock = self._services.clock
+        seconds = clock.monotonic_s() - self._started_s
+        return self._services.quotas.fetched(client, read.size_bytes, seconds, clock.monotonic_ms())
+
+    def wait(self, read: _Read) -> asyncio.Future[Parts | Throttled]:
         """Waits in the purgatory until enough more can be read; a client that disconnects cancels the future."""
+        if self._client is not None:
+            self._started_s -= self._services.clock.monotonic_s()
         purgatory = self._services.replicas.purgatory
         self._reply = asyncio.get_running_loop().create_future()
         self._reply.add_done_callback(lambda _: purgatory.release(self))
@@ -254,6 +273,8 @@ class _Fetch:
 
     def expire(self) -> None:
         """Sends the records that there are now."""
+        if self._client is not None:
+            self._started_s += self._services.clock.monotonic_s()  # the time in the purgatory does not count
         if self._context.is_told_of_changes and not self._take_changes() and not self._last_read.size_bytes:
             self._complete(self._last_read)
         else:

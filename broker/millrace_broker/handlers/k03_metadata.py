@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from millrace.config import MAX_INT
 from millrace.errors import (
     ErrorCode,
     InvalidTopicError,
@@ -45,6 +46,7 @@ from millrace_broker.cluster.view import ClusterView, PartitionInfo, TopicInfo, 
 from millrace_broker.handlers.answers import count_errors
 from millrace_broker.handlers.api import Api, Reply, Request, Services
 from millrace_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from millrace_broker.handlers.mutations import Mutations
 from millrace_broker.handlers.partitions import told_leader
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_LISTENER_ERRORS = 6
 FIRST_VERSION_BY_ID = 12
+NEVER_STRICT = MAX_INT  # a topic that is created on the way counts, but the client is not throttled for it
 
 
 class _Seen:
@@ -76,17 +79,18 @@ def handle(services: Services, request: Request) -> Reply:
     creatable = services.config.auto_create_topics_enable and message.allow_auto_topic_creation
     if creatable and missing:
         request = request._replace(body=memoryview(b""))  # which is not valid any more when the topics are there
-        return asyncio.ensure_future(_create_and_answer(services, request, message, missing))
+        mutations = Mutations(services, request, NEVER_STRICT)
+        return asyncio.ensure_future(_create_and_answer(services, request, message, missing, mutations))
     return _answer(services, seen, message, _described(seen, message.topics, {}))
 
 
 async def _create_and_answer(
-    services: Services, request: Request, message: MetadataRequest, missing: Sequence[str]
+    services: Services, request: Request, message: MetadataRequest, missing: Sequence[str], mutations: Mutations
 ) -> Parts:
     failures: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await services.topics.create(name)
+            await services.topics.create(name, charge=mutations.charge)
         except TopicExistsError:
             continue
         except MillraceError as error:

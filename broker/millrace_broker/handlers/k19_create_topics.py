@@ -2,7 +2,8 @@
 
     v0  topic and error code         v1  error message, validate only      v2  throttle time
     v4  partitions and replication factor -1: the broker's default
-    v5  flexible; the answer describes the topic and its configuration     v7  topic id
+    v5  flexible; the answer describes the topic and its configuration
+    v6  refuses topics while the client's quota of changes is exceeded     v7  topic id
 
 Manual assignments are taken as given. Each topic succeeds or fails by itself; one that is named twice fails. The answer
 is encoded in a worker thread, as it may have every property of many topics.
@@ -23,7 +24,8 @@ from millrace.wire.messages import CREATE_TOPICS
 from millrace_broker.cluster.topics import check_new_partitions
 from millrace_broker.cluster.view import TopicInfo
 from millrace_broker.handlers.answers import count_errors, error_codes
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Reply, Request, Services, Throttled
+from millrace_broker.handlers.mutations import Mutations
 
 if TYPE_CHECKING:
     from millrace.wire.messages.create_topics import (
@@ -34,15 +36,19 @@ if TYPE_CHECKING:
     )
 
 DEFAULT = -1
+FIRST_STRICT_VERSION = 6
 
 
 def handle(services: Services, request: Request) -> Reply:
     """Creates each topic."""
     message = decode_request(CREATE_TOPICS, request.version, request.body)
-    return asyncio.ensure_future(_create(services, request.version, message))
+    mutations = Mutations(services, request, FIRST_STRICT_VERSION)
+    return asyncio.ensure_future(_create(services, request.version, message, mutations))
 
 
-async def _create(services: Services, version: int, message: CreateTopicsRequest) -> Parts:
+async def _create(
+    services: Services, version: int, message: CreateTopicsRequest, mutations: Mutations
+) -> Parts | Throttled:
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
     new_partitions = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in asked.values())
@@ -52,16 +58,18 @@ async def _create(services: Services, version: int, message: CreateTopicsRequest
             if times[topic.name] > 1:
                 raise InvalidRequestError(f"duplicate topic name: {topic.name} is named {times[topic.name]} times")
             check_new_partitions(new_partitions)
-            created = await _create_topic(services, topic, message)
+            created = await _create_topic(services, topic, message, mutations)
             results.append(_created(services, created, validate_only=message.validate_only))
         except MillraceError as error:
             results.append(_failed(topic.name, error))
     fields: CreateTopicsResponseFields = {"throttle_time": 0, "topics": results}
     count_errors(services, ApiKey.CREATE_TOPICS, error_codes(fields))
-    return [await asyncio.to_thread(encode_response, CREATE_TOPICS, version, fields)]
+    return mutations.answer([await asyncio.to_thread(encode_response, CREATE_TOPICS, version, fields)])
 
 
-async def _create_topic(services: Services, asked: CreatableTopic, message: CreateTopicsRequest) -> TopicInfo:
+async def _create_topic(
+    services: Services, asked: CreatableTopic, message: CreateTopicsRequest, mutations: Mutations
+) -> TopicInfo:
     assignments = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
     if assignments and (asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT):
         raise InvalidRequestError(
@@ -79,6 +87,7 @@ async def _create_topic(services: Services, asked: CreatableTopic, message: Crea
         config={one.name: one.value for one in asked.configs if one.value is not None},
         validate_only=message.validate_only,
         within=message.timeout,
+        charge=mutations.charge,
     )
 
 

@@ -1,7 +1,8 @@
 """DeleteTopics, versions 0 to 6.
 
 v0  topics by name      v1  throttle time      v3  may say that deletion is disabled
-v4  flexible            v5  an error message in the answer      v6  by name or by id
+v4  flexible            v5  an error message in the answer; refuses while the client's quota of changes is exceeded
+v6  by name or by id
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -19,12 +21,14 @@ from millrace.wire.encoder import Parts
 from millrace.wire.legacy_admin import decode_request
 from millrace.wire.messages import DELETE_TOPICS
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Reply, Request, Services, Throttled
+from millrace_broker.handlers.mutations import Mutations
 
 if TYPE_CHECKING:
     from millrace.wire.messages.delete_topics import DeletableTopicResultFields, DeleteTopicsResponseFields
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
+FIRST_STRICT_VERSION = 5
 FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 
@@ -35,23 +39,28 @@ def handle(services: Services, request: Request) -> Reply:
         asked: list[tuple[str | None, UUID | None]] = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
         asked = [(name, None) for name in message.topic_names]
-    return asyncio.ensure_future(_delete(services, request.version, asked, message.timeout))
+    mutations = Mutations(services, request, FIRST_STRICT_VERSION)
+    return asyncio.ensure_future(_delete(services, request.version, asked, message.timeout, mutations))
 
 
 async def _delete(
-    services: Services, version: int, asked: list[tuple[str | None, UUID | None]], within: timedelta
-) -> Parts:
-    times = Counter(asked)
-    results = [await _delete_topic(services, *one, times=count, within=within) for one, count in times.items()]
+    services: Services,
+    version: int,
+    asked: list[tuple[str | None, UUID | None]],
+    within: timedelta,
+    mutations: Mutations,
+) -> Parts | Throttled:
+    delete = partial(_delete_topic, services, mutations, within)
+    results = [await delete(*one, times=count) for one, count in Counter(asked).items()]
     for result in results:
         if result["error_code"] is ErrorCode.TOPIC_DELETION_DISABLED and version < FIRST_VERSION_WITH_DELETION_DISABLED:
             result["error_code"] = ErrorCode.INVALID_REQUEST
     fields: DeleteTopicsResponseFields = {"throttle_time": 0, "responses": results}
-    return answer(services, DELETE_TOPICS, version, fields)
+    return mutations.answer(answer(services, DELETE_TOPICS, version, fields))
 
 
 async def _delete_topic(
-    services: Services, name: str | None, topic_id: UUID | None, *, times: int, within: timedelta
+    services: Services, mutations: Mutations, within: timedelta, name: str | None, topic_id: UUID | None, *, times: int
 ) -> DeletableTopicResultFields:
     result: DeletableTopicResultFields = {
         "name": name,
@@ -62,7 +71,8 @@ async def _delete_topic(
     try:
         if times > 1:
             raise InvalidRequestError(f"duplicate topic: {name or topic_id} is named {times} times")
-        deleted = await services.topics.delete(_name_of(services, name, topic_id), within=within)
+        named = _name_of(services, name, topic_id)
+        deleted = await services.topics.delete(named, within=within, charge=mutations.charge)
         result |= {"name": deleted.name, "topic_id": deleted.topic_id}
     except MillraceError as error:
         result |= {"error_code": error.code, "error_message": str(error)}

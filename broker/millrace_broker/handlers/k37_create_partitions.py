@@ -1,4 +1,7 @@
-"""CreatePartitions, versions 0 to 3 (KIP-195); v2 flexible. A topic grows to `count` partitions."""
+"""CreatePartitions, versions 0 to 3 (KIP-195); v2 flexible. A topic grows to `count` partitions.
+
+From v3 on topics are refused while the client's quota of changes is exceeded.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from millrace.wire.encoder import Parts
 from millrace.wire.messages import CREATE_PARTITIONS
 from millrace_broker.cluster.topics import check_new_partitions
 from millrace_broker.handlers.answers import answer
-from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.handlers.api import Api, Reply, Request, Services, Throttled
+from millrace_broker.handlers.mutations import Mutations
 
 if TYPE_CHECKING:
     from millrace.wire.messages.create_partitions import (
@@ -22,14 +26,19 @@ if TYPE_CHECKING:
         CreatePartitionsTopicResultFields,
     )
 
+FIRST_STRICT_VERSION = 3
+
 
 def handle(services: Services, request: Request) -> Reply:
     """Extends each topic, or only checks whether it could be extended."""
     message = CREATE_PARTITIONS.decode_request(request.version, request.body)
-    return asyncio.ensure_future(_answer(services, request.version, message))
+    mutations = Mutations(services, request, FIRST_STRICT_VERSION)
+    return asyncio.ensure_future(_answer(services, request.version, message, mutations))
 
 
-async def _answer(services: Services, version: int, message: CreatePartitionsRequest) -> Parts:
+async def _answer(
+    services: Services, version: int, message: CreatePartitionsRequest, mutations: Mutations
+) -> Parts | Throttled:
     times = Counter(topic.name for topic in message.topics)
     asked = {topic.name: topic for topic in message.topics}
     topics = services.metadata.view.topics
@@ -42,18 +51,25 @@ async def _answer(services: Services, version: int, message: CreatePartitionsReq
             if times[topic.name] > 1:
                 raise InvalidRequestError(f"duplicate topic name: {topic.name} is named {times[topic.name]} times")
             check_new_partitions(new_partitions)
-            await _create(services, topic, message)
+            await _create(services, topic, message, mutations)
         except MillraceError as error:
             code, text = error.code, str(error)
         results.append({"name": topic.name, "error_code": code, "error_message": text})
     fields: CreatePartitionsResponseFields = {"throttle_time": 0, "results": results}
-    return answer(services, CREATE_PARTITIONS, version, fields)
+    return mutations.answer(answer(services, CREATE_PARTITIONS, version, fields))
 
 
-async def _create(services: Services, topic: CreatePartitionsTopic, message: CreatePartitionsRequest) -> None:
+async def _create(
+    services: Services, topic: CreatePartitionsTopic, message: CreatePartitionsRequest, mutations: Mutations
+) -> None:
     assignments = None if topic.assignments is None else [tuple(one.broker_ids) for one in topic.assignments]
     await services.topics.create_partitions(
-        topic.name, topic.count, assignments, validate_only=message.validate_only, within=message.timeout
+        topic.name,
+        topic.count,
+        assignments,
+        validate_only=message.validate_only,
+        within=message.timeout,
+        charge=mutations.charge,
     )
 
 

@@ -1,54 +1,44 @@
-"""DescribeClientQuotas, versions 0 and 1 (KIP-546); v1 flexible. No client has a quota; the filter is checked."""
+"""DescribeClientQuotas, versions 0 and 1 (KIP-546); v1 flexible. A filter says which entities with quotas are told."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millrace.errors import ErrorCode, InvalidRequestError, MillraceError, UnsupportedVersionError
+from millrace.errors import ErrorCode, MillraceError
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.messages import DESCRIBE_CLIENT_QUOTAS
 from millrace_broker.handlers.answers import answer
 from millrace_broker.handlers.api import Api, Reply, Request, Services
+from millrace_broker.quotas.filters import Component, EntityQuotas, check_filter, found
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasResponseFields
-
-USER, CLIENT_ID, ADDRESS = ENTITY_TYPES = ("user", "client-id", "ip")
-EXACT, DEFAULT, ANY = range(3)
+    from millrace.wire.messages.describe_client_quotas import DescribeClientQuotasResponseFields, EntryDataFields
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Returns an empty list, or the error of the filter."""
+    """Returns the entities that the filter finds, or its error."""
     message = DESCRIBE_CLIENT_QUOTAS.decode_request(request.version, request.body)
+    components = [Component(one.entity_type, one.match_type, one.match) for one in message.components]
     fields: DescribeClientQuotasResponseFields = {
         "throttle_time": 0,
         "error_code": ErrorCode.NONE,
-        "error_message": "",
-        "entries": (),
+        "error_message": None,
+        "entries": None,
     }
     try:
-        _check(message.components)
+        check_filter(components)
+        configs = services.metadata.view.client_configs
+        fields["entries"] = [_entry(one) for one in found(configs, components, is_strict=message.strict)]
     except MillraceError as error:
-        fields |= {"error_code": error.code, "error_message": str(error), "entries": None}
+        fields |= {"error_code": error.code, "error_message": str(error)}
     return answer(services, DESCRIBE_CLIENT_QUOTAS, request.version, fields)
 
 
-def _check(components: Sequence[ComponentData]) -> None:
-    types = Counter(one.entity_type for one in components)
-    for name, count in types.items():
-        if not name:
-            raise InvalidRequestError("a component of the filter has no entity type")
-        if count > 1:
-            raise InvalidRequestError(f"entity type {name!r} is in the filter {count} times")
-        if name not in ENTITY_TYPES:
-            raise UnsupportedVersionError(f"entity type {name!r} is not known")
-    if ADDRESS in types and len(types) > 1:
-        raise InvalidRequestError(f"entity type {ADDRESS!r} can't be combined with others")
-    for one in components:
-        if one.match_type not in (EXACT, DEFAULT, ANY):
-            raise InvalidRequestError(f"match type {one.match_type} of {one.entity_type} is not known")
+def _entry(one: EntityQuotas) -> EntryDataFields:
+    return {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in one.entity.items()],
+        "values": [{"key": key, "value": value} for key, value in one.quotas.items()],
+    }
 
 
 API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), handle)

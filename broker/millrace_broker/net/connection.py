@@ -9,6 +9,9 @@ Reading stops when too many requests or too many bytes of replies wait in line, 
 or when an incomplete frame needs more memory than there is (`net.memory`). Requests whose replies come later count with
 their own bytes: so no peer writes so far ahead of the followers that its requests time out and it sends them again.
 
+A connection is muted, which means that it is not read either, while its client is throttled (`net.throttling`). The
+reply that tells the client of it leaves at once (KIP-219).
+
 Frames that have arrived by then are copied to a backlog, which one receive buffer bounds, and are handled first when
 the line moves again. So a slow or hostile peer costs no more than its own connection's share of memory.
 
@@ -40,6 +43,7 @@ from millrace_broker.net.memory import MemoryInFlight
 from millrace_broker.net.request_log import RequestLog, RequestTimes
 from millrace_broker.net.send import Outgoing
 from millrace_broker.net.slot import Slot, Waited
+from millrace_broker.net.throttling import throttled
 from millrace_broker.security.client_session import ClientSession, Principal
 
 logger = logging.getLogger(__name__)
@@ -104,6 +108,8 @@ class Connection(asyncio.BufferedProtocol):
         self._together: Slot | None = None
         self._socket_full = False
         self._is_reading = True
+        self._is_muted = False
+        self._unmuting: asyncio.TimerHandle | None = None
         self._needs_memory = False
         self._draining = False
         self._transport: asyncio.Transport
@@ -133,6 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         )
         if not self._owner.opened(self):
             self._transport.abort()
+        self._update_reading()
 
     def authenticated(self, principal: Principal) -> None:
         """Takes who is at the other end, as the certificate of the peer says."""
@@ -144,6 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             logger.debug("connection of %s broke: %s", self.peer, exc)
         self._backlog.clear()
         self._outgoing.clear()
+        self._end_mute()
         self._owner.memory.forget(self)
         for slot in self._pending:
             if slot.future is not None:
@@ -172,6 +180,21 @@ class Connection(asyncio.BufferedProtocol):
             self._work_off_backlog()
         else:
             self._send_ready()
+
+    def mute(self, throttle_ms: int | None = None) -> None:
+        """Handles no further requests for so many milliseconds, or until `unmute`; answers leave meanwhile."""
+        loop = asyncio.get_running_loop()
+        if self._unmuting is not None and throttle_ms is not None:
+            throttle_ms = max(throttle_ms, int((self._unmuting.when() - loop.time()) * 1000))
+        self._end_mute()
+        self._is_muted = True
+        self._owner.metrics.muted += 1
+        self._unmuting = None if throttle_ms is None else loop.call_later(throttle_ms / 1000, self.unmute)
+
+    def unmute(self) -> None:
+        """Goes on with the requests that have arrived."""
+        self._end_mute()
+        self._work_off_backlog()
 
     def memory_is_free(self) -> None:
         """Goes on reading, if there is enough memory now."""
@@ -215,6 +238,8 @@ class Connection(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """Stops reading, and closes as soon as every reply has left."""
         self._draining = True
+        if self._is_muted:
+            self.unmute()
         self._update_reading()
         self._close_if_drained()
 
@@ -225,7 +250,15 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_blocked(self) -> bool:
         is_long = self._in_line >= MAX_PENDING_REPLIES or self._pending_bytes >= MAX_PENDING_BYTES
-        return self._socket_full or bool(self._outgoing) or is_long
+        return self._socket_full or self._is_muted or bool(self._outgoing) or is_long
+
+    def _end_mute(self) -> None:
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
+        if self._is_muted:
+            self._is_muted = False
+            self._owner.metrics.muted -= 1
 
     def _cut_off(self, error: Exception) -> None:
         """Closes the connection, as a reply can't be completed."""
@@ -287,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
     def _line_up(self, slot: Slot, answers: Sequence[Reply | WireError]) -> None:
         self._pending.append(slot)
         self._in_line += len(slot.headers)
-        taken_bytes = slot.take_replies(answers)
+        taken_bytes = self._take_replies(slot, answers)
         if taken_bytes is None:
             self._wait_for(slot, answers)
         else:
@@ -297,6 +330,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._send_ready()
         if isinstance(answers[-1], WireError):
             raise answers[-1]
+
+    def _take_replies(self, slot: Slot, answers: Sequence[Reply | WireError]) -> int | None:
+        quotas = self._owner.services.quotas
+        if quotas.is_enabled and not any(isinstance(answer, asyncio.Future) for answer in answers):
+            now_ms = self._owner.clock.monotonic_ms()
+            answers, throttle_ms = throttled(slot, answers, quotas, self.session.principal.name, now_ms)
+            if throttle_ms:
+                self.mute(throttle_ms)
+        return slot.take_replies(answers)
 
     def _wait_for(self, slot: Slot, answers: Sequence[Reply | WireError]) -> None:
         later = [answer for answer in answers if isinstance(answer, asyncio.Future)]
@@ -313,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         replies = [answer.result() if isinstance(answer, asyncio.Future) else answer for answer in answers]
-        self._pending_bytes += (slot.take_replies(replies) or 0) - slot.bytes_in
+        self._pending_bytes += (self._take_replies(slot, replies) or 0) - slot.bytes_in
         self._send_ready()
         self._work_off_backlog()
 

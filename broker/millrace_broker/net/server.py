@@ -22,6 +22,7 @@ from millrace.errors import InvalidConfigError, SetupError
 from millrace.wire.frame import SCRATCH_BYTES
 from millrace_broker.handlers.api import Services
 from millrace_broker.metrics import RequestMetrics
+from millrace_broker.net.accepting import Accepting, limit_of
 from millrace_broker.net.admission import Admission
 from millrace_broker.net.connection import Connection, NewGate
 from millrace_broker.net.memory import MemoryInFlight
@@ -29,6 +30,8 @@ from millrace_broker.net.request_log import RequestLog
 from millrace_broker.net.tls import RECEIVE_BYTES, TlsLayer
 from millrace_broker.net.tls_listener import TlsListener
 from millrace_broker.properties.listeners import Listener
+from millrace_broker.quotas.connection_rates import BROKER, ConnectionRates
+from millrace_broker.quotas.sampled_rate import QuotaWindows
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,14 @@ class Server:
         self.memory = MemoryInFlight(config.queued_bytes_limit, self._reclaim_memory)
         self.request_log = RequestLog(config.request_log_slower_than_ms)
         self._admission = Admission(_last_descriptors())
+        self._accepting = Accepting(
+            ConnectionRates(QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000)),
+            lambda _: {BROKER: limit_of(services.config.max_connection_creation_rate)},
+            services.quotas.connection_rate,
+            services.quotas.counts,
+            now_ms=clock.monotonic_ms,
+            call_later=lambda delay_s, action: asyncio.get_running_loop().call_later(delay_s, action),
+        )
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
         self._listening: list[asyncio.Server] = []
@@ -140,6 +151,7 @@ class Server:
             return False
         self._connections.add(connection)
         self._all_closed.clear()
+        self._accepting.take(connection)
         return True
 
     def closed(self, connection: Connection) -> None:

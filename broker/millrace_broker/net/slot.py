@@ -9,14 +9,13 @@ from typing import cast
 from millrace.errors import WireError
 from millrace.wire.encoder import Parts
 from millrace.wire.header import RequestHeader, start_of_responses
-from millrace_broker.handlers.api import Api, Reply, Request
+from millrace_broker.handlers.api import Answer, Api, Later, Reply, Request
 from millrace_broker.metrics import ApiCount
 from millrace_broker.net.request_log import RequestTimes
 
 SMALL_REPLIES_BYTES = 16 << 10
 
-OneReply = asyncio.Future[Parts] | asyncio.Future[Parts | None]
-Waited = OneReply | asyncio.Future[list[Parts | None]]  # for one reply, or for several
+Waited = Later | asyncio.Future[list[Answer]]  # for one reply, or for several
 
 
 class Slot:

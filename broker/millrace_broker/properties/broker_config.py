@@ -89,6 +89,13 @@ class BrokerConfig:
         pattern=r"([0-9a-fA-F.:\[\]]+:\d+)?(,\s*[0-9a-fA-F.:\[\]]+:\d+)*",
         is_dynamic=True,
     )
+    max_connection_creation_rate: int = setting(
+        MAX_INT,
+        "Connections per second that are taken; further ones wait. Also with the prefix listener.name.NAME.",
+        minimum=0,
+        maximum=MAX_INT,
+        is_dynamic=True,
+    )
     connections_max_idle_ms: int = setting(
         600_000, "Milliseconds without a byte in or out after which a connection is closed; -1: never.", minimum=-1
     )
@@ -135,6 +142,14 @@ class BrokerConfig:
         11, "Windows over which the rates of throttled replication are measured.", minimum=1, maximum=MAX_INT
     )
     replication_quota_window_size_seconds: int = setting(1, "Seconds of one such window.", minimum=1, maximum=MAX_INT)
+    quota_window_num: int = setting(
+        11, "Windows over which the rates of clients and of connections are measured.", minimum=1, maximum=MAX_INT
+    )
+    quota_window_size_seconds: int = setting(1, "Seconds of one such window.", minimum=1, maximum=MAX_INT)
+    controller_quota_window_num: int = setting(
+        11, "Windows that a client's tokens for changes of topics suffice for at once.", minimum=1, maximum=MAX_INT
+    )
+    controller_quota_window_size_seconds: int = setting(1, "Seconds of one such window.", minimum=1, maximum=MAX_INT)
     replica_lag_time_max_ms: int = setting(
         30_000,
         "Milliseconds that a follower may lag and stay in sync; followers are looked at twice in this time.",

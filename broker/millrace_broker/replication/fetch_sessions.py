@@ -81,6 +81,10 @@ class FetchContext:
         """
         return FetchAnswer(ErrorCode.NONE, NO_SESSION, fetched)
 
+    def throttled(self) -> FetchAnswer:
+        """Returns the answer to a client that is throttled: without partitions, and its session knows of nothing."""
+        return FetchAnswer(ErrorCode.NONE, NO_SESSION, ())
+
 
 class FetchSessionError(FetchContext):
     """A request that does not fit its session; nothing is read for it."""
@@ -93,6 +97,10 @@ class FetchSessionError(FetchContext):
 
     def answer(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> FetchAnswer:  # noqa: ARG002
         """Returns the error without partitions."""
+        return self.throttled()
+
+    def throttled(self) -> FetchAnswer:
+        """Returns the error as it is."""
         return FetchAnswer(self.code, NO_SESSION, ())
 
 
@@ -317,6 +325,12 @@ class _Incremental(FetchContext):
             if len(one.records):
                 session.partitions.move_to_end(key)
         return FetchAnswer(ErrorCode.NONE, session.session_id, news)
+
+    def throttled(self) -> FetchAnswer:
+        session = self._session
+        is_current = session.epoch == self._expected_epoch
+        code = ErrorCode.NONE if is_current else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return FetchAnswer(code, session.session_id, ())
 
 
 class _IncrementalOfFollower(_Incremental):

@@ -17,22 +17,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from millrace.clock import Clock
 from millrace.config import MAX_LONG
+from millrace_broker.quotas.sampled_rate import DEFAULT_WINDOWS, QuotaWindows
 
 ALL_REPLICAS = "*"
-
-
-class QuotaWindows(NamedTuple):
-    """How many windows are measured, and how long one is (`replication.quota.window.num` and `.size.seconds`)."""
-
-    number: int = 11
-    window_ms: int = 1_000
-
-
-DEFAULT_WINDOWS = QuotaWindows()
 
 
 @dataclass(slots=True)

@@ -420,6 +420,13 @@ ABSENT_FIELDS: Mapping[int, Mapping[str, Mapping[str, object]]] = {
             "allow_replication_factor_change": True,
         },
     },
+    ApiKey.ALTER_CLIENT_QUOTAS: {
+        "EntryData": {
+            "ops": (),
+            "error_code": 0,
+            "error_message": None,
+        },
+    },
     ApiKey.ALTER_PARTITION: {
         "ProposedTopic": {
             "topic_name": "",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         add_offsets_to_txn,
         add_partitions_to_txn,
         allocate_producer_ids,
+        alter_client_quotas,
         alter_configs,
         alter_partition,
         alter_partition_reassignments,
@@ -86,6 +87,12 @@ ALLOCATE_PRODUCER_IDS: ApiMessages[
     allocate_producer_ids.AllocateProducerIdsResponse,
     allocate_producer_ids.AllocateProducerIdsResponseFields,
 ] = ApiMessages(ApiKey.ALLOCATE_PRODUCER_IDS)
+ALTER_CLIENT_QUOTAS: ApiMessages[
+    alter_client_quotas.AlterClientQuotasRequest,
+    alter_client_quotas.AlterClientQuotasRequestFields,
+    alter_client_quotas.AlterClientQuotasResponse,
+    alter_client_quotas.AlterClientQuotasResponseFields,
+] = ApiMessages(ApiKey.ALTER_CLIENT_QUOTAS)
 ALTER_CONFIGS: ApiMessages[
     alter_configs.AlterConfigsRequest,
     alter_configs.AlterConfigsRequestFields,

@@ -66,8 +66,8 @@ class BrokerServer(asyncio.Protocol):
                     return
                 reply = reply.result()
             self._replies.popleft()
-            if reply is None:
-                continue  # the protocol has no answer
+            if not isinstance(reply, list):
+                continue  # the protocol has no answer, and no client has a quota
             message = b"".join(bytes(contents(part)) for part in reply)
             head = encode_response_header(header.api_key, header.api_version, header.correlation_id)
             self._transport.write(framed(head, message))

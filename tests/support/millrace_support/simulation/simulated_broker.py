@@ -35,6 +35,7 @@ from millrace_broker.handlers import (
 )
 from millrace_broker.handlers.api import Reply, Request, Services
 from millrace_broker.properties.broker_config import BrokerConfig
+from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.replication.controller_fence import ControllerFence
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
@@ -223,6 +224,7 @@ class SimulatedBroker:
                 fence=ControllerFence(lambda: self.epoch),
                 roles=self._roles,
                 leader_quota=quota,
+                quotas=ClientQuotas(),
                 controller=self.controller,
                 apis={ApiKey.ALTER_PARTITION: k56_alter_partition.API},
             ),

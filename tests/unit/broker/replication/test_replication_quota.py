@@ -3,7 +3,8 @@
 import pytest
 
 from millrace.config import MAX_LONG
-from millrace_broker.replication.replication_quota import DEFAULT_WINDOWS, QuotaWindows, ReplicationQuota
+from millrace_broker.quotas.sampled_rate import DEFAULT_WINDOWS, QuotaWindows
+from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_support.clock import ManualClock
 
 ME = 2

@@ -1,0 +1,26 @@
+"""The quota of changes (KIP-599) that requests are under which make and delete topics and partitions."""
+
+from __future__ import annotations
+
+from millrace.wire.encoder import Parts
+from millrace_broker.handlers.api import Request, Services, Throttled
+from millrace_broker.quotas.limits import Client
+
+
+class Mutations:
+    """The changes of one request: from a version on they are refused while the quota is exceeded, before throttled."""
+
+    def __init__(self, services: Services, request: Request, first_strict_version: int) -> None:
+        self._now_ms = services.clock.monotonic_ms
+        client = Client(request.session.principal.name, request.client_id or "")
+        is_strict = request.version >= first_strict_version
+        self._quota = services.quotas.mutations(client, self._now_ms(), is_strict=is_strict)
+
+    def charge(self, partitions: int) -> None:
+        """Counts partitions that are about to be made or deleted. ThrottlingQuotaExceededError if that has to wait."""
+        self._quota.record(partitions, self._now_ms())
+
+    def answer(self, parts: Parts) -> Parts | Throttled:
+        """Returns the answer, and with it how long the client is throttled."""
+        throttle_ms = self._quota.throttle_ms(self._now_ms())
+        return Throttled(parts, throttle_ms) if throttle_ms else parts

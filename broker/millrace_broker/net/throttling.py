@@ -1,0 +1,59 @@
+"""Records requests that have been answered against the quotas of their client, and tells it the throttle time.
+
+    Produce                       its bytes; its time, unless acks=0 leaves no answer to tell of it
+    Fetch                         by its handler, as a throttled fetch is answered empty; a replica's never
+    requests among brokers        not at all
+    all others                    their time, and by their handlers the topics that they change
+
+The longest of these times counts. It is written into the answer, which leaves at once, and the connection is muted for
+it (KIP-219). The time of a request is that of its handler on the event loop: requests that were handled together share
+it, and what one does after it had to wait is not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace.errors import WireError
+from millrace.wire.api import ApiKey
+from millrace.wire.throttle_time import with_throttle_time
+from millrace_broker.handlers.api import Reply, Throttled
+from millrace_broker.net.slot import Slot
+from millrace_broker.quotas.client_quotas import ClientQuotas
+from millrace_broker.quotas.limits import Client
+
+EXEMPT = frozenset(
+    (
+        ApiKey.FETCH,
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.ALTER_PARTITION,
+    )
+)
+
+Answers = Sequence[Reply | WireError]
+
+
+def throttled(slot: Slot, answers: Answers, quotas: ClientQuotas, user: str, now_ms: int) -> tuple[Answers, int]:
+    """Returns the answers of a slot with their throttle times, and the longest of these in milliseconds."""
+    seconds = (slot.times.handled - slot.times.started) / len(slot.headers)
+    told: list[Reply | WireError] = []
+    longest_ms = 0
+    for answer, header in zip(answers, slot.headers, strict=False):
+        if isinstance(answer, WireError):
+            told.append(answer)
+            continue
+        parts, throttle_ms = answer if isinstance(answer, Throttled) else (answer, 0)
+        client = Client(user, header.client_id or "")
+        if slot.api_key == ApiKey.PRODUCE:
+            throttle_ms = quotas.produced(client, header.size_bytes, now_ms)
+        if slot.api_key not in EXEMPT and parts is not None:
+            throttle_ms = max(throttle_ms, quotas.used(client, seconds, now_ms))
+        if throttle_ms and isinstance(parts, list):
+            parts = with_throttle_time(slot.api_key, slot.version, parts, throttle_ms)
+        told.append(parts)
+        longest_ms = max(longest_ms, throttle_ms)
+    return told, longest_ms

@@ -1,0 +1,112 @@
+"""Finds the quota of a client among Kafka's eight levels, in the properties that the cluster keeps.
+
+    users/U/clients/C                   the client of the user                   is measured by itself
+    users/U/clients/<default>           any client of the user                   each client by itself
+    users/U                             the user                                 all clients of the user together
+    users/<default>/clients/C           the client of any user                   of each user by itself
+    users/<default>/clients/<default>   any client of any user                   each client of each user by itself
+    users/<default>                     any user                                 all clients of each user together
+    clients/C                           the client, whoever its user is          all users of the client together
+    clients/<default>                   any client                               all users of each client together
+
+The first level that has the property counts. A client that gives no client id is found at the levels of users alone.
+Names in these paths are encoded (`millrace.zk.entity_names`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from millrace.zk.entity_names import DEFAULT, encode_name
+from millrace_broker.quotas.kinds import CONNECTION_CREATION_RATE, QuotaKind, parse_quota
+
+logger = logging.getLogger(__name__)
+
+MAX_CACHED = 10_000
+ADDRESSES = "ips/"
+
+Configs = Mapping[str, Mapping[str, str]]
+
+
+class Client(NamedTuple):
+    """A user's name and a client id, as requests have them; an empty one where only the other counts."""
+
+    user: str
+    client_id: str
+
+
+class Limit(NamedTuple):
+    """A quota: for whom it is measured, and what is allowed per second."""
+
+    measured: Client
+    per_second: float
+
+
+def levels(client: Client) -> Iterator[tuple[str, Client]]:
+    """Yields the levels at which a client's quota may be: the path, and for whom it is measured."""
+    user, client_id = encode_name(client.user), encode_name(client.client_id)
+    all_clients, all_users = Client(client.user, ""), Client("", client.client_id)
+    if client.client_id:
+        yield f"users/{user}/clients/{client_id}", client
+        yield f"users/{user}/clients/{DEFAULT}", client
+    yield f"users/{user}", all_clients
+    if client.client_id:
+        yield f"users/{DEFAULT}/clients/{client_id}", client
+        yield f"users/{DEFAULT}/clients/{DEFAULT}", client
+    yield f"users/{DEFAULT}", all_clients
+    if client.client_id:
+        yield f"clients/{client_id}", all_users
+        yield f"clients/{DEFAULT}", all_users
+
+
+class QuotaLimits:
+    """The quotas of one view of the cluster; those that were found are remembered."""
+
+    def __init__(self, configs: Configs) -> None:
+        self._of_kind = {kind: _values(configs, kind.value) for kind in QuotaKind}
+        self._of_address = _values(configs, CONNECTION_CREATION_RATE)
+        self._found: dict[tuple[QuotaKind, Client], Limit | None] = {}
+
+    @property
+    def has_client_quotas(self) -> bool:
+        """Whether any user or client has a quota."""
+        return any(self._of_kind.values())
+
+    def find(self, kind: QuotaKind, client: Client) -> Limit | None:
+        """Returns the quota that holds for a client; None where there is none."""
+        key = kind, client
+        try:
+            return self._found[key]
+        except KeyError:
+            if len(self._found) >= MAX_CACHED:
+                self._found.clear()
+            found = self._found[key] = self._search(kind, client)
+            return found
+
+    def connection_rate(self, address: str) -> float | None:
+        """Returns how many connections per second may come from an address; None where that is not limited."""
+        own = self._of_address.get(ADDRESSES + address)
+        return self._of_address.get(ADDRESSES + DEFAULT) if own is None else own
+
+    def _search(self, kind: QuotaKind, client: Client) -> Limit | None:
+        values = self._of_kind[kind]
+        if not values:
+            return None
+        return next((Limit(measured, values[path]) for path, measured in levels(client) if path in values), None)
+
+
+def _values(configs: Configs, name: str) -> dict[str, float]:
+    """Returns a property's values by path; one that is no number is logged, and does not count."""
+    values = {}
+    for path, config in configs.items():
+        text = config.get(name)
+        if text is None:
+            continue
+        value = parse_quota(text)
+        if value is None:
+            logger.warning("%s=%s of %s is no number of 0 or more, and is ignored", name, text, path)
+        else:
+            values[path] = value
+    return values
