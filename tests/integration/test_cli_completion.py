@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from millrace.client import Admin, Cluster
+from millrace.client import Admin, Cluster, Quotas
 
 pytestmark = pytest.mark.usefixtures("warm_path")
 
@@ -53,6 +53,19 @@ def test_topics_are_completed_wherever_their_address_comes_from(complete, broker
     (tmp_path / "millrace").mkdir()
     (tmp_path / "millrace" / "config.toml").write_text(f'[profiles.p]\nbootstrap = "{address}"\n', encoding="utf-8")
     assert complete("millrace --profile p topics extend completed-t") == [second]
+
+
+def test_users_clients_and_quotas_are_completed(complete, broker_session):
+    address = broker_session.bootstrap
+    with Cluster(address) as cluster:
+        Quotas(cluster).alter({"user": "alice", "client-id": "app"}, {"producer_byte_rate": 1 << 30})
+    assert complete("millrace quotas set --user al", MILLRACE_BOOTSTRAP=address) == ["alice"]
+    assert complete("millrace quotas set --client ", MILLRACE_BOOTSTRAP=address) == ["app"]
+    assert complete("millrace quotas unset con") == [
+        "consumer_byte_rate",
+        "controller_mutation_rate",
+        "connection_creation_rate",
+    ]
 
 
 def test_ids_of_brokers_are_completed(complete, broker_session):

@@ -26,6 +26,7 @@ from millrace_ops.cli import (
     import_legacy,
     offsets,
     produce,
+    quotas,
     topics,
     topics_reassign,
     up,
@@ -53,6 +54,7 @@ app.add_typer(brokers.app, name="brokers")
 topics.app.command("reassign")(topics_reassign.reassign)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(groups.app, name="groups")
 app.add_typer(offsets.app, name="offsets")
 app.command("produce")(produce.produce)

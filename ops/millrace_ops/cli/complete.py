@@ -1,4 +1,4 @@
-"""Completes names of topics and groups, and ids of brokers, while a user types.
+"""Completes names of topics, groups, users and clients, and ids of brokers, while a user types.
 
 The shell waits for the answer and can't show an error. If the cluster refuses, or doesn't answer within a second,
 nothing is completed.
@@ -39,6 +39,22 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the ids of live brokers that begin with `incomplete`."""
     return _names(context, incomplete, lambda cluster: map(str, cluster.metadata([]).brokers))
+
+
+def complete_user(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the users with quotas whose names begin with `incomplete`."""
+    return _names(context, incomplete, lambda cluster: _with_quotas(cluster, "user"))
+
+
+def complete_client(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the client ids with quotas that begin with `incomplete`."""
+    return _names(context, incomplete, lambda cluster: _with_quotas(cluster, "client-id"))
+
+
+def _with_quotas(cluster: Cluster, kind: str) -> set[str]:
+    from millrace.client import Quotas
+
+    return {name for one in Quotas(cluster).describe() if (name := one.entity.get(kind)) is not None}
 
 
 def _names(context: typer.Context, incomplete: str, ask: Callable[[Cluster], Iterable[str]]) -> list[str]:

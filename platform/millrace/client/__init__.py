@@ -14,6 +14,7 @@ from millrace.client.fetched import FetchedData
 from millrace.client.groups import Groups
 from millrace.client.log_offsets import LogOffsets, read_log_offsets
 from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
+from millrace.client.quotas import EntityQuotas, Quotas
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
 
@@ -23,11 +24,13 @@ __all__ = [
     "Cluster",
     "ClusterMetadata",
     "Configs",
+    "EntityQuotas",
     "FetchedData",
     "Groups",
     "LogOffsets",
     "PartitionMetadata",
     "Property",
+    "Quotas",
     "ResourceKind",
     "SimpleConsumer",
     "SyncProducer",

@@ -74,6 +74,8 @@ CLIENT_VERSIONS = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 0),  # the next one only adds a restriction
     ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: VersionRange(0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: VersionRange(0, 1),
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
 }

@@ -1,0 +1,166 @@
+"""`millrace quotas`: lists, sets and unsets what users, clients and addresses may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.complete import complete_client, complete_user
+from millrace_ops.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from millrace_ops.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from millrace.client import EntityQuotas
+
+app = Commands(help="List and set quotas of users, clients and addresses.")
+QUOTAS = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
+DEFAULT = "<default>"
+OPTIONS = "--user / --client / --ip"
+
+
+def _named(options: list[str]) -> list[str]:
+    return [one for one in QUOTAS if one not in options]
+
+
+def complete_quota(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the quotas whose names begin with `incomplete`."""
+    return [one for one in _named(context.params.get("names") or []) if one.startswith(incomplete)]
+
+
+User = Annotated[
+    str | None, typer.Option(metavar="USER", help="The quotas of this user.", autocompletion=complete_user)
+]
+Client = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Of this client id; with --user, of this client of the user.",
+                 autocompletion=complete_client),
+]  # fmt: skip
+Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="Of this address.")]
+DefaultUser = Annotated[bool, typer.Option("--default-user", help="Of each user that has none.")]
+DefaultClient = Annotated[bool, typer.Option("--default-client", help="Of each client id that has none.")]
+DefaultIp = Annotated[bool, typer.Option("--default-ip", help="Of each address that has none.")]
+Names = Annotated[list[str], typer.Argument(metavar="QUOTA", help="Quotas.", autocompletion=complete_quota)]
+Values = Annotated[
+    list[str], typer.Argument(metavar="QUOTA=NUMBER", help=f"Quotas and their new values: {', '.join(QUOTAS)}.")
+]
+
+
+@app.command("list")
+def list_(*, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """List all quotas."""
+    from millrace.client import Cluster, Quotas
+
+    with Cluster(bootstrap) as cluster:
+        found = Quotas(cluster).describe()
+    _print(found, as_json=as_json)
+
+
+@app.command("set")
+def set_(
+    values: Values,
+    *,
+    user: User = None,
+    client: Client = None,
+    ip: Ip = None,
+    default_user: DefaultUser = False,
+    default_client: DefaultClient = False,
+    default_ip: DefaultIp = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Set quotas; others stay as they are."""
+    from millrace.config import parse_assignments
+
+    entity = _entity(user=(user, default_user), client=(client, default_client), ip=(ip, default_ip))
+    numbers = {name: _number(name, text) for name, text in parse_assignments(values).items()}
+    _alter(bootstrap, entity, numbers, [], as_json=as_json)
+
+
+@app.command()
+def unset(
+    names: Names,
+    *,
+    user: User = None,
+    client: Client = None,
+    ip: Ip = None,
+    default_user: DefaultUser = False,
+    default_client: DefaultClient = False,
+    default_ip: DefaultIp = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Remove quotas, so that what holds without them applies again."""
+    entity = _entity(user=(user, default_user), client=(client, default_client), ip=(ip, default_ip))
+    if unknown := [one for one in names if one not in QUOTAS]:
+        raise typer.BadParameter(f"{', '.join(unknown)} is no quota; there are {', '.join(QUOTAS)}", param_hint="QUOTA")
+    _alter(bootstrap, entity, {}, names, as_json=as_json)
+
+
+def _alter(
+    bootstrap: str,
+    entity: Mapping[str, str | None],
+    values: Mapping[str, float],
+    names: Iterable[str],
+    *,
+    as_json: bool,
+) -> None:
+    from millrace.client import Cluster, Quotas
+
+    with Cluster(bootstrap) as cluster:
+        quotas = Quotas(cluster)
+        quotas.alter(entity, values, names)
+        now = [one for one in quotas.describe() if one.entity == entity]
+    _print(now, as_json=as_json)
+
+
+def _entity(
+    *, user: tuple[str | None, bool], client: tuple[str | None, bool], ip: tuple[str | None, bool]
+) -> dict[str, str | None]:
+    from millrace.client.quotas import ADDRESS, CLIENT_ID, USER
+
+    entity: dict[str, str | None] = {}
+    for kind, (name, is_default) in {USER: user, CLIENT_ID: client, ADDRESS: ip}.items():
+        if name is not None and is_default:
+            raise typer.BadParameter("either a name or the default is meant", param_hint=OPTIONS)
+        if name is not None or is_default:
+            entity[kind] = name
+    if not entity or (ADDRESS in entity and len(entity) > 1):
+        raise typer.BadParameter("a user, a client, both, or an address is needed", param_hint=OPTIONS)
+    return entity
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{name}={text}: a quota is a number", param_hint="QUOTA=NUMBER") from None
+
+
+def _print(found: Iterable[EntityQuotas], *, as_json: bool) -> None:
+    rows = [
+        {"user": "", "client": "", "ip": "", **_names(one.entity), "quota": name, "value": value}
+        for one in found
+        for name, value in one.quotas.items()
+    ]
+    if as_json:
+        print_json([{key: value for key, value in row.items() if value != ""} for row in rows])
+    else:
+        print_table(
+            ("user", "client", "ip", "quota", "value"),
+            ((*list(row.values())[:4], f"{row['value']:.10g}") for row in rows),
+        )
+
+
+def _names(entity: Mapping[str, str | None]) -> dict[str, str]:
+    from millrace.client.quotas import CLIENT_ID
+
+    return {"client" if kind == CLIENT_ID else kind: DEFAULT if name is None else name for kind, name in entity.items()}
